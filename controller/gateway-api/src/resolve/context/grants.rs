@@ -7,16 +7,14 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All ReferenceGrants, keyed by granting namespace and receiving namespace, and all
-/// TLSCertificateDelegations.
+/// Grants are keyed by granting and receiving namespace.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// For each Secret, the namespaces that TLSCertificateDelegations allow to refer to it. `*`
-    /// means all namespaces.
+    /// Receiving namespaces for each Secret. `*` means all namespaces.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
-/// The referring object, as a grant's `from` describes it.
+/// A grant's `from`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -24,7 +22,7 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// The referenced object, as a grant's `to` describes it.
+/// A grant's `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
     pub(crate) group: &'a str,
@@ -69,7 +67,6 @@ impl<'w> Grants<'w> {
         }
     }
 
-    /// Fails if the reference is not permitted.
     pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
@@ -80,9 +77,7 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Returns true if the reference stays within its namespace or a grant permits it. In a grant,
-    /// every `from` applies to every `to`. A `to` without a name allows all objects of its kind in
-    /// the grant's namespace.
+    /// Every `from` applies to every `to`. A `to` without a name allows all objects of its kind.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
@@ -109,8 +104,7 @@ impl<'w> Grants<'w> {
 }
 
 impl Grants<'_> {
-    /// Returns true if a TLSCertificateDelegation allows an HTTPProxy or Ingress to refer to the
-    /// Secret. As in Contour, `*` is only effective as the sole entry.
+    /// As in Contour, `*` is only effective as the sole entry.
     fn delegates(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         let is_known = [CONTOUR_GROUP, INGRESS_GROUP].contains(&from.group);
         if !is_known || to.kind != "Secret" || !to.group.is_empty() {

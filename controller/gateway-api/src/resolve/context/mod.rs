@@ -1,4 +1,4 @@
-//! The context of a resolution: objects, options, and problems found so far.
+//! The objects, options and problems that the steps of a resolution share.
 
 pub(crate) mod grants;
 pub(crate) mod references;
@@ -24,8 +24,7 @@ pub enum ResolvedFor {
 /// Options for a resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name of this controller. It owns the GatewayClasses that have this name as their
-    /// `controllerName`.
+    /// The `controllerName` of this controller's GatewayClasses.
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
@@ -37,10 +36,10 @@ pub struct Options {
     /// Maximum total size of the routes of all Gateways, in bytes as computed by
     /// `sesame_proto::sizes`.
     pub most_of_gateways: u64,
-    /// Allows incremental resolution. If false, every change triggers a full resolution.
+    /// If false, every change triggers a full resolution.
     pub incremental: bool,
     /// Namespace of the controller. Gateways that are served together are published in this
-    /// namespace, under the name of their class.
+    /// namespace.
     pub namespace: String,
     /// The controller's own configuration, which provides the defaults for all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
@@ -68,8 +67,8 @@ pub struct Problem {
     pub object: ObjectKey,
     /// States the field, its value and the consequence.
     pub message: String,
-    /// The match that receives the requests of an unreachable match, as
-    /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other kinds of problem.
+    /// The match that makes another match unreachable, as
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub hidden_by: Option<String>,
 }
 
@@ -84,14 +83,12 @@ impl Problem {
     }
 }
 
-/// The inputs to every step of a resolution, and the problems that the steps find.
 pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Total size in bytes of each published Gateway's routes, including routes that exceed the
-    /// limit and are excluded later.
+    /// In bytes. Includes routes that are excluded later because they exceed the limit.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
     /// Canonical JSON Web Key Sets, keyed by their original text.
     pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
@@ -117,7 +114,6 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
         }
     }
 
-    /// Returns the text of a key in a ConfigMap. Errors start with `at`.
     pub(crate) fn config_map_text(
         &self,
         at: &str,
@@ -131,7 +127,6 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
     }
 }
 
-/// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -140,7 +135,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// Adds a problem about a match that is unreachable because the match `by` precedes it.
+    /// The match `by` precedes the unreachable match.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),
@@ -148,7 +143,6 @@ impl Problems {
         });
     }
 
-    /// Reports the unknown fields of an object whose kind has no status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
@@ -161,7 +155,6 @@ impl Problems {
         }
     }
 
-    /// Returns the problems, sorted and without duplicates.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

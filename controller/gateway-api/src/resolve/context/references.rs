@@ -1,11 +1,10 @@
-//! Validates references to objects: their kind, permission and name syntax.
+//! Validates the kind, permission and name of references.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendObjectRef, BackendRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
-/// A reference to an object, in a form that does not depend on the field's type.
 #[derive(Clone, Copy)]
 pub(crate) struct CoreReference<'w> {
     group: Option<&'w str>,
@@ -15,7 +14,6 @@ pub(crate) struct CoreReference<'w> {
 }
 
 impl<'w> CoreReference<'w> {
-    /// Returns a reference to an object in the core API group.
     pub(crate) fn of_kind(kind: &'w str, namespace: Option<&'w str>, name: &'w str) -> Self {
         Self {
             group: None,
@@ -50,9 +48,9 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port.
+            // Looked up by the caller.
             port: _,
-            // The caller reads the weight and the filters.
+            // Read by the caller.
             weight: _,
             filters: _,
         } = reference;
@@ -72,7 +70,7 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port.
+            // Looked up by the caller.
             port: _,
         } = reference;
         Self {
@@ -84,27 +82,20 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
     }
 }
 
-/// Which objects a field may refer to, and how to report other references.
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// Kind that is assumed if a reference does not specify one.
     pub(crate) default: &'static str,
-    /// Reason reported for a reference to a kind other than `kind`.
     pub(crate) wrong_kind: Reason,
-    /// Reason reported for an invalid name.
     pub(crate) wrong_name: Reason,
 }
 
 impl Expected {
-    /// Returns true if the reference is to an object of this kind.
     pub(crate) fn is_named_by(&self, reference: CoreReference<'_>) -> bool {
         reference.group.unwrap_or_default() == self.group
             && reference.kind.unwrap_or(self.default) == self.kind
     }
 
-    /// Returns the namespace and name of the referenced object. Fails if the kind is unexpected or
-    /// the reference is not permitted.
     pub(crate) fn find<'w>(
         &self,
         reference: CoreReference<'w>,

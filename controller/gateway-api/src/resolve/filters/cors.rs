@@ -9,7 +9,6 @@ const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
 ];
 
-/// Reads a CORS filter. Errors start with the field path relative to the filter.
 pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     let Cors {
         allow_origins,
@@ -71,8 +70,7 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
-/// Regular expression for a wildcard in a host. It excludes URL delimiters, so the wildcard cannot
-/// match beyond the host.
+/// Excludes URL delimiters, so a wildcard in a host cannot match beyond the host.
 const OPEN_HOST: &str = "[a-z0-9._-]+";
 
 /// Parses an origin: `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with

@@ -1,7 +1,7 @@
 //! Reads the ExternalAuth filters of rules and listeners.
 //!
-//! The authorization services are resolved elsewhere. A filter that cannot be applied exactly as
-//! configured is rejected entirely, so that the authorization is never weakened.
+//! Rejects a filter that cannot be applied exactly as configured, because authorization must never
+//! be weakened.
 
 use sesame_proto::field_names;
 use sesame_proto::schema;
@@ -11,20 +11,15 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// An ExternalAuth filter whose service is not resolved yet.
+/// The service is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
-    /// Index of the filter in its list.
     pub(crate) index: usize,
-    /// Reference to the authorization service.
     pub(crate) backend: &'w BackendRef,
-    /// Protocol used to send requests to the service.
     pub(crate) traffic: Traffic,
-    /// The authorization settings, in which the Backend's name is still missing.
     pub(crate) asks: schema::ExternalAuth,
 }
 
-/// Reads the filter at `index`. Errors start with the field path relative to the filter.
 pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
     let ExternalAuth {
         protocol,
@@ -46,8 +41,6 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Reads the settings of an authorization. Returns the protocol for requests to the service, and
-/// the settings without the Backend name.
 pub(crate) fn read_settings(
     (protocol, grpc, http): (&str, Option<&ExternalAuthGrpc>, Option<&ExternalAuthHttp>),
     forward_body: Option<&ForwardBody>,
@@ -77,7 +70,6 @@ pub(crate) fn read_settings(
     Ok((traffic, asks))
 }
 
-/// Headers that the authorization service always receives.
 const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
 
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
@@ -114,7 +106,6 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Reads header names. Returns them in lower case, sorted and without duplicates.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -127,8 +118,7 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Reads the prefix that is prepended to request paths sent to the authorization service. No
-/// request path may escape from this prefix.
+/// No request path may escape from this prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));

@@ -8,7 +8,6 @@ use crate::api::{Header, HeaderModifier};
 use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::limits;
 
-/// Reads a header modifier. Errors start with the field path relative to the filter.
 pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, String> {
     let HeaderModifier { set, add, remove } = spec;
     let mut actions: HashMap<String, &'static str> = HashMap::new();

@@ -1,7 +1,7 @@
-//! Reads and validates the filters of rules and backend references, and groups them by effect.
+//! Reads the filters of rules and backend references, and groups them by effect.
 //!
-//! Objects referenced by filters are resolved elsewhere. A filter that cannot be served is never
-//! skipped: requests that match its rule get an error response.
+//! A filter that cannot be served is never skipped: requests that match its rule get an error
+//! response.
 
 pub(crate) mod cors;
 pub(crate) mod external_auth;
@@ -19,21 +19,17 @@ use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reason and message for a rule that combines mutually exclusive filters.
 fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter that cannot be served. Requests that match its rule get an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
-    /// An ExtensionRef to a filter that does not exist or is invalid.
+    /// The filter does not exist or is invalid.
     Extension(String),
-    /// An unsupported type or configuration.
     Type(String),
 }
 
-/// All filters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleFilters<'w> {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
@@ -48,8 +44,7 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`. The caller must have checked that the field for its type is
-    /// set. All fields are destructured so that the compiler flags new ones.
+    /// The caller has checked that the field for the filter's type is set.
     fn add(
         &mut self,
         i: usize,
@@ -156,8 +151,7 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if any filter of a rule or of its backend references might be security-relevant. If
-/// so, no other route may receive the requests that this rule would have matched.
+/// If true, no other route may receive the rule's requests.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -169,18 +163,17 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror filter whose backend is not resolved yet.
+/// The backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Index of the filter in the rule's filter list.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads a rule's filters. `one_prefix` is true if the rule has a single match of type PathPrefix,
-/// which prefix replacement requires. RouteFilters are supported only with a `scope`.
+/// Prefix replacement requires `one_prefix`: a single match of type PathPrefix. RouteFilters are
+/// supported only with a `scope`.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,
@@ -232,7 +225,6 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -288,13 +280,12 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets the value in `slot`. Returns false if `slot` already had a value.
+/// Returns false if `slot` already had a value.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()
 }
 
-/// Returns the field that a filter of this type must set, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",
@@ -309,7 +300,6 @@ fn member(type_: &FilterType) -> Option<&'static str> {
     })
 }
 
-/// Fails unless the field for `type` is set and all other fields are unset.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

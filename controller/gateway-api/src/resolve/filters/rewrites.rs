@@ -1,15 +1,13 @@
-//! Reads RequestRedirect and URLRewrite filters, which change the scheme, host, port or path of a
-//! URL.
+//! Reads RequestRedirect and URLRewrite filters.
 
 use sesame_proto::schema;
 
 use crate::api::{PathModifier, PathModifierType, RequestRedirect, UrlRewrite};
 use crate::resolve::syntax::{hostnames, limits, names};
 
-/// A redirect whose target port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
-    /// Scheme of the target: `http` or `https`. An empty string keeps the request's scheme.
+    /// `http` or `https`. If empty, the request's scheme is kept.
     pub(crate) scheme: &'static str,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -18,7 +16,6 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// Returns a redirect from any URL to its HTTPS equivalent.
     pub(crate) fn https() -> Self {
         Self {
             scheme: "https",
@@ -29,9 +26,8 @@ impl RedirectTo {
         }
     }
 
-    /// Returns the redirect as served by a listener with this scheme and port. The target port is
-    /// the explicit port if set, else the default port of an explicitly set scheme, else the
-    /// listener's external port. The port is omitted if the scheme implies it.
+    /// Uses the explicit port, else the default port of an explicitly set scheme, else the
+    /// listener's external port. Omits the port if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -60,7 +56,6 @@ impl RedirectTo {
     }
 }
 
-/// Reads a redirect. Errors start with the field path relative to the filter.
 pub(crate) fn read_redirect(
     spec: &RequestRedirect,
     one_prefix: bool,
@@ -104,16 +99,12 @@ pub(crate) fn read_redirect(
     })
 }
 
-/// Which URL rewrites the filters of a rule's backend references may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
-    /// No rewrites, as in GRPCRoutes.
     Unsupported,
-    /// The same kinds of rewrites as in the rule's own filters.
     Supported { one_prefix: bool },
 }
 
-/// Reads a rewrite. Errors start with the field path relative to the filter.
 pub(crate) fn read_rewrite(
     spec: &UrlRewrite,
     one_prefix: bool,
@@ -160,8 +151,7 @@ fn read_path(
                 );
             }
             check_path("path.replacePrefixMatch", prefix)?;
-            // Ignore a trailing slash in the replacement. A trailing slash in the matched prefix is
-            // ignored too.
+            // Ignore a trailing slash, as in the matched prefix.
             schema::path_modifier::Kind::Prefix(
                 prefix.strip_suffix('/').unwrap_or(prefix).to_owned(),
             )

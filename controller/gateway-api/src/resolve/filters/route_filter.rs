@@ -11,14 +11,12 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{limits, names};
 use crate::world::{Kind, World};
 
-/// Where a rule's RouteFilters are looked up.
 pub(crate) struct FilterScope<'a, 'w> {
     pub(crate) world: &'w World,
     pub(crate) namespace: &'a str,
     pub(crate) regexes: &'a mut Regexes,
 }
 
-/// Effect of a RouteFilter on requests.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FilterEffect {
     Respond(DirectResponse),
@@ -26,7 +24,7 @@ pub(crate) enum FilterEffect {
     Redirect(RedirectTo),
 }
 
-/// Returns the effect of the referenced filter. The caller prefixes errors with `extensionRef: `.
+/// The caller prefixes errors with `extensionRef: `.
 pub(super) fn read(
     reference: &ObjectRef,
     scope: Option<&mut FilterScope<'_, '_>>,
@@ -154,7 +152,6 @@ fn redirect(spec: &FilterRedirect, regexes: &mut Regexes) -> Result<RedirectTo, 
     })
 }
 
-/// Parses a regular-expression substitution in the path. Errors start with `regex.`.
 pub(crate) fn substitution(
     spec: &FilterSubstitution,
     regexes: &mut Regexes,
@@ -177,7 +174,7 @@ pub(crate) fn substitution(
     })
 }
 
-/// Combines two rewrites. Returns `None` if both set the host or both set the path.
+/// Returns `None` if both set the host or both set the path.
 pub(super) fn merge(
     one: schema::UrlRewrite,
     other: &schema::UrlRewrite,

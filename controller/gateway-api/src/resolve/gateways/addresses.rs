@@ -1,6 +1,6 @@
 //! Reads the addresses that a Gateway requests (`GatewaySpec.addresses`).
 //!
-//! A Gateway with an unsupported address type is rejected. An invalid value is merely omitted.
+//! A Gateway with an unsupported address type is rejected. An invalid value is omitted.
 
 use std::net::IpAddr;
 
@@ -8,22 +8,17 @@ use crate::api::{AddressType, GatewayAddress};
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
-/// The addresses that a Gateway requests.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
-    /// Valid IP addresses, in the order of `spec.addresses`. If empty, the host chooses an address.
+    /// If empty, the host chooses an address.
     pub(crate) usable: Vec<String>,
-    /// Messages about addresses that are not assigned because their routability is unsupported.
     pub(crate) unassigned: Vec<String>,
-    /// Verdict on requested values that are not IP addresses.
+    /// Verdict on values that are not IP addresses.
     pub(crate) unusable: Verdict,
-    /// True if the host may choose the address.
     any: bool,
 }
 
 impl GatewayAddresses {
-    /// Reads the requested addresses. An error that rejects the whole Gateway is added to
-    /// `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         let too_many =
             limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
@@ -79,14 +74,12 @@ impl GatewayAddresses {
         found
     }
 
-    /// Removes and returns the usable addresses, which will be requested from a load balancer. The
-    /// hosts then listen on all of their addresses.
+    /// The hosts then listen on all of their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    /// Returns true if addresses are requested but none is usable.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

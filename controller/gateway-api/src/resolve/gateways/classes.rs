@@ -13,28 +13,23 @@ use crate::status::{
 };
 use crate::world::{Definitions, World};
 
-/// A validated GatewayClass of this controller.
 pub(crate) struct CheckedClass<'w> {
     pub(crate) verdict: Verdict,
     metadata: &'w Metadata,
     pub(crate) parameters: Parameters<'w>,
-    /// Default settings for Gateways of this class.
     pub(crate) settings: GatewaySettings,
 }
 
 impl CheckedClass<'_> {
-    /// Returns the value of a label on the class.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns how Gateways of this class are served: separately, together, or only the oldest.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }
 }
 
-/// The GatewayClasses of this controller.
 pub(crate) struct Classes<'w> {
     all: BTreeMap<&'w str, CheckedClass<'w>>,
     definitions: &'w Definitions,
@@ -77,7 +72,6 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns the class with this name if it belongs to this controller.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

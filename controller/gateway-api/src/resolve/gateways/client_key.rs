@@ -8,8 +8,6 @@ use crate::resolve::listeners::ListenerOwner;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::status::{Reason, Verdict};
 
-/// Returns the name of the key that the Gateway presents to backends. An invalid reference is
-/// reported in `resolved`.
 pub(super) fn find<'w>(
     gateway: &'w Gateway,
     owner: &ListenerOwner<'w>,

@@ -1,6 +1,6 @@
 //! Resolves the collectors that receive a Gateway's spans and access logs.
 //!
-//! Telemetry is only sent to a collector that the configuring object is permitted to reference.
+//! The configuring object must be permitted to reference the collector.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};
@@ -10,16 +10,13 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason};
 
-/// A telemetry collector, as the snapshot refers to it.
 pub(super) struct FoundCollector {
-    /// Name of the collector's Backend.
     pub(super) backend: String,
-    /// True if the collector's protocol is HTTP rather than gRPC.
+    /// Otherwise the protocol is gRPC.
     pub(super) http: bool,
 }
 
-/// Looks up a collector and records its Backend for the statuses. Fails if the Gateway is `meshed`.
-/// `what` names the kind of telemetry in error messages.
+/// Fails if the Gateway is `meshed`. `what` names the kind of telemetry in error messages.
 pub(super) fn find<'w>(
     collector: &BackendObjectRef,
     referrer: Referrer<'_>,
@@ -46,7 +43,6 @@ pub(super) fn find<'w>(
 }
 
 impl<'w> CheckedGateway<'w> {
-    /// Resolves tracing and the access log of a Gateway, including their collectors.
     pub(super) fn collect(
         &mut self,
         cx: &ResolveContext<'w, '_>,

@@ -9,40 +9,35 @@ use crate::api::NamespacedName;
 use crate::resolve::listeners::CheckedListener;
 
 impl CheckedGateway<'_> {
-    /// Returns the name under which the Gateway is published.
     pub(crate) fn published_as(&self) -> NamespacedName {
         self.merged.clone().unwrap_or_else(|| self.name())
     }
 
-    /// Returns the key that groups Gateways into snapshots. Gateways with the same key share a
-    /// snapshot. A Gateway that is not accepted never shares a snapshot.
+    /// Gateways with the same key share a snapshot. A Gateway that is not accepted never shares
+    /// one.
     pub(crate) fn order(&self) -> (NamespacedName, bool) {
         let merged = self.merged.clone().filter(|_| self.accepted.good());
         let is_merged = merged.is_some();
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Returns the key that identifies the Gateway's Envoys, even if the Gateway is not accepted.
-    /// Gateways with the same Envoys share ports, except that a Gateway that is not accepted keeps
-    /// only its own ports.
+    /// Gateways with the same key share ports. A Gateway that is not accepted keeps only its own
+    /// ports.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
 
-    /// Returns true if any of the Gateway's listeners in the snapshot rejects all requests. If the
-    /// Gateway is not accepted, only listeners that hold their hostnames count.
     pub(crate) fn has_refusing(&self) -> bool {
         let refuses = |it: &CheckedListener<'_>| it.refuses() && self.has_in_snapshot(it);
         self.listeners.iter().any(refuses)
     }
 
-    /// Returns true if this served listener belongs in the snapshot. If the Gateway is not
-    /// accepted, only listeners that hold their hostnames do, and they reject all requests.
+    /// If the Gateway is not accepted, only listeners that hold their hostnames are in the
+    /// snapshot. They reject all requests.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }
 
-    /// Returns the names of the keys that the Gateway presents to clients and backends.
     pub(crate) fn keys(&self) -> BTreeSet<String> {
         let served = self.listeners.iter().filter(|it| it.is_served());
         let terminations = served.filter_map(|listener| listener.tls.as_ref());

@@ -1,30 +1,25 @@
-//! The features that Sesame supports, under the names that the conformance suite uses.
-//! `supportedFeatures` and the documentation page are generated from this table. Never list an
-//! unsupported feature here.
+//! The features that Sesame supports, under the names that the conformance suite uses. The
+//! documentation page is generated from this table.
 //!
-//! `supportedFeatures` lists a feature only if the installed definition of its kind supports it:
-//! the definition's release and channel must define the feature's fields and its name.
+//! `supportedFeatures` lists a feature only if the release and channel of its kind's installed
+//! definition define the feature's fields and its name.
 
 use std::ops::RangeInclusive;
 
 use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
 
-/// Range of minor releases of Gateway API v1 that Sesame supports.
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
-/// The minor releases of Gateway API v1 whose definitions have a feature, in one channel.
+/// Minor releases of Gateway API v1, in one channel.
 type Releases = RangeInclusive<u32>;
 
-/// A channel that lacks the feature in every release.
 #[expect(clippy::reversed_empty_ranges, reason = "an intentionally empty range")]
 const NEVER: Releases = 1..=0;
 
-/// One feature.
 #[derive(Clone, Debug)]
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
-    /// Kind whose definition contains the feature's fields.
     pub(crate) kind: Kind,
     pub(crate) standard: Releases,
     pub(crate) experimental: Releases,
@@ -48,7 +43,7 @@ const fn within(
     }
 }
 
-/// All features, sorted by name.
+/// Sorted by name. Never list an unsupported feature.
 pub(crate) const FEATURES: &[Feature] = &[
     always("BackendTLSPolicy", Kind::BackendTlsPolicy),
     always("BackendTLSPolicySANValidation", Kind::BackendTlsPolicy),
@@ -148,8 +143,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// Feature for Gateways outside the cluster. Its fields are in a Sesame kind, so no Gateway API
-/// definition is needed: the feature is listed whenever it is enabled.
+/// Its fields are in a Sesame kind, so it needs no Gateway API definition.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
 /// Release whose feature names are used if no definitions are installed.
@@ -158,8 +152,7 @@ const OWN: (ApiRelease, ReleaseChannel) = (
     ReleaseChannel::Experimental,
 );
 
-/// Returns the features that these definitions support, sorted by name. The feature for Gateways
-/// outside the cluster is included if it is enabled.
+/// Sorted by name.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -184,7 +177,6 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Returns the reason why these definitions are unsupported, or `None` if they are supported.
 /// Objects of unsupported definitions are still served as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
@@ -211,7 +203,6 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Names the release of the definitions, or several releases if these differ between kinds.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

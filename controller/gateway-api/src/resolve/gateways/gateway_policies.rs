@@ -1,5 +1,5 @@
-//! Finds the policies that target each Gateway, and validates target references. A policy can only
-//! target Gateways in its own namespace. The other fields of a policy are validated elsewhere.
+//! Finds the policies that target each Gateway. A policy can only target Gateways in its own
+//! namespace.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,27 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A kind of policy that can target Gateways.
 pub(crate) trait GatewayPolicy {
     const KIND: Kind;
 
-    /// Returns the policy's metadata.
     fn metadata(&self) -> &Metadata;
 
-    /// Returns the policy's targets.
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
-/// A policy, with the results of the checks that do not depend on the targeted Gateway.
+/// Results of the checks that do not depend on the targeted Gateway.
 pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) object: &'w P,
     pub(crate) accepted: Verdict,
 }
 
-/// All policies of one kind in order of precedence: oldest first.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
-    /// Indices of the policies, keyed by namespace and name of the targeted Gateway.
+    /// Keyed by namespace and name of the targeted Gateway.
     by_gateway: HashMap<(&'w str, &'w str), Vec<usize>>,
 }
 
 impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
-    /// Checks the targets of all policies. Calls `check` to validate the other fields.
     pub(super) fn check_all(
         mut objects: Vec<&'w P>,
         cx: &mut ResolveContext<'w, '_>,
@@ -65,7 +60,6 @@ impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
         policies
     }
 
-    /// Returns the policies that target a Gateway, oldest first.
     pub(crate) fn of(&self, gateway: &Metadata) -> Vec<&CheckedPolicy<'w, P>> {
         let name = (gateway.namespace.as_str(), gateway.name.as_str());
         let places = self.by_gateway.get(&name).into_iter().flatten();

@@ -1,7 +1,6 @@
 //! Resolves the format and receivers of each Gateway's access log.
 //!
-//! If a receiver is unusable, the other receivers still get the log, requests are unaffected, and
-//! the Gateway's status reports the error.
+//! If a receiver is unusable, the other receivers still get the log, and requests are unaffected.
 
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
@@ -13,16 +12,13 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::settings::access_log::{self, ConfiguredLog, ConfiguredSinks};
 use crate::world::Kind;
 
-/// A Gateway's access log.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
-    /// Format and receivers in the snapshot. `None` if the defaults apply.
+    /// `None` if the defaults apply.
     pub(crate) output: Option<LogOutput>,
-    /// Backends of the receivers. Statuses must list the Gateway for these Backends.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Resolves a Gateway's access log. Also returns one error per unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -35,7 +31,6 @@ pub(super) fn check<'w>(
         sinks,
     } = configured;
     let mut output = LogOutput {
-        // The format has already been validated.
         form: format
             .as_ref()
             .and_then(|it| access_log::read_form(it).ok()),
@@ -58,8 +53,7 @@ pub(super) fn check<'w>(
     (GatewayLog { output, policed }, faults)
 }
 
-/// Looks up a receiver. Errors start with the field path relative to the receiver. `Ok(None)` means
-/// that an error was reported earlier.
+/// `Ok(None)` means that an error was reported earlier.
 fn find<'w>(
     sink: &LogReceiver,
     namespace: &str,

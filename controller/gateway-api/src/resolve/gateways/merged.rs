@@ -1,9 +1,8 @@
 //! GatewayClasses whose Gateways are served together by the same Envoys.
 //!
-//! The merged Gateways are published under one name: the name of their class, in the controller's
-//! namespace. This name does not change when Gateways are added or removed. Settings that exist
-//! once per Envoy come from the class. A Gateway that overrides such a setting is rejected without
-//! affecting other Gateways. If it was already served, its previous state remains in effect.
+//! Their common name does not change when Gateways are added or removed. A Gateway that overrides a
+//! setting that exists once per Envoy is rejected without affecting other Gateways. If it was
+//! already served, its previous state remains in effect.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +32,6 @@ pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which this class publishes its merged Gateways, or `None` if the class
-/// does not merge Gateways.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -44,14 +41,13 @@ pub(super) fn published_as(
     merged.then(|| merged_name(class, options))
 }
 
-/// Returns true if a class publishes its merged Gateways under this name.
 pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
     let class = classes.get(&name.name);
     let is_merged = class.is_some_and(|class| class.settings.is_merged());
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// Rejects a Gateway that has the name under which a class publishes its merged Gateways.
+/// A Gateway must not have the name under which a class publishes its merged Gateways.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,
@@ -68,8 +64,8 @@ pub(super) fn check_name(
     }
 }
 
-/// Rejects a Gateway that overrides a setting that all Gateways of its class must share. `settings`
-/// are the effective settings of the Gateway.
+/// Rejects overrides of settings that all Gateways of a class share. `settings` are the effective
+/// settings of the Gateway.
 pub(super) fn check(
     gateway: &Gateway,
     class: &CheckedClass<'_>,
@@ -81,7 +77,6 @@ pub(super) fn check(
         let Infrastructure {
             labels,
             annotations,
-            // `settings` already include the parameters.
             parameters_ref: _,
         } = infrastructure;
         for (field, empty) in [
@@ -118,9 +113,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports on which merged Gateways are served, as input for the next resolution. The
-/// ports come from these snapshots. For a Gateway that keeps its last state, they come from the
-/// previous resolution.
+/// Returns the ports for the next resolution. A Gateway that keeps its last state also keeps its
+/// ports.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -144,7 +138,6 @@ pub(crate) fn served_together<'s>(
 }
 
 /// Returns the names under which nothing can be published now, because parameters are invalid.
-/// Their last published configuration remains in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -154,7 +147,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // The Gateway may have been published under its own name or under the merged name.
+            // The Gateway may have been published under either name.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());
@@ -163,7 +156,7 @@ pub(crate) fn retained(
     retained
 }
 
-/// Sorts the Gateways by `key`, and Gateways with equal keys by precedence.
+/// Sorts Gateways with equal keys by precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
     key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),

@@ -16,27 +16,20 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Default key of the trust bundle in a ConfigMap.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Error for mesh settings if the feature is disabled. In messages, the field's name precedes it.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
-/// The mesh to which a Gateway sends traffic.
 pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
-    /// Namespace and name of the Gateway.
     pub(crate) gateway: String,
-    /// Selects the meshed routes. `None` if the configured selector is missing or invalid; all
-    /// routes are then meshed.
+    /// If the configured selector is missing or invalid, all routes are meshed.
     selector: Option<&'w LabelSelector>,
-    /// Metadata of the policy that configures the mesh, or `None` if the Gateway's own field does.
+    /// `None` if the Gateway's own field configures the mesh.
     policy: Option<&'w Metadata>,
-    /// The object or field that configures the mesh.
     pub(crate) source: String,
-    /// Verdict on the fields that configure the mesh. `resolved` is the verdict on their
-    /// references.
+    /// Verdict on the fields; `resolved` covers references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -44,7 +37,6 @@ pub(crate) struct CheckedMesh<'w> {
 }
 
 impl CheckedMesh<'_> {
-    /// Returns true if a route with this metadata is meshed.
     pub(crate) fn selects(&self, route: &Metadata) -> bool {
         self.selector.is_none_or(|selector| {
             selectors::selects_labels(selector, &route.labels)
@@ -52,18 +44,15 @@ impl CheckedMesh<'_> {
         })
     }
 
-    /// Returns the TLS settings for backends of meshed routes. Returns `None` if the traffic to
-    /// these backends is rejected.
+    /// Returns `None` if traffic to meshed backends is rejected.
     pub(crate) fn tls(&self) -> Option<&BackendTls> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
 
-    /// Returns true if this policy configures the mesh.
     pub(crate) fn is_of(&self, policy: &MeshPolicy<'_>) -> bool {
         self.policy == Some(&policy.object.metadata)
     }
 
-    /// Returns the combined verdict on fields and references, for statuses.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for part in [&self.accepted, &self.resolved] {
@@ -78,8 +67,8 @@ impl CheckedMesh<'_> {
     }
 }
 
-/// Returns the mesh of a Gateway, if any. The Gateway's own field takes precedence over policies,
-/// and the oldest policy takes precedence over other policies.
+/// The Gateway's own field takes precedence over policies, and older policies take precedence over
+/// newer ones.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,
@@ -130,7 +119,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // Each peer is an endpoint, and the proposal defines no server names for peers.
+            // The proposal defines no server names for peers.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()
@@ -147,8 +136,7 @@ pub(super) fn check<'w>(
     })
 }
 
-/// Returns the subject alternative names of which a peer's certificate must contain at least one.
-/// If empty, every certificate that the bundle trusts is accepted.
+/// A peer's certificate must contain at least one of the names, if there are any.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -178,7 +166,6 @@ fn checked_names(
     })
 }
 
-/// The mesh settings of a Gateway, and the object or field that contains them.
 struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
@@ -208,7 +195,6 @@ impl<'w> NamedMesh<'w> {
     }
 }
 
-/// Returns the selector, or `None` if it is missing or invalid.
 fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,
@@ -229,8 +215,7 @@ fn checked_selector<'w>(
     }
 }
 
-/// Looks up a trust bundle. A reference to another namespace needs no grant, because trust bundles
-/// are public.
+/// A reference to another namespace needs no grant, because trust bundles are public.
 pub(super) fn find_bundle<'w>(
     reference: &'w TrustBundleRef,
     own: &'w str,

@@ -5,10 +5,8 @@ use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef,
 use crate::resolve::context::ResolveContext;
 use crate::world::Kind;
 
-/// A policy, with the results of the checks that do not depend on the targeted Gateway.
 pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
-/// All policies in order of precedence: oldest first.
 pub(crate) type MeshPolicies<'w> = GatewayPolicies<'w, GatewayMeshPolicy>;
 
 impl GatewayPolicy for GatewayMeshPolicy {

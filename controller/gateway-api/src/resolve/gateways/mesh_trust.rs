@@ -1,7 +1,7 @@
 //! Checks whether meshes trust the certificates of Gateways outside the cluster.
 //!
-//! The result is only reported and never changes traffic, because each mesh decides for itself
-//! which certificates it accepts.
+//! The result never changes traffic, because each mesh decides for itself which certificates it
+//! accepts.
 
 use std::collections::HashSet;
 
@@ -20,38 +20,31 @@ use crate::resolve::tls::trust_paths;
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason, SignatureTrust, Verdict};
 use crate::world::Kind;
 
-/// Which Gateway certificates one mesh trusts, as configured by one object.
 pub(crate) struct TrustingMesh<'w> {
-    /// Name of the XMesh.
     pub(crate) mesh: &'w str,
-    /// Metadata of the policy that configures the trust, or `None` if the XMesh's own field does.
+    /// `None` if the XMesh's own field configures the trust.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the configuring fields. `resolved` is the verdict on their references.
+    /// Verdict on the fields; `resolved` covers references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Describes the configuring object for messages; `bundle` describes the trust bundle.
     source: String,
     bundle: String,
-    /// Gateways that the configuration concerns. An empty list means all Gateways.
+    /// An empty list means all Gateways.
     gateways: &'w [GatewayRef],
     /// True if Sesame itself writes the trust bundle.
     is_published: bool,
-    /// Gateways whose certificates the bundle trusts. `untrusted` names the others.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
-/// The trust configured for all meshes. Trust from the XMeshes' own fields comes first, followed by
-/// trust from policies in order of precedence.
+/// The XMeshes' own fields come first, followed by policies in order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// Contents of the ConfigMaps that policies request.
     pub(crate) bundles: OcgBundles,
 }
 
 impl<'w> MeshTrust<'w> {
-    /// Looks up all trust bundles, and checks the Gateways' certificates against them.
     pub(crate) fn check_all(
         gateways: &[CheckedGateway<'w>],
         certificates: &Certificates<'w, '_>,
@@ -114,7 +107,6 @@ impl<'w> MeshTrust<'w> {
         }
     }
 
-    /// Returns the condition that reports whether the meshes trust the Gateway's certificate.
     /// Returns `None` if no mesh configures trust for the Gateway, or if the Gateway has no
     /// certificate.
     pub(crate) fn of_gateway(
@@ -186,7 +178,6 @@ impl<'w> TrustingMesh<'w> {
         }
     }
 
-    /// Looks up the trust bundle, and checks the Gateways' certificates against it.
     fn compare(
         &mut self,
         ocg: &'w MeshOcg,
@@ -229,7 +220,6 @@ impl<'w> TrustingMesh<'w> {
         self.bundle = bundle.name;
     }
 
-    /// Returns the signature paths through which the mesh trusts the Gateway's certificate, if any.
     fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
         self.trusted.iter().find(|trust| trust.of == gateway)
     }
@@ -247,8 +237,6 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns the condition that reports whether the mesh trusts the certificates of all Gateways
-    /// that the configuration concerns. Returns `None` if none of them has a certificate.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
@@ -277,7 +265,6 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Returns the distinct XMeshes that a policy targets. Reports other kinds of targets.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();
@@ -298,7 +285,6 @@ fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Ve
     found
 }
 
-/// Performs the checks of a policy that do not depend on the targeted mesh.
 fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
     let MeshOcgPolicySpec {
         target_refs,

@@ -51,49 +51,39 @@ use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::{GOOD, GatewayStatus, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A Gateway of a Sesame class, before routes attach.
 pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
-    /// Name under which the Gateway is published together with other Gateways of its class. `None`
-    /// if the Gateway is published separately.
+    /// `None` if the Gateway is published separately.
     pub(crate) merged: Option<NamespacedName>,
-    /// The listeners in the Gateway's spec, followed by the listeners that the objects in `sets`
-    /// define.
+    /// The Gateway's own listeners come first.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// ListenerSets, HTTPProxies and Ingresses that add listeners, in order of precedence.
+    /// In order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of listeners in the Gateway's spec.
     own: usize,
-    /// The highest number of rate limits that policies apply to requests on a single listener.
+    /// The highest number of rate limits on a single listener.
     pub(crate) most_limits: usize,
-    /// The filters that all listeners share, or `None` if their filters differ.
+    /// `None` if the filters of the listeners differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
-    /// Verdict on the references in the Gateway's spec, except references in listeners.
+    /// Excludes references in listeners.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
     pub(crate) load_balancer_addresses: Vec<String>,
     pub(crate) frontend: FrontendValidation,
-    /// Name of the client key that the Gateway presents to backends.
     pub(crate) client_key: Option<String>,
-    /// The mesh to which the Gateway sends traffic, if any.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
     pub(crate) tracing: GatewayTracing<'w>,
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if the Gateway's parameters are missing from `settings` because they are invalid.
+    /// True if invalid parameters were left out of `settings`.
     pub(crate) parameters_refused: bool,
-    /// Messages about unknown annotations, and about settings that are replaced with defaults.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on the Gateway's own settings. On error, these settings are ignored and the
-    /// Gateway's last state is kept.
+    /// On error, the Gateway keeps its last state.
     pub(crate) passed_over: Verdict,
 }
 
-/// Inputs to the checks: caches of referenced objects, Backends for authorization and telemetry,
-/// and policies that target Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
@@ -103,7 +93,6 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of Sesame classes that are not in `unserved`. Returns them sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -154,8 +143,6 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Compares the listeners of Gateways that are served together. The Gateways are in order of
-/// precedence.
 fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     let listeners = together.iter().flat_map(|it| &it.listeners);
     let used: Vec<Socket> = listeners.filter_map(ports::socket).collect();
@@ -184,7 +171,6 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     listeners::compare(&mut compared);
 }
 
-/// Checks one Gateway of a Sesame class.
 // This function is long because it destructures every field of a Gateway, so that none is
 // forgotten.
 fn check<'w>(
@@ -203,7 +189,7 @@ fn check<'w>(
         infrastructure: _,
         allowed_listeners,
         tls,
-        // The mesh settings are checked together with the policies that can replace them.
+        // Checked together with policies that can replace the mesh settings.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -297,7 +283,6 @@ fn check<'w>(
     }
 }
 
-/// Returns the listener hostnames that the listener's own certificates do not cover.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)
@@ -317,20 +302,17 @@ impl<'w> CheckedGateway<'w> {
         sets.filter(|set| set.owner.kind == Kind::ListenerSet)
     }
 
-    /// Returns the listeners that an object in `sets` defines.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }
 
-    /// Returns all listeners, grouped by the object that defines them.
     fn listeners_by_owner(&self) -> impl Iterator<Item = (ObjectKey, &[CheckedListener<'w>])> {
         let sets = self.sets.iter();
         let sets = sets.map(|set| (set.owner.key(), self.listeners_of(set)));
         std::iter::once((self.owner.key(), self.own_listeners())).chain(sets)
     }
 
-    /// Returns the listeners of the object at this index in `sets`. `None` selects the listeners in
-    /// the Gateway's own spec.
+    /// `None` selects the listeners in the Gateway's own spec.
     pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),
@@ -344,14 +326,12 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns true if the listener at this index terminates TLS.
     pub(crate) fn terminates_tls(&self, listener: usize) -> bool {
         let listener = self.listeners.get(listener);
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that the Gateway's conditions summarize. These are the listeners in
-    /// its own spec, or all listeners if its spec has none.
+    /// Returns the listeners that the Gateway's conditions summarize.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners
@@ -360,7 +340,6 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the verdict on the Gateway and on the listeners that `answers_for` returns.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();

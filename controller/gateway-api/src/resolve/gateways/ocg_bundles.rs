@@ -1,8 +1,8 @@
-//! Collects the CA certificates of Gateways outside the cluster. The certificates are written to
-//! ConfigMaps from which meshes read them.
+//! Collects the CA certificates of Gateways outside the cluster in ConfigMaps from which meshes
+//! read them.
 //!
-//! This module returns only CA certificates, whatever else the Secrets contain. If a Gateway's CA
-//! certificates are unavailable, the ConfigMap is not changed.
+//! Never returns other contents of the Secrets. If a Gateway's CA certificates are unavailable, the
+//! ConfigMap is not changed.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,7 @@ pub struct OcgBundle {
     pub uid: String,
     /// Key under which the ConfigMap holds the certificates.
     pub key: String,
-    /// The CA certificates as PEM. `None` if a Gateway's CA certificates are unavailable; the
-    /// ConfigMap is then not changed.
+    /// `None` if a Gateway's CA certificates are unavailable; the ConfigMap is then not changed.
     pub pem: Option<String>,
     /// True if the existing ConfigMap already has this content.
     pub is_written: bool,
@@ -35,7 +34,6 @@ pub struct OcgBundle {
 /// The requested ConfigMaps, keyed by name.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds the ConfigMap that the policy requests. Errors are reported in `resolved`.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -53,7 +51,6 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // The check of the reference has already reported this error.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -83,7 +80,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Keeps the existing ConfigMap of a policy that currently has no effect.
+/// Keeps the ConfigMap of a policy that currently has no effect.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {
@@ -105,8 +102,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns the CA certificates of the named Gateways as PEM, without duplicates. The error is a
-/// complete message.
+/// Returns PEM without duplicates.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -146,8 +142,7 @@ fn authorities(
     Ok(text)
 }
 
-/// Parses CA certificates and re-encodes each as canonical PEM. The caller prefixes the error with
-/// the name of the field.
+/// Re-encodes each certificate as canonical PEM.
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

@@ -14,25 +14,19 @@ use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTAT
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// The settings of a Gateway, and the problems found in them.
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
-    /// Messages about unknown annotations, which have no effect.
     pub(super) not_understood: Vec<String>,
-    /// True if the parameters are missing from the settings because they are invalid.
+    /// True if invalid parameters were left out of the settings.
     pub(super) parameters_refused: bool,
-    /// Name under which the Gateways of the class are merged. `None` if this Gateway is published
-    /// separately.
     pub(super) merged: Option<NamespacedName>,
-    /// Verdict on the Gateway's own settings. On error, these settings are ignored and the
-    /// Gateway's last state remains in effect.
+    /// On error, the Gateway keeps its last state.
     pub(super) passed_over: Verdict,
 }
 
 impl OwnSettings {
-    /// Determines the settings of a Gateway to which these ListenerSets, HTTPProxies and Ingresses
-    /// add listeners. Unusable settings are errors in `accepted`. For a merged Gateway that was
-    /// already served, they are errors in `passed_over` instead.
+    /// Unusable settings are errors in `accepted`, or in `passed_over` for a merged Gateway that
+    /// was already served.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -48,7 +42,6 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // This annotation does not configure a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -87,7 +80,6 @@ impl OwnSettings {
     }
 }
 
-/// Returns the parameters object that the Gateway itself references.
 fn own_parameters<'w>(
     gateway: &'w Gateway,
     cx: &ResolveContext<'w, '_>,
@@ -96,8 +88,7 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // These labels and annotations are for the created objects and do not affect the served
-    // configuration.
+    // These fields apply only to the created objects.
     let Infrastructure {
         labels: _,
         annotations: _,
@@ -108,8 +99,6 @@ fn own_parameters<'w>(
     parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
 }
 
-/// Returns the ports on which a Gateway with these ListenerSets, HTTPProxies and Ingresses was last
-/// served together with other Gateways.
 fn served_before(
     published_as: &NamespacedName,
     gateway: &Gateway,

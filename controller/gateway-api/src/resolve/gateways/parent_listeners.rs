@@ -1,20 +1,17 @@
-//! The listeners of a route's parent, with their indices in the Gateway.
+//! The listeners of a Gateway or ListenerSet to which a route refers.
 
 use crate::resolve::listeners::{CheckedListener, ListenerOwner};
 use crate::status::Verdict;
 
-/// The listeners of a route's parent, which is either a Gateway itself or one of its ListenerSets.
 pub(crate) struct ParentListeners<'g, 'w> {
     pub(crate) owner: &'g ListenerOwner<'w>,
-    /// The reason for rejecting the whole parent, if any.
+    /// Set if the whole parent is rejected.
     pub(crate) refused: &'g Verdict,
-    /// Index of the parent's first listener in the Gateway's list of listeners.
     pub(super) start: usize,
     pub(super) listeners: &'g [CheckedListener<'w>],
 }
 
 impl<'g, 'w> ParentListeners<'g, 'w> {
-    /// Returns the listeners with their indices in the Gateway's list of listeners.
     pub(crate) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g CheckedListener<'w>)> {
         (self.start..).zip(self.listeners)
     }

@@ -1,4 +1,4 @@
-//! Settings that a Gateway requests for its Kubernetes Service: external ports and addresses.
+//! Settings that a Gateway requests for its Kubernetes Service.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,18 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// The ports and addresses that one Gateway, or several merged Gateways, request for the Service.
+/// The ports and addresses that one or several merged Gateways request for the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
     /// External ports of all accepted listeners, including the listeners of ListenerSets.
     pub ports: BTreeSet<(Transport, u16)>,
-    /// True if clients connect to the addresses of the Service, or of an upstream Gateway, rather
-    /// than to the hosts' addresses.
+    /// True if clients connect to the addresses of the Service or of an upstream Gateway.
     pub gives_addresses: bool,
     /// IP addresses requested from a load balancer or an upstream Gateway.
     pub addresses: Vec<String>,
 }
 
 impl ServiceRequest {
-    /// Adds the request of another Gateway that clients reach through the same Service.
     pub(crate) fn add(&mut self, other: Self) {
         let Self {
             ports,
@@ -32,7 +30,6 @@ impl ServiceRequest {
         self.addresses.extend(addresses);
     }
 
-    /// Returns what one Gateway requests for its Service.
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
         let ports = accepted.filter_map(|listener| {

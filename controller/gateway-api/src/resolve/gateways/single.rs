@@ -1,4 +1,4 @@
-//! GatewayClasses that serve only one Gateway, the oldest.
+//! GatewayClasses that serve only the oldest Gateway.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
 use crate::status::{GatewayStatus, Reason};
 use crate::world::World;
 
-/// Returns the statuses of Gateways that are not served because their class has an older Gateway.
 pub(crate) fn unserved(
     classes: &Classes<'_>,
     world: &World,

@@ -10,10 +10,8 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A policy, with the results of the checks that do not depend on the targeted Gateway.
 pub(crate) type TelemetryPolicy<'w> = CheckedPolicy<'w, XTelemetryPolicy>;
 
-/// All policies in order of precedence: oldest first.
 pub(crate) type TelemetryPolicies<'w> = GatewayPolicies<'w, XTelemetryPolicy>;
 
 impl GatewayPolicy for XTelemetryPolicy {

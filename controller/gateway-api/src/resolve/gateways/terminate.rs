@@ -5,7 +5,6 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::{filters, termination};
 
 impl<'w> CheckedGateway<'w> {
-    /// Sets the TLS termination, filters and rate limits of all listeners.
     pub(super) fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,

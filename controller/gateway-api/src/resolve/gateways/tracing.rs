@@ -1,8 +1,7 @@
-//! Resolves each Gateway's tracing and its collector. The oldest XTelemetryPolicy that targets the
-//! Gateway applies; without a policy, the Gateway's settings apply.
+//! Resolves each Gateway's tracing. The oldest XTelemetryPolicy that targets the Gateway applies,
+//! or else the Gateway's settings.
 //!
-//! Unsupported settings disable tracing entirely. Requests are unaffected, and a status reports the
-//! error.
+//! Unsupported settings disable tracing entirely. Requests are unaffected.
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
@@ -20,32 +19,22 @@ use sesame_proto::schema;
 
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTracing<'w> {
-    /// The policy that applies. `None` if the Gateway's settings apply or tracing is not
-    /// configured.
+    /// `None` if the Gateway's settings apply or tracing is not configured.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on `policy` as applied to this Gateway.
     pub(crate) accepted: Verdict,
-    /// Verdict on the reference to the collector.
     pub(crate) resolved: Verdict,
-    /// Tracing settings in the snapshot. `None` if tracing is disabled.
+    /// `None` if tracing is disabled.
     pub(crate) traces: Option<schema::Tracing>,
-    /// Backend of the collector. Statuses must list the Gateway for this Backend.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// The properties of a Gateway that affect its tracing.
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// Name under which the Gateways of the class are merged. `None` if this Gateway is published
-    /// separately.
     pub(super) merged: Option<&'g NamespacedName>,
-    /// True if the Gateway sends traffic to a mesh.
     pub(super) meshed: bool,
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Resolves the tracing of a Gateway. Also returns an error if the Gateway's own tracing settings
-/// cannot be used.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,
@@ -85,7 +74,6 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // If there is an error, an earlier check has reported it.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }
@@ -111,7 +99,6 @@ pub(super) fn check<'w>(
 }
 
 impl<'w> GatewayTracing<'w> {
-    /// Looks up the collector, and enables tracing if the collector is usable.
     fn send(
         &mut self,
         gateway: &TracedGateway<'_>,

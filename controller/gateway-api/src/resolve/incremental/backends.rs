@@ -1,9 +1,8 @@
 //! Finds the Backends that are added or removed when routes and Services change.
 //!
-//! A Backend exists as long as a reachable match sends requests to it. Incremental resolution knows
-//! only some of the matches, however. Therefore, all routes that use a Service count as changed if
-//! the Service changed, or if a changed route started or stopped using the Service. For any other
-//! Service, this module must never report that a Backend was added or removed.
+//! A Backend exists as long as a reachable match sends requests to it, but incremental resolution
+//! knows only some of the matches. All routes that use an affected Service therefore count as
+//! changed. For other Services, this module must never report that a Backend was added or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +22,12 @@ pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 /// Services that are used only by routes that count as changed.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
-/// A function that returns the endpoint sets of Services, and the problems found in their
-/// EndpointSlices.
+/// Returns the endpoint sets of Services, and the problems found in their EndpointSlices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
-/// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Of these Services, returns those whose users are now all in `routes`.
+/// Adds unchanged routes if they use a Service that changed, or that a changed route started or
+/// stopped using. Returns the Services whose users are now all in `routes`.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -70,8 +68,7 @@ pub(super) fn add_users(
     known
 }
 
-/// Returns the routes that use each of these Services. A Service is omitted if objects of other
-/// kinds also use it.
+/// Omits a Service if objects other than HTTPRoutes and GRPCRoutes also use it.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,
@@ -80,7 +77,6 @@ fn users(
         return BTreeMap::new();
     }
     let all = services.iter();
-    // The value becomes `None` if an object other than an HTTPRoute or GRPCRoute uses the Service.
     let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
         .map(|it| {
             (
@@ -110,7 +106,6 @@ fn users(
     known.collect()
 }
 
-/// The Backends of a Gateway, and their endpoint sets. The sets contain no endpoints.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     pub(super) backends: Vec<Backend>,
@@ -118,8 +113,8 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if adding or removing this Backend in the reduced world does the same in the
-    /// whole world. Returns `None` if `self` has no Backend with this name.
+    /// Returns true if adding or removing the Backend has the same effect in the whole world.
+    /// Returns `None` if `self` has no such Backend.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends
@@ -129,8 +124,7 @@ impl Upstreams {
     }
 }
 
-/// Returns the Backends and endpoint sets that are added or removed. Returns `None` if only a full
-/// resolution can determine them.
+/// Returns `None` if only a full resolution can determine the differences.
 pub(super) fn difference(
     then: Upstreams,
     now: Upstreams,
@@ -175,13 +169,11 @@ pub(super) fn difference(
         removed: old.difference(&new).cloned().collect(),
     };
     let complete = endpoints.added.len() == new.difference(&old).count();
-    // The problems to report depend on the ports that all routes use, so leave these problems to a
-    // full resolution.
+    // The problems depend on the ports that all routes use, so leave them to a full resolution.
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
-/// Returns the Service of a Backend. Returns `None` if the Backend has no Service or can never have
-/// endpoints.
+/// Returns `None` if the Backend has no Service or can never have endpoints.
 fn service_of(backend: &Backend) -> Option<NamespacedName> {
     let mut parts = backend.endpoints.split('/');
     let is_service = parts.next()? == Kind::Service.as_str();

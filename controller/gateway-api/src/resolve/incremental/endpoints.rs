@@ -16,7 +16,7 @@ use crate::world::{AnyObject, World};
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
-    /// Builds an index for only these Services, for callers that do not keep an index.
+    /// Indexes only the slices of these Services.
     pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
         let mut index = Self::default();
         if services.is_empty() {
@@ -60,8 +60,8 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the endpoint sets that a full resolution would compute for the ports of these
-    /// Services, and the problems found in their slices. A Service that does not exist has no sets.
+    /// Returns the same endpoint sets and problems as a full resolution. A Service that does not
+    /// exist has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -87,8 +87,7 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice. Returns `None` for a slice without a Service and for
-/// other kinds of objects.
+/// Returns the Service of an EndpointSlice, or `None` for other objects and slices without one.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

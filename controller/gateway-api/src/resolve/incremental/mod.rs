@@ -1,10 +1,7 @@
-//! Incremental resolution. After changes to a few routes or endpoints, computes the same result as
-//! a full resolution.
+//! Incremental resolution of changes to a few routes or endpoints.
 //!
-//! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
-//! Backends that are added or removed. `endpoints` reads only the EndpointSlices of changed
-//! Services. The result must never differ from a full resolution (property tests compare the two).
-//! If it might, no result is returned and the caller must resolve the whole world.
+//! The result must never differ from a full resolution (property tests compare the two). If it
+//! might, no result is returned and the caller must resolve the whole world.
 
 mod backends;
 mod endpoints;
@@ -48,7 +45,7 @@ pub fn resolve(
     }
     let mut previous = PreviousObjects::default();
     let mut services = BTreeSet::new();
-    // Names of changed EndpointSlices, each with its Service before and after the change.
+    // Each slice with its Service before and after the change.
     let mut slices = Vec::new();
     for key in changed {
         let (then, now) = (before.get(key), world.get(key));
@@ -69,8 +66,7 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // The problems to report depend on the ports that all routes use, so leave these problems to a
-    // full resolution.
+    // A full resolution reports problems, because they depend on the ports that all routes use.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)

@@ -15,10 +15,9 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Maximum number of neighbors of each kind. With more, a full resolution is hardly slower.
+/// With more neighbors of a kind, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
-/// Returns all objects on which the routes' results depend, before and after the change.
 // This function is long because it destructures every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
@@ -121,8 +120,6 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Returns the parent Gateways of the routes, and all Gateways of classes whose Gateways affect
-/// each other.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -141,7 +138,6 @@ fn around(
     around
 }
 
-/// Returns a route's hostnames and parent Gateways.
 fn reach<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,
@@ -154,8 +150,7 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the neighboring Ingresses. Ingresses that are not neighbors but define listeners are
-/// returned without rules, because their listeners can conflict with others.
+/// Other Ingresses keep only their listeners, which can conflict.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
@@ -183,8 +178,7 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns the root HTTPProxies that define listeners, without their routes. Returns `None` if a
-/// root HTTPProxy is a neighbor, because other HTTPProxies may define its routes.
+/// Returns `None` if a root is a neighbor, because other HTTPProxies may define its routes.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -218,7 +212,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // Hosts in `tls` are irrelevant here: the listeners of all Ingresses are kept.
+        // The listeners of all Ingresses are kept.
         tls: _,
         rules,
     } = &ingress.spec;
@@ -226,15 +220,13 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     default_backend.is_some() && near("") || hosts.any(|host| near(&host))
 }
 
-/// Returns the hostnames for which a route may have virtual hosts. An invalid route has virtual
-/// hosts too, which reject requests.
+/// An invalid route has virtual hosts too, which reject requests.
 fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
     let each = hostnames.iter().map(|hostname| meant(hostname));
     all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
-/// Returns the objects for which `wanted` returns true. Returns `None` if there are too many.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {

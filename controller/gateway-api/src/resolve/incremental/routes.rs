@@ -1,17 +1,12 @@
 //! Resolves a few changed routes together with only their neighbors.
 //!
-//! A route's virtual hosts and status depend on listeners, Services and other objects. The only
-//! routes on which they depend are the route's neighbors, which share a hostname with it.
-//! Therefore, a reduced world that contains only these neighbors is resolved twice: with the
-//! previous and with the current versions of the routes. In the reduced world, a changed route has
-//! the same status as in the whole world, and its virtual hosts have the same content. If the two
-//! results differ only in virtual hosts and route statuses, the whole world changes in the same
-//! way. If they differ in anything else, a full resolution is needed.
+//! A route's virtual hosts and status depend on no other routes than its neighbors, which share a
+//! hostname with it. A reduced world that contains only these neighbors is resolved before and
+//! after the change. If the two results differ only in virtual hosts and route statuses, the whole
+//! world changes in the same way.
 //!
-//! The neighbors themselves are resolved only in part, because their own neighbors may be missing.
-//! Therefore, a match that seems reachable in the reduced world may be unreachable in the whole
-//! world. The reduced world cannot show that a Backend has lost its last user, or that a match has
-//! become unreachable. Changed virtual hosts must therefore use the same Backends as before, and
+//! The neighbors' own neighbors may be missing, so a match that seems reachable may be unreachable
+//! in the whole world. Changed virtual hosts must therefore use the same Backends as before, and
 //! the same matches must be unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +23,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes. With more, a full resolution is hardly slower.
+/// With more changed routes, a full resolution is hardly slower.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.
@@ -37,9 +32,9 @@ pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
 /// The previous versions of changed routes and Services.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousObjects {
-    /// Previous versions of changed routes.
+    /// The changed routes.
     pub routes: PreviousRoutes,
-    /// Previous versions of changed Services.
+    /// The changed Services.
     pub services: PreviousServices,
 }
 
@@ -68,9 +63,8 @@ pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the results of changing the routes and Services in `before` to their current versions in
-/// `world`. Returns `None` if a full resolution is needed. `sets_of` computes endpoint sets from
-/// `world`. `resolver` must have resolved the previous state of the world.
+/// Returns the effect of the changes, or `None` if a full resolution is needed. `resolver` must
+/// have resolved the previous state of the world.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -114,10 +108,8 @@ pub fn resolve(
     Some(delta)
 }
 
-/// Returns the total size of each Gateway's routes after a change. `then` and `now` are the sizes
-/// in the reduced world, before and after the change. Returns `None` if a Gateway may exceed its
-/// limit, or if all Gateways together may exceed `most`: which routes are excluded would then
-/// depend on all routes.
+/// Returns `None` if a limit may be exceeded. Which routes are excluded would then depend on all
+/// routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -195,8 +187,7 @@ fn differences(
     Some(delta)
 }
 
-/// Returns the changed statuses. Returns `None` if the status of an unchanged route differs,
-/// because that status may depend on neighbors outside the reduced world.
+/// Returns `None` if an unchanged route's status differs, because neighbors may be missing.
 fn status_changes(
     changed: &PreviousRoutes,
     mut before: BTreeMap<ObjectKey, RouteStatus>,
@@ -220,8 +211,6 @@ fn status_changes(
     Some(statuses)
 }
 
-/// Returns the changes to a Gateway: virtual hosts that differ, and Backends that are added or
-/// removed.
 fn differences_of(
     then: ResolvedGateway,
     now: ResolvedGateway,
@@ -248,8 +237,7 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A match that uses a Backend or its sessions in the reduced world may be unreachable in the
-    // whole world.
+    // A match that is reachable in the reduced world may be unreachable in the whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

@@ -22,26 +22,22 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Annotations that are not security-relevant although their names contain one of these strings.
+/// Exceptions from `PROTECTING`.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
     "nginx.ingress.kubernetes.io/session-cookie-",
 ];
 
-/// What happens to plaintext requests for an Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
-    /// Plaintext requests are served, as the API specifies.
     Served,
-    /// Plaintext requests are redirected to HTTPS with this status.
+    /// Status of the redirect.
     Redirected(u32),
-    /// Plaintext requests are not served.
     Refused,
 }
 
 impl PlainHttp {
-    /// Returns what happens to plaintext requests for this host of the Ingress.
     pub(super) fn of(
         metadata: &Metadata,
         nginx: Option<&NginxSettings>,
@@ -58,8 +54,7 @@ impl PlainHttp {
     }
 }
 
-/// Returns an error if the Ingress has a possibly security-relevant annotation that is unsupported
-/// or invalid. In that case, its requests must not be served.
+/// If this returns an error, the Ingress must not be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
@@ -75,7 +70,6 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
     ))
 }
 
-/// Reports other invalid and unsupported annotations as problems.
 pub(super) fn tell(
     object: &ObjectKey,
     metadata: &Metadata,
@@ -96,7 +90,6 @@ pub(super) fn tell(
     }
 }
 
-/// Returns the names of other controllers' annotations that Sesame does not support.
 fn of_others<'m>(
     metadata: &'m Metadata,
     nginx: Option<&NginxSettings>,

@@ -10,8 +10,7 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the action for requests to a backend of the rule with this `index`. `at` is the field
-/// path of the backend. For an invalid backend, the action is an error response.
+/// An invalid backend gets an error response. `at` is the backend's field path.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,
@@ -73,7 +72,6 @@ fn forward<'w>(
     })
 }
 
-/// Returns the number of the Service port to which a backend refers by number or name.
 fn port(service: &IngressService, cx: &RuleContext<'_, '_, '_>) -> Result<i32, Grounds> {
     let IngressService {
         name: of,

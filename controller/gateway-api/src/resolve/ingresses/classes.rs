@@ -15,20 +15,17 @@ use crate::world::{Kind, World};
 /// Controller name by which an IngressClass selects Sesame.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
-/// Value of `ANNOTATIONS_OF` that enables the annotations of ingress-nginx.
 const NGINX: &str = "Nginx";
 
-/// Namespace and name of the Gateway for a class, or the reason why the class has no Gateway.
+/// Namespace and name, or the reason why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
-/// The classes whose Ingresses and HTTPProxies Sesame serves.
 pub(crate) struct IngressClasses<'w> {
-    /// `spec.ingress` of the configuration in effect.
     settings: Option<&'w IngressSettings>,
     of_objects: NamedClasses<'w>,
     /// For each class, the other controller whose annotations also apply.
     annotations_of: BTreeMap<&'w str, &'w str>,
-    /// Classes that the settings define, for HTTPProxies only.
+    /// These classes apply to HTTPProxies only.
     of_settings: NamedClasses<'w>,
 }
 
@@ -47,19 +44,16 @@ impl<'w> NamedClasses<'w> {
 }
 
 impl<'w> IngressClasses<'w> {
-    /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // A Gateway must be named, in the class or in the settings. A default of "the only Gateway"
-        // would break as soon as a second Gateway is created.
+        // A default of "the only Gateway" would break as soon as a second Gateway is created.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
             let gateway = gateway_of(&class.spec, default_gateway);
             (class.metadata.name.as_str(), gateway)
         });
-        // For a new Ingress without a class, the API server sets the newest default class. Do the
-        // same here.
+        // The API server also sets the newest default class on a new Ingress without a class.
         let defaults = world
             .ingress_classes
             .iter()
@@ -89,26 +83,20 @@ impl<'w> IngressClasses<'w> {
         }
     }
 
-    /// Returns true if the annotations of ingress-nginx apply to Ingresses of this class.
     pub(crate) fn reads_nginx(&self, class: &str) -> bool {
         self.annotations_of.get(class) == Some(&NGINX)
     }
 
-    /// Returns the settings for Ingresses and HTTPProxies.
     pub(crate) fn settings(&self) -> Option<&'w IngressSettings> {
         self.settings
     }
 
-    /// Returns the class of an Ingress and the class's Gateway. Returns `None` if the class does
-    /// not belong to Sesame.
     pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
         self.of_objects.find(class)
     }
 
-    /// Returns the class of an HTTPProxy and the class's Gateway. Returns `None` if the class does
-    /// not belong to Sesame.
     pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
@@ -118,13 +106,11 @@ impl<'w> IngressClasses<'w> {
         of_objects.or_else(|| self.of_settings.find(class))
     }
 
-    /// Returns the namespace and name of the Gateway that serves an Ingress.
     pub(crate) fn gateway(&self, ingress: &'w Ingress) -> Option<(&'w str, &'w str)> {
         let (_, gateway) = self.of(ingress)?;
         gateway.as_ref().ok().copied()
     }
 
-    /// Reports a problem for each class that has an unknown setting or lacks a Gateway.
     pub(crate) fn tell(&self, problems: &mut Problems) {
         for (name, of) in &self.annotations_of {
             if *of != NGINX {
@@ -149,7 +135,6 @@ fn is_ours(class: &IngressClass) -> bool {
     *class.spec.controller == *INGRESS_CONTROLLER
 }
 
-/// Returns the classes that the settings define.
 fn of_settings<'w>(
     settings: Option<&'w IngressSettings>,
     default_gateway: Option<(&'w str, &'w str)>,
@@ -181,7 +166,6 @@ fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
 }
 
-/// Returns the Gateway that a class names, or else the default Gateway from the settings.
 fn gateway_of<'w>(
     spec: &'w IngressClassSpec,
     default_gateway: Option<(&'w str, &'w str)>,

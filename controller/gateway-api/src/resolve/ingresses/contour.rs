@@ -1,5 +1,4 @@
-//! Contour's annotations on Ingresses: timeouts, retries, TLS versions, and the namespace of TLS
-//! Secrets.
+//! Contour's annotations on Ingresses.
 
 use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::{Forward, Retry};
@@ -17,10 +16,9 @@ const PER_TRY_TIMEOUT: &str = "per-try-timeout";
 const MIN_TLS: &str = "tls-minimum-protocol-version";
 const MAX_TLS: &str = "tls-maximum-protocol-version";
 const CERTIFICATE_NAMESPACE: &str = "tls-cert-namespace";
-/// Accepted but without effect, because all routes support WebSockets.
+/// Without effect, because all routes support WebSockets.
 const WEBSOCKETS: &str = "websocket-routes";
 
-/// The annotations that Sesame reads.
 const KNOWN: [&str; 9] = [
     RESPONSE_TIMEOUT,
     REQUEST_TIMEOUT,
@@ -33,7 +31,6 @@ const KNOWN: [&str; 9] = [
     WEBSOCKETS,
 ];
 
-/// Returns true if Sesame supports the Contour annotation with this full name.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_CONTOUR);
     name.is_some_and(|name| KNOWN.contains(&name))
@@ -43,19 +40,17 @@ fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
 }
 
-/// Returns the namespace of the Ingress's Secrets if an annotation sets it.
 pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
     get(metadata, CERTIFICATE_NAMESPACE).filter(|namespace| !namespace.is_empty())
 }
 
-/// Returns the TLS options of the listeners that the Ingress adds.
 pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static str, &str)> {
     let options = [(MIN_TLS, MIN_VERSION), (MAX_TLS, MAX_VERSION)];
     let read = move |(name, option)| Some((option, get(metadata, name)?));
     options.into_iter().filter_map(read)
 }
 
-/// Returns an error if a TLS version is invalid. In that case, the Ingress must not be served.
+/// If this returns an error, the Ingress must not be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;
@@ -68,20 +63,17 @@ pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     })
 }
 
-/// Timeouts and retries that apply to all rules of an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding {
-    /// Timeout in milliseconds; 0 means no timeout.
+    /// In milliseconds; 0 means no timeout.
     response_timeout: Option<u64>,
     retry: Option<Retry>,
-    /// Timeout in milliseconds; 0 means no timeout.
+    /// In milliseconds; 0 means no timeout.
     per_try_timeout: u64,
-    /// Messages about values that have no effect.
     pub(super) faults: Vec<String>,
 }
 
 impl Forwarding {
-    /// Reads the annotations. Invalid values have no effect.
     pub(super) fn read(metadata: &Metadata) -> Self {
         let mut read = Self::default();
         let response = [RESPONSE_TIMEOUT, REQUEST_TIMEOUT];
@@ -117,7 +109,6 @@ impl Forwarding {
         read
     }
 
-    /// Applies the timeouts and retries to a forwarding action.
     pub(super) fn apply(&self, forward: &mut Forward) {
         if let Some(timeout) = self.response_timeout {
             forward.request_timeout_ms = timeout;
@@ -127,7 +118,7 @@ impl Forwarding {
         forward.retry = self.retry.clone().map(Box::new);
     }
 
-    /// Reads a duration in milliseconds; `infinity` becomes 0.
+    /// Returns milliseconds; `infinity` becomes 0.
     fn duration(&mut self, metadata: &Metadata, name: &str) -> Option<u64> {
         let value = get(metadata, name)?;
         if ["infinity", "infinite"].contains(&value) {
@@ -151,14 +142,12 @@ impl Forwarding {
     }
 }
 
-/// Converts Contour's number of retries to the snapshot's: -1 disables retries, and 0 means one
-/// retry.
+/// In Contour, -1 disables retries, and 0 means one retry.
 pub(crate) fn attempts(number: i32) -> u32 {
     let number = u32::try_from(number);
     number.map_or(0, |number| number.clamp(1, Retry::MAX_ATTEMPTS))
 }
 
-/// Adds a condition to Envoy's `retry_on`. The error explains why the condition has no effect.
 pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), String> {
     let Some(known) = Condition::named(condition) else {
         return Err("unknown; expected a value such as 5xx, gateway-error or reset".to_owned());

@@ -1,15 +1,12 @@
 //! Finds the listeners to which the rules of HTTPProxies and Ingresses attach.
 //!
-//! Ingresses and HTTPProxies do not refer to listeners. Their rules attach to every HTTP and HTTPS
-//! listener of the Gateway that shares a hostname with the rule and allows the rule's namespace. In
-//! addition, rules attach to listeners in the Gateway's spec that have no hostname and allow only
-//! the Gateway's own namespace. The administrator permits this by creating the IngressClass.
+//! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname and allows
+//! their namespace. They also attach to the Gateway's own listeners without hostname that allow
+//! only the Gateway's namespace, because the administrator permits this by creating the
+//! IngressClass.
 //!
-//! Each TLS host of an HTTPProxy or Ingress becomes an implicit listener of the Gateway, similar to
-//! a listener of a ListenerSet. Rules attach to the implicit listeners of their own object, and to
-//! listeners whose hostname covers the host of the rule. A rule for a wider host never attaches to
-//! another object's implicit listener. This keeps the number of attachments linear in the number of
-//! rules.
+//! Each TLS host becomes an implicit listener. A rule for a wider host never attaches to another
+//! object's implicit listener, so the number of attachments is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,11 +21,9 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Indices of a Gateway's listeners, each with the hostnames that the listener shares with the host
-/// of a rule.
+/// Listener indices, with the hostnames that each listener shares with a rule.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
-/// The listeners to which the rules for a host attach, by protocol.
 #[derive(Clone, Default)]
 pub(crate) struct ListenersOfHost {
     pub(crate) http: FoundListeners,
@@ -40,7 +35,6 @@ impl ListenersOfHost {
         self.http.is_empty() && self.https.is_empty()
     }
 
-    /// Returns the HTTP and HTTPS listeners, sorted by index.
     pub(crate) fn both(self) -> FoundListeners {
         let Self { mut http, https } = self;
         http.extend(https);
@@ -49,7 +43,6 @@ impl ListenersOfHost {
     }
 }
 
-/// Kind, namespace and name of an HTTPProxy or Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerName<'a> {
     kind: Kind,
@@ -67,14 +60,13 @@ impl<'a> OwnerName<'a> {
     }
 }
 
-/// The listeners of a Gateway to which the rules of HTTPProxies and Ingresses can attach.
 pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
-    /// Indices of the implicit listeners, keyed by the object that defines them.
+    /// Indices of implicit listeners.
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
-    /// Indices of the implicit listeners that serve routes, keyed by hostname key.
+    /// Contains only listeners that serve routes.
     by_hostname: HashMap<&'g str, usize>,
-    /// Number of the other listeners, whose indices precede those of implicit listeners.
+    /// Number of other listeners, which precede the implicit ones.
     others: usize,
 }
 
@@ -117,7 +109,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         self.gateway
     }
 
-    /// Returns the implicit listener that an object defines for a host.
     pub(crate) fn added(
         &self,
         host: &Hostname,
@@ -127,8 +118,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
-    /// Returns the listener that an object defines to route TLS connections for a host, if the
-    /// listener serves routes.
+    /// Returns the listener that routes TLS connections, if it serves routes.
     pub(crate) fn of_connections(
         &self,
         host: &Hostname,
@@ -148,12 +138,10 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         Some((vec![(place, vec![whole])], self.get(place)?))
     }
 
-    /// Returns true if the listener at this index is an implicit listener of the object.
     pub(crate) fn is_added(&self, place: usize, owner: OwnerName<'_>) -> bool {
         self.added_by(owner).contains(&place)
     }
 
-    /// Returns the listeners to which an object's rules for this host attach.
     pub(crate) fn find(
         &self,
         host: &Hostname,
@@ -197,7 +185,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         found
     }
 
-    /// Returns true if an HTTPS listener that serves routes covers the whole host.
     pub(crate) fn has_https(
         &self,
         host: &Hostname,
@@ -206,7 +193,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     ) -> bool {
         let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
-            // The listener covers the whole host if the common hostname is the host itself.
             let covers = common.iter().any(|common| common.domain == *host);
             covers && self.get(*place).is_some_and(CheckedListener::serves)
         })
@@ -221,7 +207,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     }
 }
 
-/// Returns true if the listener has no hostname and allows only its own namespace.
 fn is_opened_by_class(listener: &CheckedListener<'_>) -> bool {
     listener.hostname.as_ref() == Some(&Hostname::any())
         && matches!(listener.namespaces, NamespaceRule::Same(_))

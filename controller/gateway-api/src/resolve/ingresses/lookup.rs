@@ -1,4 +1,4 @@
-//! State shared by the checks of HTTPProxies and Ingresses: Gateways, listeners and routes.
+//! State shared by the checks of HTTPProxies and Ingresses.
 
 use super::listeners::{FoundListeners, ListenersOfGateway};
 use crate::api::{Metadata, ParentRef};
@@ -12,7 +12,6 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// Placeholder parentRef. HTTPProxies and Ingresses have no parentRefs.
 static NO_REFERENCE: ParentRef = ParentRef {
     group: None,
     kind: None,
@@ -22,9 +21,8 @@ static NO_REFERENCE: ParentRef = ParentRef {
     port: None,
 };
 
-/// The state that the checks of HTTPProxies and Ingresses read and write.
 pub(crate) struct LayeredLookup<'a, 'w, 'o> {
-    /// The listeners of each Gateway, by the Gateway's index.
+    /// Indexed like the Gateways.
     pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
     pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
@@ -32,10 +30,9 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
     pub(crate) regexes: &'a mut Regexes,
 }
 
-/// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix of rule names: the object as `Kind/namespace/name`.
+    /// `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -52,8 +49,7 @@ impl<'w> RuleOwner<'w> {
 }
 
 impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
-    /// Returns the index and the listeners of a Gateway, or `None` if Sesame does not serve the
-    /// Gateway.
+    /// Returns `None` if Sesame does not serve the Gateway.
     pub(crate) fn gateway(
         &self,
         namespace: &str,
@@ -89,8 +85,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Adds a route with these rules, attached to listeners of the Gateway at this index. Returns
-    /// the route's index, or `None` if no request could reach the route.
+    /// Returns `None` if no request could reach the new route.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,
@@ -104,7 +99,6 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         self.push_rules(owner, Rules::Requests(rules), policed, on)
     }
 
-    /// Like `push`, but also accepts rules for connections.
     pub(crate) fn push_rules(
         &mut self,
         owner: &RuleOwner<'w>,

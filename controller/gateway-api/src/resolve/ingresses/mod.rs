@@ -1,10 +1,8 @@
 //! Converts Ingresses to checked routes, and finds the Gateway of each Ingress.
 //!
-//! After this conversion, Ingress rules and Gateway API routes share the same code for tables,
-//! precedence and limits. Gateway API routes come before Ingresses, so if an HTTPRoute and an
-//! Ingress have equal matches, the HTTPRoute receives the requests. Older Ingresses come before
-//! newer ones. A rule that cannot be served responds with an error, because its requests must never
-//! reach a wider rule.
+//! Gateway API routes come before Ingresses, so an HTTPRoute wins if its match equals an Ingress's.
+//! Older Ingresses come before newer ones. A rule that cannot be served responds with an error,
+//! because its requests must never reach a wider rule.
 
 mod annotations;
 mod backends;
@@ -41,32 +39,25 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// An Ingress of a Sesame class, and the results of its checks.
 pub(crate) struct CheckedIngress<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway that the class names, if any.
     pub(crate) gateway: Option<NamespacedName>,
-    /// Verdict on the Ingress as a whole.
     pub(crate) accepted: Verdict,
-    /// Verdict on the backends of the Ingress.
     pub(crate) resolved: Verdict,
-    /// Errors in rules that are not served, while other rules of the Ingress are served.
+    /// Errors in some rules while other rules are served.
     pub(crate) dropped: Verdict,
-    /// Range of the Ingress's routes in the list of all routes.
+    /// Range in the list of all routes.
     pub(crate) routes: Range<usize>,
 }
 
-/// The class of an Ingress.
 struct IngressClassOf<'a, 'w> {
     name: &'w str,
-    /// True if the annotations of ingress-nginx apply.
     reads_nginx: bool,
     canaries: &'a Canaries<'w>,
     hosts: &'a RuleHosts<'w>,
 }
 
-/// Checks all Ingresses of Sesame classes, oldest first, and appends the resulting routes.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     classes: &IngressClasses<'w>,
@@ -93,8 +84,7 @@ pub(crate) fn check_all<'w>(
 }
 
 impl<'w> LayeredLookup<'_, 'w, '_> {
-    /// Checks an Ingress whose class names this Gateway. Returns `None` if another controller owns
-    /// the Gateway, because that controller may serve the Ingress.
+    /// Returns `None` if another controller owns the Gateway and may serve the Ingress.
     fn check(
         &mut self,
         ingress: &'w Ingress,
@@ -147,7 +137,6 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         Some(checked)
     }
 
-    /// Adds routes with these rules, attached to listeners of the Gateway at this index.
     fn rules(
         &mut self,
         ingress: &'w Ingress,
@@ -199,7 +188,6 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         }
     }
 
-    /// Checks a canary Ingress. Its rules are added to another Ingress.
     fn canary(
         &mut self,
         ingress: &'w Ingress,
@@ -221,7 +209,6 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         checked.resolved = rules::check_backends(&ingress.spec, cx);
     }
 
-    /// Adds the routes for one host.
     fn attach(
         &mut self,
         host: &Hostname,

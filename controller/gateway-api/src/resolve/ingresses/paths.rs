@@ -10,11 +10,9 @@ use crate::resolve::routes::matches::{self, RouteMatch};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::regexes::Regexes;
 
-/// The match for an Ingress path, and the rewrite for matching requests.
 pub(super) type ReadPath = (RouteMatch, Option<UrlRewrite>);
 
-/// Reads a path, and the rewrite for its requests. Errors start with the field path relative to the
-/// path's entry.
+/// Errors start with the field path relative to the path's entry.
 pub(super) fn read_path(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -50,7 +48,7 @@ pub(super) fn read_path(
     Ok((read_as(type_, value, regexes)?, rewrite))
 }
 
-/// Reads a path of this type. Errors start with the field path relative to the path's entry.
+/// Errors start with the field path relative to the path's entry.
 pub(super) fn read_as(
     type_: PathMatchType,
     value: &str,
@@ -59,7 +57,6 @@ pub(super) fn read_as(
     matches::read(&of_path(type_, value), regexes).map_err(|why| of_field(&why))
 }
 
-/// Converts the error to one that names the field of an Ingress.
 pub(super) fn of_field(why: &str) -> String {
     why.replacen("path.value", "path", 1)
 }
@@ -74,8 +71,7 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
     }
 }
 
-/// Returns a match that covers all requests that an invalid path was meant to match, and possibly
-/// more.
+/// Returns a match that covers at least the requests that an invalid path was meant to match.
 pub(super) fn widened(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -83,8 +79,8 @@ pub(super) fn widened(
 ) -> RouteMatch {
     let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
     if by_characters {
-        // No path prefix covers a regular expression, which ignores case and may end within a path
-        // element.
+        // A regular expression ignores case and may end within a path element, so no path prefix
+        // covers it.
         return RouteMatch::all();
     }
     let fixed = if path.path_type == "ImplementationSpecific" {
@@ -96,15 +92,14 @@ pub(super) fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// Restricts the wildcard of a host to one label, with a match on the number of labels. The virtual
-/// host's domain checks the other labels.
+/// Restricts a wildcard host to one label by matching the number of labels. The virtual host's
+/// domain checks the other labels.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {
     let wildcard = host.as_str().strip_prefix("*.");
     OneLabel(wildcard.map(|name| {
-        // Matches the first label, then a dot and a label for each label of `name`. A port contains
-        // no dots, so it counts as part of the last label.
+        // A port contains no dots, so it counts as part of the last label.
         let labels = name.split('.').count();
         let pattern = format!(r"[^.]+(\.[^.]+){{{labels}}}");
         let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
 //! Converts the rules of an Ingress to checked rules, grouped by host.
 //!
-//! Each path becomes a match. A wildcard host in an Ingress covers exactly one label, unlike in a
-//! route, so its matches also check each request's host.
+//! Unlike in a route, a wildcard host in an Ingress covers exactly one label, so its matches also
+//! check the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,31 +21,23 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES};
 use crate::status::{Reason, Verdict};
 
-/// Index of the match for `app-root` in a rule. Canary matches have indices between the path
-/// matches and this index.
+/// Canary matches have indices between the path matches and this index.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
-/// The rules of an Ingress for one host.
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
-    /// Backends that the rules reference. The statuses of these backends or of their policies list
-    /// the Ingress's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Number of rules that are served as configured.
+    /// Counts rules that are served as configured.
     pub(super) standing: usize,
 }
 
-/// The errors found in an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Errors that prevent rules from being served.
     pub(super) rules: Verdict,
-    /// Errors in backends.
     pub(super) references: Verdict,
 }
 
-/// Fails if the Ingress has too many rules, paths or TLS hosts.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     limits::entries("spec.rules", spec.rules.len(), 0..=MAX_INGRESS_RULES)?;
     let paths = spec.rules.iter().filter_map(|rule| rule.http.as_ref());
@@ -54,21 +46,17 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     tls::check_limits(spec)
 }
 
-/// Settings that apply to the rules of an Ingress.
 pub(super) struct RuleSettings<'a, 'w> {
     pub(super) ingress: &'w Ingress,
     pub(super) class: &'w str,
     pub(super) contour: Forwarding,
-    /// Settings from the annotations of ingress-nginx, or `None` if these do not apply.
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
-    /// Hosts of all rules, which take precedence over additional names.
+    /// These take precedence over additional names.
     pub(super) hosts: &'a RuleHosts<'w>,
-    /// Settings for connections to backends.
     pub(super) connection: Connection,
 }
 
-/// The rules checked so far, and the errors found in them.
 type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
 
 impl<'w> RuleSettings<'_, 'w> {
@@ -76,8 +64,6 @@ impl<'w> RuleSettings<'_, 'w> {
         self.nginx.map(NginxSettings::paths)
     }
 
-    /// Returns the action for requests to the backend at field path `at`, in the rule with this
-    /// index.
     fn action(
         &self,
         (at, index): (&str, usize),
@@ -91,13 +77,11 @@ impl<'w> RuleSettings<'_, 'w> {
         backends::action(at, index, (backend, &self.connection), cx, found)
     }
 
-    /// Returns the canary for a path, if any.
     fn canary(&self, host: &'w str, path: &'w IngressPath) -> Option<&Canary<'w>> {
         self.nginx?;
         self.canaries.find(self.ingress, self.class, (host, path))
     }
 
-    /// Adds the rules for a path, including the rules for its canary.
     fn add_path(
         &self,
         (index, at): (usize, usize),
@@ -120,7 +104,7 @@ impl<'w> RuleSettings<'_, 'w> {
             backend, choice, ..
         }) = self.canary(host, path)
         {
-            // Ignore errors in the canary's backend here: the canary Ingress reports them.
+            // The canary Ingress reports errors in the canary's backend.
             let found = (&mut *of_host, &mut IngressFaults::default());
             let taken = rewritten(self.action(backend_at, backend, cx, found));
             let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;
@@ -135,7 +119,6 @@ impl<'w> RuleSettings<'_, 'w> {
         of_host.add(index, at, one_label.applied_to(route_match), action);
     }
 
-    /// Applies the annotations' settings to a rule.
     fn apply(&self, rule: &mut CheckedRule) {
         if let Action::Forward(forward) = &mut rule.action {
             self.contour.apply(forward);
@@ -146,8 +129,7 @@ impl<'w> RuleSettings<'_, 'w> {
     }
 }
 
-/// Reads all rules and groups them by host. If `withheld` is set, every rule responds with an
-/// error.
+/// If `withheld` is set, every rule responds with an error.
 pub(super) fn check<'w>(
     settings: &RuleSettings<'_, 'w>,
     withheld: Option<String>,
@@ -167,7 +149,7 @@ pub(super) fn check<'w>(
     }
     add_names(rules, settings, cx, (&mut hosts, faults));
     if let Some(backend) = default_backend {
-        // The default backend is treated as an additional last rule.
+        // The default backend is an additional last rule.
         let index = rules.len();
         let of_host = hosts.entry(Hostname::any()).or_default();
         let at = ("defaultBackend", index);
@@ -200,7 +182,6 @@ pub(super) fn check<'w>(
     hosts
 }
 
-/// Returns the verdict on the backends of a canary Ingress.
 pub(super) fn check_backends<'w>(
     spec: &'w IngressSpec,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -222,7 +203,6 @@ fn answered() -> String {
     format!("; its requests get {}", refusal::HTTP)
 }
 
-/// Adds the rules for additional names of the hosts. Omits names for which an Ingress has a rule.
 fn add_names<'w>(
     rules: &'w [IngressRule],
     settings: &RuleSettings<'_, 'w>,
@@ -259,13 +239,11 @@ fn add_names<'w>(
     }
 }
 
-/// The rules of each host, and the errors found so far.
 type FoundHosts<'f, 'w> = (
     &'f mut BTreeMap<Hostname, IngressHostRules<'w>>,
     &'f mut IngressFaults,
 );
 
-/// Reads one rule, for its own host or for an alias.
 fn check_rule<'w>(
     (index, rule): (usize, &'w IngressRule),
     alias: Option<&Hostname>,
@@ -326,7 +304,6 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules with the same matches that redirect requests to HTTPS, with this status.
     pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,
@@ -349,7 +326,6 @@ impl IngressHostRules<'_> {
         });
     }
 
-    /// Makes each rule respond with an error.
     fn refuse_each(&mut self) {
         self.standing = 0;
         for rule in &mut self.rules {
@@ -357,7 +333,6 @@ impl IngressHostRules<'_> {
         }
     }
 
-    /// Replaces all rules with one that responds with an error to every request for the host.
     fn refuse_all(&mut self) {
         let index = self.rules.first().map_or(0, |rule| rule.index);
         self.standing = 0;

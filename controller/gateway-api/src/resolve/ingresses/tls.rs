@@ -1,10 +1,9 @@
 //! Reads `spec.tls` of Ingresses. Each host that has a Secret becomes an HTTPS listener of the
 //! Gateway.
 //!
-//! The Gateway's own spec needs no HTTPS listener. Like the listeners of a ListenerSet, the
-//! listeners of an Ingress have names and count towards their namespace's share. Listeners of the
-//! Gateway, of ListenerSets, and of older Ingresses take precedence over them. If another listener
-//! serves a host, the Ingress's rules attach to that listener, and clients get its certificate.
+//! These listeners count towards their namespace's share. Listeners of the Gateway, of
+//! ListenerSets, and of older Ingresses take precedence. If another listener serves a host, the
+//! Ingress's rules attach to that listener, and clients get its certificate.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,6 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_TLS_HOSTS};
 use crate::status::Reason;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Returns the listeners that Ingresses of Sesame classes add for TLS hosts that have Secrets.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -47,7 +45,6 @@ pub(crate) fn listeners_of_all<'w>(
         .collect()
 }
 
-/// Fails if `spec.tls` has too many hosts.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     let hosts = spec.tls.iter().map(|entry| match entry.hosts.len() {
         0 => spec.rules.len().max(1),
@@ -60,8 +57,7 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     )
 }
 
-/// Returns the hosts of an entry in `spec.tls`. An entry without hosts covers the hosts of all
-/// rules, or every host if the Ingress has no rules.
+/// An entry without hosts covers the hosts of all rules, or every host if the Ingress has no rules.
 pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<&'s str> {
     if !entry.hosts.is_empty() {
         return entry.hosts.iter().map(String::as_str).collect();
@@ -72,7 +68,6 @@ pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<
     spec.rules.iter().map(|rule| rule.host.as_str()).collect()
 }
 
-/// Returns the entries of `spec.tls`, each with an explicit list of hosts.
 pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
     let explicit = |entry: &IngressTls| IngressTls {
         hosts: hosts_of(entry, spec)
@@ -84,7 +79,6 @@ pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
     spec.tls.iter().map(explicit).collect()
 }
 
-/// Returns the valid hosts that have Secrets, each with the names of its Secrets.
 fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
     let mut found: BTreeMap<Hostname, Vec<&str>> = BTreeMap::new();
     for entry in spec.tls.iter().filter(|it| !it.secret_name.is_empty()) {
@@ -109,8 +103,6 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
     implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
-/// Reports an error for each host that is not served over HTTPS. Reports a problem for each host
-/// whose clients get a different certificate.
 pub(super) fn tell(
     ingress: &Ingress,
     object: &ObjectKey,
@@ -163,7 +155,6 @@ pub(super) fn tell(
     }
 }
 
-/// Returns a message if clients get the certificate of another listener for the same host.
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(

@@ -1,7 +1,6 @@
 //! Rejects listeners of HTTPProxies and Ingresses that lose their hostname to a TLSRoute.
 //!
-//! Gateway API objects take precedence over HTTPProxies and Ingresses. A TLSRoute therefore wins a
-//! hostname, as a listener in the Gateway's spec does.
+//! Gateway API objects take precedence over HTTPProxies and Ingresses.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,6 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Rejects each listener of an HTTPProxy or Ingress that has the same hostname as a TLSRoute.
 pub(crate) fn give_way(gateways: &mut [CheckedGateway<'_>], routes: &Routes<'_>) {
     let mut taken: BTreeSet<(usize, u16, &str)> = BTreeSet::new();
     let of_tls = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);

@@ -1,4 +1,4 @@
-//! Key sets (JWKS) that a controller or an agent fetches from token issuers and copies to
+//! Key sets (JWKS) of token issuers. A controller or an agent fetches them and copies them to
 //! ConfigMaps in the controller's namespace. Resolution reads only these ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,29 +17,23 @@ use crate::resolve::syntax::limits::MAX_PEM_BYTES;
 use crate::resolve::syntax::names::CA_KEY;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Maximum number of key sets to fetch for the objects in one namespace.
 const MAX_PER_NAMESPACE: usize = 8;
-/// Maximum number of key sets to fetch in total.
 const MAX_KEY_SETS: usize = 256;
-/// Maximum number of characters in a URI.
 const MAX_URI: usize = 2048;
-/// Default time between two fetches of a key set.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// Minimum time between two fetches. Lower values are raised to this.
+/// Lower values are raised to this limit.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time between two fetches. Higher values are reduced to this.
+/// Higher values are reduced to this limit.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A remote key set that an AccessPolicy or HTTPProxy uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteKeySet<'w> {
     uri: &'w str,
-    /// CA certificates for validating the issuer's server. `None` means the system's CAs.
+    /// `None` means the system's CAs.
     authorities: Option<Authorities<'w>>,
     interval: Duration,
 }
 
-/// Location of the CA certificates: an entry in a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug)]
 struct Authorities<'w> {
     kind: Kind,
@@ -49,8 +43,6 @@ struct Authorities<'w> {
 }
 
 impl<'w> RemoteKeySet<'w> {
-    /// Reads a remote key set in an AccessPolicy. Errors start with the field path relative to the
-    /// key set.
     pub(super) fn of_policy(spec: &'w RemoteJwks, namespace: &'w str) -> Result<Self, String> {
         let RemoteJwks {
             uri,
@@ -69,7 +61,6 @@ impl<'w> RemoteKeySet<'w> {
         set.map_err(|why| format!(".{why}"))
     }
 
-    /// Creates a key set for an HTTPProxy. `authorities` names a Secret with CA certificates.
     pub(crate) fn of_proxy(
         uri: &'w str,
         interval: Option<Duration>,
@@ -98,7 +89,6 @@ impl<'w> RemoteKeySet<'w> {
         })
     }
 
-    /// Returns the URI's host, without the port.
     pub(crate) fn host(&self) -> &'w str {
         let rest = self.uri.strip_prefix("https://").unwrap_or(self.uri);
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -109,7 +99,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Returns the name of the ConfigMap that holds the fetched copy.
+    /// Names the ConfigMap that holds the fetched copy.
     fn name(&self, options: &Options) -> String {
         let authorities = self.authorities.map(|it| {
             let Authorities {
@@ -138,7 +128,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Returns the keys in the fetched copy, and a note if the latest fetch failed.
+    /// Returns the fetched keys, and a note if the latest fetch failed.
     pub(crate) fn read(
         &self,
         cx: &mut ResolveContext<'_, '_>,
@@ -170,7 +160,6 @@ impl<'w> RemoteKeySet<'w> {
 }
 
 impl Authorities<'_> {
-    /// Returns the CA certificates, or `None` if they are missing or too large.
     fn pem<'a>(&self, world: &'a World) -> Option<&'a str> {
         let Self {
             kind,
@@ -187,14 +176,12 @@ impl Authorities<'_> {
     }
 }
 
-/// Parses a key set and returns it in canonical form.
 pub(crate) fn canonical(text: &str) -> Result<Arc<str>, String> {
     let set = jwks::canonical(text).map(Arc::from);
     set.map_err(|why| why.to_string())
 }
 
-/// Checks the URI of a key set. The URI appears in statuses and metrics, so it must not contain a
-/// password.
+/// The URI appears in statuses and metrics, so it must not contain a password.
 fn check_uri(uri: &str) -> Result<(), String> {
     if uri.len() > MAX_URI {
         return Err(format!("has more than {MAX_URI} characters"));
@@ -213,7 +200,7 @@ fn check_uri(uri: &str) -> Result<(), String> {
 
 /// The remote key sets that the AccessPolicies and HTTPProxies of a world use, within the limits.
 pub struct RemoteKeySets<'w> {
-    /// The key sets by the names of their copies' ConfigMaps.
+    /// Keyed by the names of the copies' ConfigMaps.
     by_name: BTreeMap<String, RemoteKeySet<'w>>,
     world: &'w World,
     options: &'w Options,
@@ -242,7 +229,8 @@ impl<'w> RemoteKeySets<'w> {
                 own.push((name, set));
             }
         }
-        // Take one from each namespace in turn, so that no namespace displaces another's first sets.
+        // Take one from each namespace in turn, so that no namespace displaces another's first
+        // sets.
         let mut by_name: BTreeMap<String, RemoteKeySet<'_>> = BTreeMap::new();
         for turn in 0..MAX_PER_NAMESPACE {
             for (name, set) in by_namespace.values().filter_map(|own| own.get(turn)) {

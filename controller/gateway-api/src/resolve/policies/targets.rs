@@ -9,10 +9,8 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, Objects, World};
 
-/// Namespace and name of a target.
 type TargetName<'w> = (&'w str, &'w str);
 
-/// A target, as written in a policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NamedTarget<'w> {
     group: &'w str,
@@ -21,8 +19,7 @@ pub(crate) struct NamedTarget<'w> {
     section: Section<'w>,
 }
 
-/// A section of a target: a listener, a rule, or the port of a Service. `None` means the whole
-/// target.
+/// A listener, a rule, or the port of a Service. `None` means the whole target.
 type Section<'w> = Option<&'w str>;
 
 impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
@@ -54,16 +51,15 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
     }
 }
 
-/// Policies, indexed by target.
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// For each target, the index and section of each policy, in order of precedence.
+    /// In order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
 
-/// Returns the policies oldest first, which is their order of precedence.
+/// Oldest first, which is the order of precedence.
 pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -71,7 +67,6 @@ pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
 }
 
 impl<'w> PolicyTargets<'w> {
-    /// Creates an empty index for policies of this kind. Targets must be of an `allowed` kind.
     pub(crate) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
@@ -81,9 +76,8 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds a policy and its targets. Policies must be added in order of precedence. A policy that
-    /// lists a target twice is rejected. A target of an unsupported kind is reported and has no
-    /// effect.
+    /// Policies must be added in order of precedence. A policy that lists a target twice is
+    /// rejected. A target of an unsupported kind is reported and has no effect.
     pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,
@@ -139,13 +133,10 @@ impl<'w> PolicyTargets<'w> {
         names.join(" or ")
     }
 
-    /// Returns true if any policy targets the object or one of its sections.
     pub(crate) fn has(&self, kind: Kind, name: TargetName<'_>) -> bool {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the policies that target an object or one of its sections, in order of precedence.
-    /// Each entry is a policy's index and the section that it targets.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -155,13 +146,11 @@ impl<'w> PolicyTargets<'w> {
         places.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns true if any policy targets an object of this kind.
     pub(crate) fn has_kind(&self, kind: Kind) -> bool {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
 
-    /// Returns the indices of the policies that target exactly this section, in order of
-    /// precedence.
+    /// Matches exactly this section.
     pub(crate) fn at<'a>(
         &'a self,
         kind: Kind,
@@ -173,9 +162,8 @@ impl<'w> PolicyTargets<'w> {
         of_section.map(|(place, _)| *place)
     }
 
-    /// Returns the index of the policy that applies to the section `part`. A policy for the section
-    /// takes precedence over one for the whole object. If `part` is empty, only a policy for the
-    /// whole object applies.
+    /// A policy for the section `part` takes precedence over one for the whole object. If `part` is
+    /// empty, only a policy for the whole object applies.
     pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
         let of = |section| places.iter().find(|(_, it)| *it == section);
@@ -184,8 +172,7 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the indices of the policies that target an object or a section of it, each with an
-    /// error if an older policy targets the same section or the target does not exist.
+    /// Each error reports an older policy for the same section, or a missing target.
     pub(crate) fn judge(
         &self,
         kind: Kind,
@@ -215,7 +202,6 @@ impl<'w> PolicyTargets<'w> {
     }
 }
 
-/// Formats a section, or a whole object, for messages.
 pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Section<'_>) -> String {
     let noun = match kind {
         Kind::Service => "port",
@@ -228,7 +214,6 @@ pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Secti
     }
 }
 
-/// Returns an error if the target object or its section does not exist.
 pub(crate) fn missing(
     kind: Kind,
     name: TargetName<'_>,

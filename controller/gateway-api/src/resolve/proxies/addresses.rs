@@ -14,11 +14,8 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter, or `None` if all client addresses are allowed. The error explains why a filter is
-/// invalid.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
-/// Reads the virtual host's filter, which applies to routes without their own filter.
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
     let host = root.virtualhost;
     read(
@@ -30,8 +27,7 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's own filter or, if it has none, the virtual host's. If that filter is
-    /// invalid, the route responds with an error.
+    /// If the filter is invalid, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -51,8 +47,6 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a filter. The name of the filter consists of the HTTPProxy's name and `place`, the
-/// location of the filter in the HTTPProxy.
 fn read(
     proxy: &NamespacedName,
     place: &str,
@@ -91,7 +85,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // As in Contour, an address without a prefix length means that single address.
+        // As in Contour, an address may lack a prefix length.
         let network = Network::of_host_or_network(cidr);
         let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
         let network = network.to_string();

@@ -1,5 +1,4 @@
-//! Match conditions (path, headers, query parameters) of routes, merged with the conditions of all
-//! includes that lead to the route.
+//! Match conditions of routes, merged with the conditions of all includes that lead to the route.
 //!
 //! An include's prefix is literal, and the included routes match only paths below it. A request
 //! must meet all conditions.
@@ -14,17 +13,16 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason for an invalid condition, and the message.
+/// Contour's reason, and the message.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
 const HEADER: &str = "HeaderMatchConditionsNotValid";
 const QUERY: &str = "QueryParameterMatchConditionsNotValid";
 
-/// The merged conditions of all includes between the root and a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inherited {
-    /// Path prefix: empty, or starts with `/`.
+    /// Empty, or starts with `/`.
     prefix: String,
     headers: Vec<StringMatch>,
     query_params: Vec<StringMatch>,
@@ -39,7 +37,6 @@ enum OwnPath<'c> {
 }
 
 impl Inherited {
-    /// Adds the conditions of another include, and returns the conditions for the routes below it.
     pub(super) fn include(
         &self,
         conditions: &[ProxyCondition],
@@ -60,7 +57,6 @@ impl Inherited {
         Ok(below)
     }
 
-    /// Adds a route's own conditions, and returns the route's match.
     pub(super) fn route(
         &self,
         conditions: &[ProxyCondition],
@@ -77,8 +73,8 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // Check the pattern by itself: an unbalanced `)` in it could close the group that
-                // ties the pattern to the prefix.
+                // Check the pattern by itself: an unbalanced `)` in it could close the group around
+                // it.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
@@ -93,8 +89,7 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match for a route whose conditions are invalid. It accepts at least the requests
-    /// that the route's author intended, but none that the includes exclude.
+    /// Accepts at least the requests that the author intended, but none that the includes exclude.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -109,13 +104,10 @@ impl Inherited {
         wide.matching(path)
     }
 
-    /// Returns a match for all requests that meet the includes' conditions.
     pub(super) fn whole(&self) -> RouteMatch {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the path prefix that a prefix rewrite replaces, or `None` if the match has no path
-    /// prefix.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -131,8 +123,7 @@ impl Inherited {
             mut query_params,
             instructions,
         } = self;
-        // Matches with the same conditions in a different order must be equal, so sort the
-        // conditions.
+        // Matches with the same conditions in a different order must be equal.
         headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         RouteMatch {
@@ -151,7 +142,6 @@ impl Inherited {
         }
     }
 
-    /// Appends a path to the includes' prefix, and normalizes it.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -166,7 +156,7 @@ impl Inherited {
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 
-    /// Restricts a regular expression to paths below the includes' prefix.
+    /// Matches only paths below the includes' prefix.
     fn pattern(&self, pattern: &str) -> String {
         match self.prefix.trim_end_matches('/') {
             "" => pattern.to_owned(),
@@ -179,7 +169,6 @@ impl Inherited {
         conditions: &[ProxyCondition],
         regexes: &mut Regexes,
     ) -> Result<(), ConditionFault> {
-        // Check the number of conditions before compiling regular expressions.
         let headers = conditions.iter().filter(|it| it.header.is_some()).count();
         let number = self.headers.len().saturating_add(headers);
         let count = limits::entries("header conditions", number, 0..=MAX_MATCHED_VALUES);
@@ -207,7 +196,6 @@ impl Inherited {
     }
 }
 
-/// Returns the only path condition in a list of conditions, if any. Fails if there are several.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

@@ -1,5 +1,4 @@
-//! Settings for connections to an HTTPProxy's Services: protocol, TLS validation, timeouts and load
-//! balancing.
+//! Settings for connections to an HTTPProxy's Services.
 
 use sesame_proto::schema::{BackendTls, HealthCheck, LoadBalancer, SessionPersistence};
 
@@ -16,20 +15,18 @@ use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// A route's settings for connections to all of its Services.
 #[derive(Debug, Default)]
 pub(super) struct RouteConnections {
-    /// Host header that the route sets, without variables. If empty, the client's Host is kept.
+    /// If empty, the client's Host is kept.
     pub(super) host: String,
-    /// Idle timeout in milliseconds: `Some(0)` for no timeout, `None` for the default.
+    /// In milliseconds: `Some(0)` for no timeout, `None` for the default.
     idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,
 }
 
 impl RouteConnections {
-    /// Reads a route's settings. `host` is the Host header that the route sets. As in Contour, a
-    /// timeout of `0s` means the default.
+    /// As in Contour, a timeout of `0s` means the default.
     pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
         let idle = timeouts.map(|it| it.idle_connection.as_str());
         let idle_timeout_ms = match idle.unwrap_or_default() {
@@ -50,7 +47,6 @@ impl RouteConnections {
         })
     }
 
-    /// Reads the route's load balancing and health checks. Returns its session persistence, if any.
     pub(super) fn balance(
         &mut self,
         route: &ProxyRoute,
@@ -72,7 +68,6 @@ impl RouteConnections {
         session
     }
 
-    /// Reads the settings of a `tcpproxy`. Also returns warnings about settings without effect.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,
@@ -96,7 +91,6 @@ impl RouteConnections {
     }
 }
 
-/// Reads the settings for connections to one of a route's Services.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -140,7 +134,6 @@ pub(super) fn read<'w>(
     })
 }
 
-/// Contour's type and reason for a Service whose certificate cannot be validated.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(
@@ -171,8 +164,7 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns the accepted subject names; there is at least one. A certificate is accepted if it
-/// contains any of them.
+/// Never empty. A certificate is accepted if it contains any of the names.
 pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
@@ -196,7 +188,7 @@ pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String>
     Ok(names.to_vec())
 }
 
-/// Splits a reference to a Secret, `name` or `namespace/name`, into namespace and name.
+/// Accepts `name` and `namespace/name`.
 pub(super) fn secret(reference: &str) -> (Option<&str>, &str) {
     let parts = reference.split_once('/');
     parts.map_or((None, reference), |(namespace, name)| {
@@ -224,7 +216,6 @@ pub struct AuthorityRef<'w> {
     pub secret: ObjectRef,
 }
 
-/// Returns these HTTPProxies' references to CA certificates for their Services.
 pub(super) fn authority_refs<'w>(proxies: &Proxies<'w>) -> Vec<AuthorityRef<'w>> {
     let with_gateway = proxies
         .values()

@@ -12,7 +12,6 @@ use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{durations, names};
 
-/// Returns the policy of a root, or `None` if there is none or it is invalid.
 pub(super) fn of_root(
     root: &Root<'_>,
     regexes: &mut Regexes,
@@ -26,7 +25,6 @@ pub(super) fn of_root(
     read.map_err(report).ok()
 }
 
-/// Reads the policy. Errors start with the field path relative to the policy.
 fn read(spec: &ProxyCors, regexes: &mut Regexes) -> Result<Cors, String> {
     let ProxyCors {
         allow_credentials,
@@ -101,8 +99,8 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
     Ok(origins)
 }
 
-/// Returns true if Contour treats the text as an exact origin instead of a regular expression. Such
-/// text has a scheme, and a host with only characters that Go allows in a URL.
+/// Contour treats such text as an exact origin: it has a scheme, and a host with only characters
+/// that Go allows in a URL.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;

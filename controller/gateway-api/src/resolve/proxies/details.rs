@@ -1,5 +1,4 @@
-//! Collects the errors and warnings in the statuses of HTTPProxies, with Contour's types and
-//! reasons.
+//! Collects the errors and warnings in the statuses of HTTPProxies.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +9,20 @@ use crate::status::ProxyDetail;
 /// Contour's type and reason for an error or warning.
 pub(super) type Words = (&'static str, &'static str);
 
-/// Maximum number of errors and warnings per HTTPProxy.
 const MAX: usize = 64;
 
-/// The errors and warnings of all HTTPProxies, by name.
 #[derive(Debug, Default)]
 pub(super) struct Details(BTreeMap<NamespacedName, Vec<ProxyDetail>>);
 
 impl Details {
-    /// Adds an error, unless the same error is already present.
     pub(super) fn error(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, false, words, message.into());
     }
 
-    /// Adds a warning, unless the same warning is already present.
     pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, true, words, message.into());
     }
 
-    /// Adds errors and warnings about the route at `index`.
     pub(super) fn of_route(
         &mut self,
         of: &NamespacedName,

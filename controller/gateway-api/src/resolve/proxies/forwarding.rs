@@ -8,11 +8,10 @@ use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
-/// Maximum number of retry conditions, and of retry statuses. Envoy defines fewer conditions than
-/// this.
+/// Envoy defines fewer conditions than this.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
-/// Default response timeout in milliseconds, as in Contour.
+/// Default in milliseconds, as in Contour.
 const RESPONSE_MS: u64 = 15_000;
 
 pub(super) fn timeouts(

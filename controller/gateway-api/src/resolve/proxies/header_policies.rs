@@ -11,11 +11,9 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// Name and port of the Service, if the changes apply only to its requests. `None` if they apply to
-/// all requests to a route.
+/// `None` if the changes apply to the whole route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
-/// Returns the changes to request headers, and a rewrite of the host if the policy sets Host.
 pub(super) fn header_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -61,7 +59,6 @@ pub(super) fn header_policy(
     Ok(((!is_empty).then_some(changes), host))
 }
 
-/// Returns the changes to response headers. Fails if the policy sets Host.
 pub(super) fn response_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -73,7 +70,6 @@ pub(super) fn response_policy(
     }
 }
 
-/// Returns a warning for each variable that is unknown or has no value.
 pub(super) fn variables_without_value(
     spec: Option<&ProxyHeaders>,
     service: OfService<'_>,
@@ -204,7 +200,6 @@ fn variable(name: &str, namespace: &str, service: OfService<'_>) -> Option<Kind>
     }
 }
 
-/// Returns true if the text could be a variable's name, with or without arguments.
 fn is_like_variable(name: &str) -> bool {
     let plain = name.split('(').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

@@ -8,10 +8,9 @@ use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
 use crate::resolve::backends;
 use crate::resolve::syntax::limits;
 
-/// Contour's type and reason for a health check that has no effect, or whose timeout was reduced.
 pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
 
-/// The Host header of health checks, as in Contour.
+/// The Host header, as in Contour.
 const HOST: &str = "contour-envoy-healthcheck";
 
 /// Defaults as in Contour. Interval and timeout are in seconds.
@@ -20,7 +19,7 @@ const TIMEOUT: u64 = 2;
 const UNHEALTHY: u64 = 3;
 const HEALTHY: u64 = 2;
 
-/// The health check, if any, and a warning about it, if any.
+/// The string is a warning.
 pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
 
 pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
@@ -103,7 +102,7 @@ fn timed(
     })
 }
 
-/// Returns `value`, or `default` if it is 0. Fails if `value` is negative or exceeds `most`.
+/// Returns `default` for 0.
 fn number(field: &str, value: i64, default: u64, most: u64) -> Result<u64, String> {
     match u64::try_from(value) {
         Ok(0) => Ok(default),

@@ -12,21 +12,19 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// Name of the session cookie, as in Contour.
+/// As in Contour.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Defaults for slow start, as in Contour: the minimum weight of a new endpoint in percent, and the
-/// exponent with which its weight grows.
+/// Defaults for slow start, as in Contour. `AGGRESSION` is the exponent with which a new endpoint's
+/// weight grows.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
-/// A route's load balancing settings.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     /// `None` means round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
     pub(super) session: Option<SessionPersistence>,
-    /// Why the route's load balancing differs from its configuration.
     pub(super) warnings: Vec<String>,
 }
 
@@ -49,7 +47,6 @@ impl Balance {
     }
 }
 
-/// Reads the load balancing policy of a route with these Services.
 pub(super) fn of_requests(
     policy: Option<&ProxyLoadBalancer>,
     services: &[ProxyService],
@@ -81,7 +78,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// Reads the load balancing policy for TCP connections, which have no headers to hash.
+/// TCP connections have no headers to hash.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,
@@ -173,8 +170,6 @@ fn hash_policy(policy: &ProxyHashPolicy) -> Result<HashPolicy, String> {
     })
 }
 
-/// Adds the Service's slow start, if any, to the load balancer. The error explains why slow start
-/// has no effect.
 pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,

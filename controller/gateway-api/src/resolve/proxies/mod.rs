@@ -1,10 +1,9 @@
 //! Resolves HTTPProxies: finds roots, follows their includes, and converts their routes to checked
 //! routes.
 //!
-//! From then on, the same code handles these routes and Gateway API routes. HTTPProxy routes take
-//! precedence over Ingresses, but not over Gateway API routes. Among equal matches in an include
-//! tree, the last route wins, as in Contour. A route that cannot be served still matches its
-//! requests, and responds with an error.
+//! HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among equal
+//! matches in an include tree, the last route wins, as in Contour. A route that cannot be served
+//! still matches its requests, and responds with an error.
 
 mod addresses;
 mod answers;
@@ -55,19 +54,15 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Response status for requests that match the conditions of an invalid include.
+/// For requests that match the conditions of an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
-/// An HTTPProxy of a Sesame class, with the findings for its status.
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway that the class specifies, if any.
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) details: Vec<ProxyDetail>,
-    /// True if the HTTPProxy is not a root and no root includes it.
     pub(crate) orphaned: bool,
-    /// Indices of the HTTPProxy's routes in the list of all routes.
     pub(crate) routes: Vec<usize>,
 }
 
@@ -93,7 +88,6 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
     }
 }
 
-/// Returns the TLS listeners for these HTTPProxies, and for all Ingresses of Sesame classes.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -104,7 +98,6 @@ pub(crate) fn listeners_of_all<'w>(
     all
 }
 
-/// Checks all HTTPProxies of Sesame classes, and adds their routes to the list of all routes.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     found: FoundProxies<'w>,
@@ -135,7 +128,6 @@ pub(crate) fn check_all<'w>(
         add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        // True if another controller manages the Gateway.
         let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
             let exists = world.gateways.get(namespace, name).is_some();
             exists && lookup.gateway(namespace, name).is_none()
@@ -155,16 +147,13 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
-/// The parts of a root's include tree that are served.
 struct RootParts<'w> {
-    /// The occurrences of HTTPProxies in the tree, in order of precedence.
+    /// In order of precedence.
     places: Vec<Place<'w>>,
-    /// The HTTPProxy whose Services receive the root's TLS connections, if any.
     connections: Option<Connections<'w>>,
     settings: Option<&'w IngressSettings>,
 }
 
-/// Adds the routes in a root's include tree.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
@@ -191,7 +180,7 @@ fn add<'w>(
         // Do not fall back to other listeners, because they lack the host's TLS settings.
         found.https.clear();
     } else if tls::validates_clients(root) {
-        // Other listeners do not validate clients in the way that this root requires.
+        // Other listeners do not validate clients as this root requires.
         found
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
@@ -232,15 +221,13 @@ fn add<'w>(
     }
 }
 
-/// A root with its CORS policy and its token providers.
 type ServedHost<'a, 'w> = (
     &'a Root<'w>,
     Option<&'a schema::Cors>,
     &'a TokenProviders<'w>,
 );
 
-/// Adds the routes of an HTTPProxy at a place in the include tree. Returns `None` if they are
-/// withdrawn; all routes below that place are then withdrawn too.
+/// Returns `None` if the routes, and all routes below the place, are withdrawn.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     host: ServedHost<'_, 'w>,
@@ -277,7 +264,6 @@ fn add_place<'w>(
     Some(added)
 }
 
-/// Returns the rules of an HTTPProxy at a place in the include tree, last route first.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
@@ -328,7 +314,7 @@ fn rules<'w>(
         policed.extend(read.policed);
         rules.push(read.rule);
     }
-    // Rules for invalid includes come last, so that a route with an equal match wins.
+    // Rules for invalid includes come last, so a route with an equal match wins.
     let last = spec.routes.len();
     let dead_ends = place.dead_ends.iter().cloned();
     rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
@@ -342,8 +328,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// If so configured, removes unusable Services from all rules, so that their shares go to the other
-/// Services. Returns true if any Service was removed.
+/// Gives the shares of unusable Services to the others if so configured. Returns true if any
+/// Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -364,7 +350,6 @@ fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bo
     any
 }
 
-/// Returns the rules, or an error if they exceed a limit for HTTPProxies.
 fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
     let rules = Rules::Requests(rules);
     rules.affordable(route, 1)?;
@@ -374,8 +359,7 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
     }
 }
 
-/// Returns the rules for the plaintext port: redirects to HTTPS, except for routes with
-/// `permitInsecure` if `permits` is true.
+/// Redirects to HTTPS, except for routes with `permitInsecure` if `permits` is true.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);

@@ -1,5 +1,4 @@
-//! Rate limits in HTTPProxies. A route's own limit counts that route's requests. A virtual host's
-//! limit is shared by all routes without their own limit.
+//! Rate limits in HTTPProxies. All routes without their own limit share the virtual host's.
 
 use std::sync::Arc;
 
@@ -17,13 +16,11 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A limit, or `None` if requests are not limited. The error explains why a limit is not supported.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
-/// A virtual host's limits, which apply to routes without their own limit.
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if the global limits need a rate limit service, which is not supported.
+    /// Rate limit services are not supported.
     by_service: bool,
 }
 
@@ -37,8 +34,6 @@ impl HostLimits {
     }
 }
 
-/// Returns a policy's local limit, if any, and whether its global limits, if any, need a rate limit
-/// service.
 fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
         return (None, None);
@@ -54,8 +49,7 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's own limit or, if it has none, the virtual host's. If the limit is
-    /// unsupported, the route responds with an error.
+    /// If the limit is unsupported, the route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,
@@ -89,8 +83,6 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a limit. The name of the limit consists of the HTTPProxy's name and `place`, the location
-/// of the limit in the HTTPProxy.
 fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
     let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
     let limit = checked(name, local, &proxy.namespace);

@@ -15,11 +15,9 @@ pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 pub(super) struct Classed<'w> {
     pub(super) proxy: &'w HttpProxy,
     pub(super) class: &'w str,
-    /// Namespace and name of the class's Gateway, or `None` if the class does not specify one.
     pub(super) gateway: Option<(&'w str, &'w str)>,
 }
 
-/// An HTTPProxy that defines a virtual host, and owns its hostname.
 pub(super) struct Root<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
@@ -28,12 +26,10 @@ pub(super) struct Root<'w> {
     pub(super) gateway: (&'w str, &'w str),
 }
 
-/// The HTTPProxies of Sesame classes and the roots among them.
 pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
-    /// The roots, oldest first.
+    /// Oldest first.
     pub(super) roots: Vec<Root<'w>>,
-    /// Errors about HTTPProxies whose hostname is invalid or taken by another root.
     pub(super) details: Details,
     pub(super) settings: Option<&'w IngressSettings>,
 }
@@ -53,10 +49,9 @@ impl<'w> FoundProxies<'w> {
     }
 }
 
-/// The roots with the same hostname, oldest first, each with the `fqdn` as written.
+/// Oldest first, each with the `fqdn` as written.
 type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
 
-/// Maximum number of roots that an error message lists.
 const MAX_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
@@ -72,8 +67,7 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// Returns the roots, oldest first. If several roots have the same hostname, keeps only the oldest,
-/// or none of them if so configured.
+/// If several roots share a hostname, keeps only the oldest, or none if so configured.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,
@@ -107,8 +101,6 @@ fn find<'w>(
     roots
 }
 
-/// Returns the HTTPProxy as a root, or `None` if it defines no virtual host. Fails if the virtual
-/// host is invalid.
 fn root<'w>(
     name: &NamespacedName,
     Classed {
@@ -140,7 +132,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// Returns the error for a duplicate hostname. It never reveals roots in other namespaces.
+/// The message must not reveal roots in other namespaces.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

@@ -20,10 +20,9 @@ use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::names;
 
-/// Contour's type and reason for an error or warning about a route, and the message.
+/// Contour's type and reason, and the message.
 pub(super) type RouteFault = (Words, String);
 
-/// The rule for a route, with the errors, warnings and backends found in the route.
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
     pub(super) rule: CheckedRule,
@@ -32,8 +31,6 @@ pub(super) struct ReadRoute<'w> {
     pub(super) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Reads the route at `index`; `route_match` is the route's match. If unknown fields prevent the
-/// route from being served, `unknown` explains why.
 pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
@@ -63,8 +60,7 @@ pub(super) fn read<'w>(
     read
 }
 
-/// Returns an error if the route or its root configures an unsupported protection. The route must
-/// then not be served.
+/// If this returns an error, the route must not be served.
 fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     let ProxyHost {
         fqdn: _,
@@ -72,9 +68,7 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         authorization,
         cors_policy: _,
         rate_limit_policy: _,
-        // Read by `tokens`.
         jwt_providers: _,
-        // Read by `addresses`.
         ip_allow_policy: _,
         ip_deny_policy: _,
     } = root;
@@ -86,14 +80,12 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     None
 }
 
-/// Returns a warning if the route has a field without effect.
 fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
     let is_set = !route.cookie_rewrite_policies.is_empty();
     let why = "cookieRewritePolicies is not supported and has no effect";
     is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()))
 }
 
-/// Returns warnings about unknown variables in header values of the route and its Services.
 fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
     let of_services = route.services.iter().flat_map(|service| {
         let own = Some((service.name.as_str(), service.port));
@@ -113,22 +105,18 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
-    /// Records an error. The route then responds with an error.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests get {status}");
         self.errors.push((words, why));
     }
 
-    /// Replaces the rule at `index` with one that responds to all of its requests with an error.
     pub(super) fn refuse(&mut self, index: usize, fault: RouteFault) {
         self.fail(fault);
         let matches = std::mem::take(&mut self.rule.matches);
         self.rule = CheckedRule::refusing(index, matches);
     }
 
-    /// Reads the route's action. Settings that apply only to routes with Services are read by
-    /// [`Self::forward`].
     fn action(
         &mut self,
         route: &'w ProxyRoute,
@@ -236,8 +224,7 @@ impl<'w> ReadRoute<'w> {
     }
 }
 
-/// Returns the path rewrite for a match's prefix. An entry for exactly this prefix takes precedence
-/// over an entry without a prefix.
+/// An entry for exactly this prefix takes precedence over an entry without a prefix.
 fn path_rewrite(
     spec: Option<&ProxyPathRewrite>,
     prefix: Option<&str>,

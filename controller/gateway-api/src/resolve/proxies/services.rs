@@ -12,7 +12,6 @@ use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_WEIGHT};
 use crate::status::Reason;
 
-/// The traffic shares and mirrors of a route's Services.
 #[derive(Debug, Default)]
 pub(super) struct ServiceShares {
     /// The share of an unusable Service has an empty backend name.
@@ -20,7 +19,7 @@ pub(super) struct ServiceShares {
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads a route's Services. If a Service is unusable, only requests in its share get an error.
+/// If a Service is unusable, only requests in its share get an error.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
     of_route: &RouteConnections,
@@ -73,14 +72,12 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Returns true if all Services that are not mirrors have the default weight, 0. They then get
-/// equal shares.
+/// Services other than mirrors get equal shares if all weights are 0, the default.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)
 }
 
-/// Returns the share of a Service, with its header changes.
 fn share(
     service: &ProxyService,
     backend: Option<String>,
@@ -114,7 +111,6 @@ fn share(
     })
 }
 
-/// Returns the name of a Service's backend, or `None` if the Service is unusable.
 fn backend<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -125,7 +121,6 @@ fn backend<'w>(
         name,
         port,
         health_port,
-        // Read by `connections::read`.
         protocol: _,
         weight: _,
         validation: _,
@@ -133,7 +128,6 @@ fn backend<'w>(
         request_headers_policy: _,
         response_headers_policy: _,
         cookie_rewrite_policies,
-        // Read by `connections::read`.
         slow_start_policy: _,
     } = service;
     let ignored = [

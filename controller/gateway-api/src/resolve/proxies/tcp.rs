@@ -21,18 +21,13 @@ use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Appended to error messages.
 const CLOSED: &str = "; the host's TLS connections are closed";
 
-/// The HTTPProxy whose Services receive a root's TLS connections: the root or an included
-/// HTTPProxy.
 pub(super) struct Connections<'w> {
     proxy: &'w HttpProxy,
     tcp: &'w ProxyTcp,
 }
 
-/// Follows the includes of a root's `tcpproxy` to the HTTPProxy that has Services. Adds the
-/// included HTTPProxies to `reached`.
 pub(super) fn find<'w>(
     root: &Root<'w>,
     proxies: &Proxies<'w>,
@@ -98,7 +93,6 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Reports protections that connections would bypass, and returns true if there are none.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
@@ -131,7 +125,6 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Reports unknown fields that might be security-relevant. Returns true if there are none.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -145,7 +138,6 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for a root's TLS connections. Returns the route's HTTPProxy and index.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -191,7 +183,7 @@ pub(super) fn add<'w>(
     Some((name, added))
 }
 
-/// Returns the shares of the Services. If any Service is invalid, there are no shares.
+/// Returns no shares if any Service is invalid.
 fn services<'w>(
     tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -237,7 +229,7 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Fails for mirrors, and for TLS settings with passthrough. Warns about other unused fields.
+/// Fails for mirrors, and for TLS settings with passthrough.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -1,8 +1,8 @@
 //! TLS for root HTTPProxies. Each root with TLS gets its own listener, for HTTPS or for `tcpproxy`
 //! connections.
 //!
-//! If the TLS settings cannot be applied as configured, that listener closes all connections, so
-//! that no less specific or lower-precedence listener receives the host's requests.
+//! If the TLS settings are unusable, that listener closes all connections. No less specific or
+//! lower-precedence listener may receive the host's requests.
 
 use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{self, ForwardClientCertificate};
@@ -58,7 +58,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Turns an HTTPS listener into one for TLS connections. Without a route, the listener closes them.
+/// Without a route, the listener closes TLS connections.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -121,7 +121,6 @@ pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
-/// Returns why the TLS settings cannot be applied as configured, or `None` if they can.
 fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
     let connections = root.proxy.spec.tcpproxy.is_some();
     let Some(tls) = &root.virtualhost.tls else {
@@ -161,7 +160,7 @@ fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
     }
 }
 
-/// Returns the listener's TLS version options. As in Contour, an invalid version means the default.
+/// As in Contour, an invalid version means the default.
 fn options(tls: &ProxyTls) -> impl Iterator<Item = (&'static str, &str)> {
     let versions = [
         (MIN_VERSION, tls.minimum_protocol_version.as_str()),
@@ -176,7 +175,6 @@ fn is_version(text: &str) -> bool {
     ["1.2", "1.3"].contains(&text)
 }
 
-/// Reports errors and warnings about a root's TLS settings.
 pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
     let held = "; the host is not served over HTTPS";
     if let Some(tls) = &root.virtualhost.tls {
@@ -194,7 +192,6 @@ pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, deta
     }
 }
 
-/// Returns warnings about TLS fields without effect.
 fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {

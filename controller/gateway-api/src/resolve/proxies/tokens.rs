@@ -1,5 +1,4 @@
-//! Tokens (JWT) that HTTPProxies require: the providers of a root, and the provider whose tokens
-//! each route requires.
+//! Tokens (JWT) that HTTPProxies require.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +26,19 @@ use crate::resolve::syntax::{durations, limits};
 use crate::status::Reason;
 use crate::world::{Kind, World};
 
-/// Contour's type for all errors about tokens.
 const TYPE: &str = "JWTVerificationError";
 
-/// Maximum number of providers per virtual host.
 const MAX_PROVIDERS: usize = 16;
 
-/// The token providers of a virtual host.
 pub(super) struct TokenProviders<'w> {
     /// An error that makes all providers unusable.
     fault: Option<RouteFault>,
-    /// Name of the provider whose tokens are required by default.
     default: Option<&'w str>,
     by_name: Vec<(&'w str, ReadProvider)>,
     /// Key sets that could not be renewed.
     warnings: Vec<RouteFault>,
 }
 
-/// The name of a provider's check, and the check itself. The error explains why the provider cannot
-/// be used.
 type ReadProvider = Result<(String, Arc<AccessCheck>), RouteFault>;
 
 impl<'w> TokenProviders<'w> {
@@ -110,7 +103,6 @@ impl<'w> TokenProviders<'w> {
         providers
     }
 
-    /// Adds the errors and warnings of the virtual host.
     pub(super) fn tell(&self, root: &NamespacedName, details: &mut Details) {
         let of_providers = self.by_name.iter().filter_map(|(_, it)| it.as_ref().err());
         for (words, why) in self.fault.iter().chain(of_providers) {
@@ -121,8 +113,6 @@ impl<'w> TokenProviders<'w> {
         }
     }
 
-    /// Returns the check of the tokens that a route requires, or `None` if the route requires no
-    /// token.
     fn of_route(
         &self,
         policy: Option<&ProxyJwtVerification>,
@@ -152,7 +142,6 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// Makes the rule require the route's token. On failure, the route responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,
@@ -172,10 +161,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// A provider's name and check, and a note about the provider's keys.
 type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
 
-/// Reads a provider. Errors include Contour's reason.
 fn read<'w>(
     spec: &'w ProxyJwtProvider,
     root: &Root<'w>,
@@ -236,7 +223,6 @@ fn read<'w>(
     Ok(((owner, check), note))
 }
 
-/// Reads the remote key set of a provider. `namespace` is the HTTPProxy's namespace.
 fn remote<'w>(
     spec: &'w ProxyRemoteJwks,
     namespace: &'w str,
@@ -283,7 +269,6 @@ fn remote<'w>(
     Ok(set)
 }
 
-/// Fails if the HTTPProxy must not use the Secret with CA certificates for the issuer.
 fn permitted<'w>(
     spec: &'w ProxyRemoteJwks,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -304,7 +289,6 @@ fn permitted<'w>(
     })
 }
 
-/// Returns true if the HTTPProxy may refer to the Secret with CA certificates, if any.
 fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bool {
     spec.validation.as_ref().is_none_or(|validation| {
         let (of, name) = secret(&validation.ca_secret);
@@ -323,7 +307,6 @@ fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bo
     })
 }
 
-/// Returns the key set from a Secret in the HTTPProxy's namespace.
 fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<str>, String> {
     let ProxyLocalJwks { secret_name, key } = spec;
     let namespace = cx.referrer.namespace;
@@ -350,8 +333,6 @@ fn providers<'r, 'w>(
     roots.iter().flat_map(of_root)
 }
 
-/// Returns the remote key sets that HTTPProxies of Sesame classes use, each with the HTTPProxy's
-/// namespace.
 pub(crate) fn remote_key_sets<'w>(
     world: &'w World,
     options: &'w Options,
@@ -375,7 +356,6 @@ pub(crate) fn remote_key_sets<'w>(
     sets.collect()
 }
 
-/// Returns the roots' references to Secrets with CA certificates for issuers, or with key sets.
 pub(super) fn secret_refs<'w>(roots: &[Root<'w>]) -> Vec<AuthorityRef<'w>> {
     let references = providers(roots).flat_map(|(root, provider)| {
         let validation = provider.remote_jwks.as_ref();

@@ -1,4 +1,4 @@
-//! Follows includes: lists the HTTPProxies in a root's include tree in order of precedence.
+//! Lists the HTTPProxies in a root's include tree in order of precedence.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,12 @@ use crate::resolve::syntax::regexes::Regexes;
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
-    /// All routes of the HTTPProxy. Empty if a limit is exceeded.
+    /// Empty if a limit is exceeded.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
-    /// Depth of this occurrence in the include tree.
     pub(super) depth: usize,
-    /// Index of this occurrence among all occurrences of the HTTPProxy.
     pub(super) number: usize,
-    /// Matches for requests that invalid includes cover. These requests get an error.
+    /// Matches of invalid includes. Their requests get an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
@@ -29,17 +27,14 @@ pub(super) struct IncludeTree<'a, 'w> {
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
-    /// Number of occurrences of each HTTPProxy so far.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Number of routes and includes of each HTTPProxy, summed over its occurrences below the roots
-    /// of a namespace. Roots of one namespace therefore cannot exhaust another namespace's limit.
+    /// Counted per namespace of the root, so no namespace can exhaust another's limit.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
 impl<'w> IncludeTree<'_, 'w> {
-    /// Returns the places in a root's include tree in order of precedence. For equal matches, the
-    /// earlier place wins: an HTTPProxy precedes its includes, and a later include precedes earlier
-    /// ones.
+    /// Returns the places in order of precedence: an HTTPProxy precedes its includes, and a later
+    /// include precedes earlier ones.
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
         let mut path = vec![root.name.clone()];
@@ -119,9 +114,8 @@ impl<'w> IncludeTree<'_, 'w> {
         }
     }
 
-    /// Returns the included HTTPProxy and its conditions, or `None` if an earlier include with
-    /// equal conditions receives its requests. If the include is invalid, the error is the match
-    /// for the requests that it covers.
+    /// Returns `None` if an earlier include with equal conditions receives the requests. The error
+    /// is the match for the requests of an invalid include.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

@@ -25,8 +25,6 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// Validates the values, and returns the condition's only operator: one of `kinds`, or the
-    /// regular expression.
     fn operator(
         self,
         (what, name): (&str, &str),
@@ -64,9 +62,8 @@ fn exact(value: &str, ignore_case: bool) -> StringKind {
     }
 }
 
-/// Reads a header condition. If a condition has several operators, Contour applies only the first.
-/// Sesame rejects such a condition, because its author expects all operators to apply. A condition
-/// without an operator is also rejected.
+/// Contour applies only the first of several operators. Sesame rejects such a condition, because
+/// its author expects all operators to apply.
 pub(super) fn header_match(
     condition: &ProxyHeaderCondition,
     regexes: &mut Regexes,
@@ -150,8 +147,6 @@ pub(super) fn query_match(
     })
 }
 
-/// Fails if two of these conditions contradict each other. Other combinations that no request
-/// satisfies may pass.
 pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
     let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
     for StringMatch { name, kind } in all {
@@ -177,7 +172,6 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// An exact value is required; which value is irrelevant.
     Is,
     IsText(&'a str),
     IsNot(&'a str),
@@ -185,7 +179,6 @@ enum Fact<'a> {
     ContainsNot(&'a str),
 }
 
-/// Returns the fact that a condition requires, and the fact that would contradict it.
 fn facts(kind: &StringKind) -> Option<(Fact<'_>, Fact<'_>)> {
     Some(match kind {
         StringKind::Present(true) => (Fact::Present, Fact::Absent),

@@ -1,42 +1,34 @@
-//! Attaches routes: lists the routes on each listener of each Gateway.
+//! Attaches routes to the listeners of each Gateway.
 
 use super::Routes;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::CheckedListener;
 use crate::resolve::parents::listeners::CommonHostname;
 
-/// A Gateway and its listeners, each with its attached routes.
 pub(crate) struct AttachedGateway<'a, 'w> {
     pub(crate) gateway: &'a CheckedGateway<'w>,
     /// In the same order as [`CheckedGateway::listeners`].
     pub(crate) listeners: Vec<AttachedListener<'a, 'w>>,
 }
 
-/// A listener and the routes that attach to it, oldest first.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
-    /// Name of the key for the Gateway's client certificate, which it presents to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: Vec<Attachment<'a>>,
 }
 
-/// The attachment of a route to one listener.
 #[derive(Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Index of the route in the list of all routes, oldest first.
     pub(crate) route: usize,
-    /// Index of the parent through which the route attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True if the route counts towards the listener's `attachedRoutes`: it is accepted, and a
-    /// Gateway API route.
+    /// True if the route counts towards the listener's `attachedRoutes`.
     pub(crate) counts: bool,
     /// Name of the Gateway, if it connects to the route's backends through a mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 
-/// Attaches each route to the listeners that match its parentRefs. Routes that are not accepted
-/// attach only if they must reject their requests.
+/// Routes that are not accepted attach only if they must reject their requests.
 pub(crate) fn attach<'a, 'w>(
     gateways: &'a [CheckedGateway<'w>],
     routes: &'a Routes<'w>,
@@ -68,8 +60,7 @@ pub(crate) fn attach<'a, 'w>(
                 let Some(listener) = gateway.listeners.get_mut(*listener) else {
                     continue;
                 };
-                // Several parentRefs of a route may match the listener, but the route attaches only
-                // once.
+                // Several parentRefs may match the listener, but the route attaches only once.
                 if listener
                     .attachments
                     .last()

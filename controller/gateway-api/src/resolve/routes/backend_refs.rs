@@ -10,18 +10,15 @@ use crate::resolve::filters::{self, BackendFilters};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
-/// The shares of a rule's traffic, by backend.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
-    /// If a reference is invalid or not permitted, its share has an empty backend name.
+    /// The backend name is empty if the reference is invalid or not permitted.
     pub(crate) backends: Vec<schema::WeightedBackend>,
     pub(crate) references: RuleReferences<'w>,
-    /// Messages about unsupported filters in the references.
     pub(crate) unsupported: Vec<String>,
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Resolves the backendRefs of the rule at `index`.
     pub(super) fn shares(
         &mut self,
         index: usize,
@@ -47,8 +44,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     }
                     match filters {
                         Ok(_) => {}
-                        // For filters in backendRefs, an invalid extensionRef is a reference error;
-                        // other filter errors are not.
+                        // For filters in backendRefs, only an invalid extensionRef is a reference
+                        // error.
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
@@ -83,8 +80,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         shares
     }
 
-    /// Resolves a reference to the name of its backend. Returns `None`, and reports a problem with
-    /// the route, if traffic to the backend is rejected. Fails if the reference is invalid.
+    /// Returns `None`, and reports a problem with the route, if traffic to the backend is rejected.
     pub(super) fn reach(
         &mut self,
         at: impl Fn() -> String,

@@ -1,5 +1,4 @@
-//! Reads GRPCRoute rules: converts their matches to path matches, and selects the supported
-//! filters.
+//! Reads GRPCRoute rules.
 //!
 //! A gRPC method has the path `/package.Service/Method`. The matches accept only gRPC requests, so
 //! other requests for the same hostname can still reach HTTPRoutes.
@@ -16,20 +15,19 @@ use crate::resolve::syntax::limits;
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, unsupported};
 
-/// Regular expression for any service or any method.
 const ANY: &str = "[^/]+";
 
 impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// No default rule: a GRPCRoute without rules matches no requests.
+    /// A GRPCRoute without rules matches no requests.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches counts as one match, because it gets a default match.
+    /// A rule without matches gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -45,7 +43,6 @@ impl RouteRule for GrpcRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             matches,
             filters,
@@ -56,8 +53,7 @@ impl RouteRule for GrpcRule {
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false, None)?;
         if let Some(why) = unserved(filters) {
-            // Keep the rule, but respond to its requests with an error: they must not bypass the
-            // filter.
+            // Requests must not bypass the filter.
             read.unserved = Some(Unserved::Type(why));
         }
         cx.requests(RequestRule {
@@ -71,7 +67,7 @@ impl RouteRule for GrpcRule {
                 backend_refs,
                 backend_rewrites: BackendRewrites::Unsupported,
                 session_persistence: session_persistence.as_deref(),
-                // GRPCRoutes have no timeouts: gRPC clients set their own deadlines.
+                // gRPC clients set their own deadlines.
                 timeouts: RequestTimeouts::default(),
                 retry: None,
             },
@@ -107,7 +103,6 @@ fn any_call() -> RouteMatch {
     }
 }
 
-/// Returns an error for the first filter that GRPCRoutes do not support.
 fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
@@ -147,8 +142,7 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads a match but skips its unreadable parts, so that it accepts at least the requests that its
-/// author intended.
+/// Skips unreadable parts, and accepts at least the requests that the author intended.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());

@@ -17,7 +17,6 @@ use crate::world::Kind;
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
 
-    /// One rule that matches every request and has no backends.
     const DEFAULT: &'static [Self] = &[Self {
         name: None,
         matches: Vec::new(),
@@ -32,7 +31,7 @@ impl RouteRule for HttpRule {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches counts as one match, because it gets a default match.
+    /// A rule without matches gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -48,7 +47,6 @@ impl RouteRule for HttpRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             matches,
             filters,
@@ -130,8 +128,7 @@ impl RouteRule for HttpRule {
     }
 }
 
-/// Fails if a rule has backends that never receive requests, because its filters respond to all
-/// requests.
+/// Fails if a rule has backends but its filters respond to all requests.
 fn check_unforwarded(
     filters: &RuleFilters<'_>,
     backend_refs: &[BackendRef],
@@ -192,15 +189,14 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
     }
     statuses.sort_unstable();
     statuses.dedup();
-    // The default is one retry, as in Envoy and in newer releases of the API.
+    // One retry is also the default in Envoy and in newer releases of the API.
     let attempts = attempts.unwrap_or(1);
     let Ok(attempts) = u32::try_from(attempts) else {
         return Err(format!(
             "retry.attempts {attempts} is out of range; expected at least 0"
         ));
     };
-    // The API sets no maximum, and the conformance suite configures 100, so reduce high values
-    // instead of rejecting them.
+    // The API sets no maximum, and the conformance suite configures 100.
     let attempts = attempts.min(schema::Retry::MAX_ATTEMPTS);
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {

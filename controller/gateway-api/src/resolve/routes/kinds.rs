@@ -1,4 +1,4 @@
-//! Route kinds: how to list their objects, and the list sizes that their API schemas allow.
+//! Route kinds and the list sizes that their API schemas allow.
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +13,7 @@ pub(crate) struct Route<'w> {
     pub(crate) spec: Spec<'w>,
 }
 
-/// A route's `spec`. TLSRoutes, TCPRoutes and UDPRoutes share one Rust type.
+/// TLSRoutes, TCPRoutes and UDPRoutes share one Rust type.
 #[derive(Clone, Copy)]
 pub(crate) enum Spec<'w> {
     Http(&'w RouteSpec<HttpRule>),
@@ -21,7 +21,7 @@ pub(crate) enum Spec<'w> {
     Connections(&'w RouteSpec<L4Rule>),
 }
 
-/// Returns all routes, oldest first. Ties in age and name are broken by kind.
+/// Ties in age and name are broken by kind.
 pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     fn add<'w, R>(
         routes: &mut Vec<Route<'w>>,
@@ -50,7 +50,6 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     routes
 }
 
-/// For one route kind: the list sizes that its API schema allows, and its type of traffic.
 pub(crate) struct RouteLimits {
     pub(crate) hostnames: RangeInclusive<usize>,
     pub(crate) rules: RangeInclusive<usize>,

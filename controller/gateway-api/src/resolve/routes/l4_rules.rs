@@ -1,8 +1,4 @@
-//! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: each backend's share of the connections
-//! or datagrams.
-//!
-//! The rule has no matches or timeouts and must not have filters, so it is never partly
-//! unsupported.
+//! Reads the single rule of a TLSRoute, TCPRoute or UDPRoute.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
@@ -12,7 +8,6 @@ use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::status::{Grounds, Verdict, unsupported};
 
-/// Problem to report for a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
     distributes datagrams with a matcher that is work in progress and outside its threat model; \
     use one backend if the listener is open to untrusted clients";
@@ -20,7 +15,7 @@ const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends
 impl RouteRule for L4Rule {
     type Checked = Shares;
 
-    /// No default rule: the API schema requires a rule.
+    /// The API schema requires a rule.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -42,7 +37,6 @@ impl RouteRule for L4Rule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
-            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             backend_refs,
         } = self;
@@ -56,7 +50,6 @@ impl RouteRule for L4Rule {
             )));
         }
         let weights = read_weights(backend_refs).map_err(unsupported)?;
-        // If no reference is valid, all connections are rejected.
         let passed = cx.shares(
             index,
             backend_refs,
@@ -103,7 +96,7 @@ impl RouteRule for L4Rule {
         (withheld || self.protects()).then(|| Self::refusing_all(cx))
     }
 
-    /// All connections are rejected, because there are no backends.
+    /// Without backends, Envoy rejects all connections.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Shares {
         Shares {
             passed: Vec::new(),

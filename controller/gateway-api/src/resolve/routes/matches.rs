@@ -1,5 +1,4 @@
-//! Reads the matches in HTTPRoute and GRPCRoute rules: validates them, removes duplicate conditions
-//! and applies defaults.
+//! Reads the matches in HTTPRoute and GRPCRoute rules.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -11,36 +10,31 @@ use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchTy
 use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
-/// A valid match. Equal matches accept the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
-    /// The only HTTP method that matches. If empty, any method matches.
+    /// If empty, any method matches.
     pub(crate) method: String,
-    /// Sorted by name. Names are in lower case.
+    /// Sorted by name, in lower case.
     pub(crate) headers: Vec<schema::StringMatch>,
-    /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// `Some` for a match in a GRPCRoute, which accepts only gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first header match is on the Host header. This header match limits a wildcard
-    /// hostname to a single label, and does not count towards precedence.
+    /// True if the first header match limits a wildcard hostname to a single label. This match on
+    /// the Host header does not count towards precedence.
     pub(crate) one_label: bool,
-    /// For a regular expression in an Ingress: the length that counts for its precedence.
+    /// The length that determines the precedence of an Ingress's regular expression.
     pub(crate) ranked_length: Option<usize>,
-    /// Total number of instructions in this match's compiled regular expressions.
+    /// Total number of instructions in the compiled regular expressions.
     pub(crate) instructions: u64,
 }
 
-/// Rank of a GRPCRoute match by service and method; a lower rank takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
     method: GrpcPartRank,
 }
 
-/// Rank by the service or by the method. The specification ranks exact values by length, and does
-/// not rank regular expressions. Here, they rank below all exact values.
+/// The specification does not rank regular expressions. Here, they rank below all exact values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GrpcPartRank {
     Exact(Reverse<usize>),
@@ -71,7 +65,6 @@ impl Grpc {
 }
 
 impl RouteMatch {
-    /// Returns a match for every request.
     pub(crate) fn all() -> Self {
         Self {
             path: schema::path_match::Kind::Prefix(String::new()),
@@ -85,8 +78,6 @@ impl RouteMatch {
         }
     }
 
-    /// Returns true if the path, method, headers and query parameters match every request. A
-    /// GRPCRoute's match still accepts only gRPC requests.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
@@ -95,9 +86,8 @@ impl RouteMatch {
     }
 }
 
-/// Reads the matches of a rule that rejects requests. Each result accepts at least the intended
-/// requests, because they must not reach another route. `read` must skip parts that it cannot read.
-/// Returns `all` if there are no matches or too many.
+/// Each match accepts at least the intended requests, because they must not reach another route.
+/// Returns `all` if the list is empty or too long.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -109,8 +99,7 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads a match but skips its unreadable parts, so that it accepts at least the requests that its
-/// author intended.
+/// Skips unreadable parts, and accepts at least the requests that the author intended.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -134,8 +123,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let is_method = names::check_token(format_args!("method"), method).is_ok();
     RouteMatch {
         path: by_path.path,
-        // Keep a well-formed but unsupported method, because the author intends only requests with
-        // that method.
+        // An unsupported method still narrows the match as the author intended.
         method: if is_method { method } else { "" }.to_owned(),
         headers: by_headers.headers,
         query_params: by_query.query_params,
@@ -146,7 +134,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Reads a rule's matches. Returns only `all` if the list is empty.
+/// Returns only `all` if the list is empty.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -160,13 +148,12 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that a match can name. CONNECT is not among them, because its requests have no path that
-/// could match.
+/// CONNECT is missing because its requests have no path to match.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// Reads one match. Errors start with the field path relative to the match.
+/// Errors start with the field path relative to the match.
 pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let HttpMatch {
         path,
@@ -208,8 +195,8 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
     })
 }
 
-/// Reads header matches. Adds the instruction counts of their regular expressions to
-/// `instructions`. If several matches have the same name, only the first applies.
+/// Adds the regular expressions' instruction counts to `instructions`. If several matches have the
+/// same name, only the first applies.
 pub(crate) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,
@@ -251,8 +238,7 @@ fn read_path(
     }
 }
 
-/// Validates the value of an Exact or PathPrefix match, and normalizes it as Envoy normalizes the
-/// paths of requests.
+/// Normalizes a path as Envoy normalizes the paths of requests.
 pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
@@ -289,8 +275,6 @@ fn check_path(value: &str) -> Result<(), String> {
     names::check_path("path.value", value)
 }
 
-/// Reads header or query parameter matches. If several matches have the same name, only the first
-/// applies.
 fn read_list(
     field: &str,
     (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),

@@ -1,7 +1,4 @@
 //! Checks routes of all kinds that have a Gateway or ListenerSet of a Sesame class as a parent.
-//!
-//! All kinds share this code, except for reading rules (`http_rules`, `grpc_rules`, `l4_rules`) and
-//! the limits of their API schemas (`kinds`). `attachments` assigns routes to listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -35,38 +32,34 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A route and the results of checking it. It is not yet attached to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
-    /// Name of the route in the snapshot: `HTTPRoute/namespace/name`.
+    /// `HTTPRoute/namespace/name`.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
-    /// The parentRefs to Sesame Gateways or ListenerSets, in the order of the spec. Never empty.
+    /// Never empty. In the order of the spec.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Size in bytes of the route's rules in one virtual host.
+    /// In bytes, for one virtual host.
     pub(crate) size: u64,
     /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
-    /// Whether the route as a whole is accepted.
     pub(crate) accepted: Verdict,
-    /// True if the route is not accepted but still attaches to listeners to reject its requests,
-    /// because they might need protection that other routes lack.
+    /// The route is not accepted but attaches to reject requests that might need protection.
     pub(crate) refuses: bool,
     /// Whether all references are valid, which does not depend on the parent.
     pub(crate) resolved: Verdict,
-    /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
+    /// `None` if no rules are dropped, or if all are.
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// Index of a Gateway, and the listeners on it to which a route attaches. Each listener is given by
-/// index, with the hostnames that it shares with the route.
+/// A Gateway's index, and the indices of its listeners with the hostnames that each shares with the
+/// route.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners to which the route attaches, each with the index of the parent. Empty
-    /// if the route is not accepted, unless it must reject its requests.
+    /// Empty if the route is not accepted, unless it must reject its requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -77,7 +70,7 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// All checked routes, oldest first. For equal matches, the oldest route takes precedence.
+/// Sorted from oldest to newest. For equal matches, the oldest route takes precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 struct Lookup<'a, 'w, 'o> {
@@ -88,7 +81,6 @@ struct Lookup<'a, 'w, 'o> {
     regexes: &'a mut Regexes,
 }
 
-/// Checks all routes with a parent in `gateways`, which includes the Gateways' ListenerSets.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
     policies: &TrafficPolicies<'w>,
@@ -128,7 +120,6 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Checks one route, and finds its parents' matching listeners.
 // This function is long because route-wide checks decide how the rules are read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
@@ -172,8 +163,8 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Do not read the rules of a route that exceeds a limit, because the limits also bound the cost
-    // of checking the route.
+    // Skip the rules of a route that exceeds a limit, because the limits also bound the cost of
+    // checks.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -225,8 +216,6 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Fails if no request to the route may be served as configured, because the route is invalid or
-/// has an unknown field that might be security-relevant.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -238,10 +227,8 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if the route, when it cannot be served, must attach to listeners to reject its
-/// requests. That is the case if a rule has protective filters, or if an unknown field might be
-/// protective. It is not the case if such a field might narrow the route's parents or hostnames,
-/// because the route would then reject requests that its author did not mean.
+/// Ignores unknown fields if one of them might narrow the parents or hostnames. The route would
+/// reject requests that its author did not mean.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -251,8 +238,7 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds each parent's matching listeners. Also returns true if the route is a TLSRoute and one of
-/// these listeners terminates TLS.
+/// The flag is true if a listener of a TLSRoute terminates TLS.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -278,7 +264,6 @@ fn find_listeners<'w>(
     (found, terminates_tls)
 }
 
-/// Checks the object's name, and the number of entries in its lists.
 fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
@@ -286,7 +271,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // This unsupported field is reported elsewhere, and does not invalidate the route.
+        // This unsupported field is reported elsewhere.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -320,7 +305,6 @@ fn check_limits<R: RouteRule>(
     accepted
 }
 
-/// Returns the valid hostnames. An invalid hostname makes the route invalid.
 fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     let mut found = Vec::with_capacity(hostnames.len().min(most));
@@ -336,8 +320,7 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames for which an invalid route rejects requests: all that its author may have
-/// meant.
+/// Returns all hostnames that the author of an invalid route may have meant.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

@@ -1,20 +1,15 @@
 //! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and
 //! `GRPCRouteRule.matches`).
 //!
-//! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query
-//! parameters; oldest route; first rule; first match. The specification does not rank regular
-//! expressions. Here, they rank below Exact and are compared with prefixes by length; at equal
-//! length, the prefix ranks higher. So `/api/.*` ranks above the prefix `/api`, and `.*` ranks
-//! below every prefix but `/`.
+//! The specification does not rank regular expressions. Here, they rank below Exact and are
+//! compared with prefixes by length; at equal length, the prefix ranks higher. A character prefix,
+//! which HTTPRoutes do not have, ranks below an element prefix of the same length. As in Contour,
+//! regular expressions in HTTPProxies rank below Exact and above all other paths. As in
+//! ingress-nginx, an Ingress's regular expressions are compared by length, but they also rank below
+//! Exact.
 //!
-//! A character prefix, which HTTPRoutes do not have, ranks below an element prefix of the same
-//! length. As in Contour, regular expressions in HTTPProxies rank below Exact and above all other
-//! paths. As in ingress-nginx, an Ingress's regular expressions are compared by length with other
-//! paths, but they also rank below Exact. The order is total, because the sort key of a match
-//! depends only on that match. Other kinds of routes do not affect the order among HTTPRoutes.
-//!
-//! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
-//! above. GRPCRoutes match only gRPC requests, and rank above HTTPRoutes for the same hostname.
+//! GRPCRoutes match only gRPC requests, and rank above HTTPRoutes for the same hostname. Other
+//! kinds of routes do not affect the order among HTTPRoutes.
 
 use std::cmp::Reverse;
 
@@ -22,7 +17,6 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// Precedence of a match according to its conditions. Lower ranks take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -41,7 +35,6 @@ pub(crate) struct HttpRank {
     query_params: Reverse<usize>,
 }
 
-/// Precedence of paths with the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
     Elements,
@@ -50,7 +43,6 @@ enum PathRank {
 }
 
 impl MatchRank {
-    /// Returns the rank of a match. `layered` is true for a match in an HTTPProxy or Ingress.
     pub(crate) fn of(conditions: &RouteMatch, layered: bool) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
@@ -79,19 +71,17 @@ impl MatchRank {
     }
 }
 
-/// Precedence of a match within a virtual host. Lower values take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// Specificity of the route's own hostname, not of its intersection with the listener's.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The position of the route, and of the rule among those rules of the route that are served.
+    /// Counts only rules that are served.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 
-/// The position of a match: its route (oldest first, Ingresses last), its rule in the route, and
-/// the match in the rule.
+/// Routes are ordered from oldest to newest, with Ingresses last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,
@@ -156,7 +146,6 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    /// The order that the Gateway API specification defines for HTTPRoutes.
     fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
         let (exact, kind, path) = match &it.path {
             Kind::Exact(path) => (true, 0, path),

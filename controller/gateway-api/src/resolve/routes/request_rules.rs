@@ -1,4 +1,4 @@
-//! Determines the action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond.
+//! Determines the action of an HTTPRoute or GRPCRoute rule.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// A parsed rule of an HTTPRoute or GRPCRoute. Parts that GRPCRoutes lack have default values.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     /// Empty if the rule has no name.
@@ -26,12 +25,11 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) filters: RuleFilters<'w>,
     /// True if the filters might be security-relevant.
     pub(crate) protects: bool,
-    /// The explanation, if unknown fields prevent the rule from being served.
+    /// `Some` if unknown fields prevent the rule from being served.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
 
-/// The backends of a rule, and how requests are forwarded to them.
 pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
     pub(crate) backend_rewrites: BackendRewrites,
@@ -40,27 +38,23 @@ pub(crate) struct Forwarding<'w> {
     pub(crate) retry: Option<schema::Retry>,
 }
 
-/// Timeouts in milliseconds; 0 means unset or disabled.
+/// In milliseconds; 0 means unset or disabled.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
     /// True if the route disables the request timeout with `0s`. If the route sets no timeout, the
     /// proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Timeout for each attempt to forward a request.
     pub(crate) backend_ms: u64,
 }
 
-/// The forwarding action of a rule. Invalid references are left out.
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
-    /// Messages about unsupported settings.
     unsupported: Vec<String>,
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Determines the action of a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -95,7 +89,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let is_refused = matches!(authorized, Some(None));
-        // A request that is rejected anyway needs no authorization.
         let external_auth = authorized.flatten().filter(|_| unserved.is_none());
         let action = if let Some(unserved) = unserved {
             refused(index, unserved, &mut references, &mut faults)
@@ -132,9 +125,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the settings of policies for the rule named `rule` and for its route, but not for
-    /// its listeners. Also returns an error if too many rate limits apply, including the listeners'
-    /// limits.
+    /// Excludes the settings of listeners. The error counts their rate limits too.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -151,7 +142,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         (policy, too_many)
     }
 
-    /// Resolves the backends, rewrite and mirrors of a rule. Fails if the rule is invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -219,9 +209,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the session persistence of the rule's only backend, if configured there. If it is
-    /// invalid, clears `backends` so that no request reaches the backend: its sessions might have
-    /// to stay on separate endpoints.
+    /// Clears `backends` if the session persistence is invalid, because its sessions might have to
+    /// stay on separate endpoints.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -262,7 +251,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
     }
 
-    /// Resolves the authorization service. Returns `None` if the service cannot be used.
     fn authorized(
         &mut self,
         index: usize,
@@ -317,8 +305,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Records why a filter of the rule cannot be applied, and returns the rule's action: an error
-/// response.
 fn refused(
     index: usize,
     unserved: Unserved,
@@ -335,14 +321,11 @@ fn refused(
     Action::respond(refusal::HTTP)
 }
 
-/// Returns true if at least one backend can receive requests.
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
 }
 
-/// Returns the action of a rule that redirects requests or responds to them itself, or `None` for
-/// other rules.
 fn answered(
     redirect: Option<RedirectTo>,
     response: Option<schema::DirectResponse>,
@@ -351,8 +334,6 @@ fn answered(
     redirect.or_else(|| response.map(Action::Respond))
 }
 
-/// Describes a rule's unsupported parts and their effect on its requests, or returns `None` if
-/// there are none.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

@@ -1,4 +1,4 @@
-//! Checks all rules of a route: which rules are served, and why others are not.
+//! Checks all rules of a route together, because names must be unique and costs add up.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,23 +10,17 @@ use crate::api::Metadata;
 use crate::resolve::backends::PolicedBackend;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 
-/// The rules of a route after all checks.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Whether the rules permit accepting the route: at least one rule is served as configured, and
-    /// the rules do not exceed a cost limit.
     pub(super) accepted: Verdict,
-    /// True if the route is not accepted and its rules exist only to reject requests.
+    /// True if the rules exist only to reject requests.
     pub(super) refuses: bool,
-    /// Whether all references are valid, which does not depend on the parent.
     pub(super) resolved: Verdict,
-    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
+    /// `None` if no rules are dropped, or if all are.
     pub(super) dropped: Option<Grounds>,
 }
 
-/// Why a rule, or a part of it, is not served.
 struct RuleFault {
     reason: Reason,
     message: String,
@@ -37,14 +31,13 @@ struct RuleFault {
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Number of rules of which at least a part is served as configured.
+    /// Counts rules of which at least a part is served.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
 }
 
 impl<'w> RuleFindings<'w> {
-    /// Adds the findings about a valid rule. `at` names the rule.
     fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
         let RuleReferences { faults, policed } = references;
         for (reason, message) in faults {
@@ -66,8 +59,8 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// Adds the error in an invalid rule. `refuses` is true if the rule's requests get an error
-    /// response, and false if they may reach another route.
+    /// `refuses` is true if requests get an error response, and false if they may reach another
+    /// route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -81,7 +74,6 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks the rules of a route together, because their names must be unique and their costs add up.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -95,7 +87,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let name = rule.name();
         let at = place(i, name);
         // Drop a rule with an unknown field in a match, because the match would be wider without
-        // it. With an unknown field elsewhere, keep the rule and reject its requests.
+        // it.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -131,8 +123,8 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // The rules would be too expensive even if they only rejected requests. If they might be
-        // security-relevant, a single rule rejects all requests instead.
+        // The rules are too expensive even to reject requests. If they might be security-relevant,
+        // a single rule rejects all requests instead.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
@@ -157,14 +149,11 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Appended to messages: what happens to requests if no rule of the route is served.
 fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }
 
-/// Returns the rules of a route that cannot be served, all of which reject requests. `why` is the
-/// error. If there are too many rules to read (`readable` is false), a single rule rejects every
-/// request.
+/// If `readable` is false, a single rule rejects every request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
@@ -191,7 +180,6 @@ pub(super) fn refused<'w, R: RouteRule>(
     }
 }
 
-/// Returns the location of a rule for messages, with the rule's name if there is one.
 fn place(index: usize, name: &str) -> String {
     if name.is_empty() {
         format!("rules[{index}]")
@@ -200,7 +188,6 @@ fn place(index: usize, name: &str) -> String {
     }
 }
 
-/// Combines the errors in rules that are dropped while other rules are served.
 fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     let reason = faults.first()?.reason;
     let messages: Vec<String> = faults
@@ -210,7 +197,6 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Returns an error if a rule's name is invalid or in `names`. Otherwise adds the name to `names`.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

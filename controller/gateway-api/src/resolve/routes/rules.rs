@@ -23,25 +23,20 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
-/// A rule of one of the route kinds.
 pub(crate) trait RouteRule: Sized + 'static {
-    /// The rule after all checks.
     type Checked;
 
     /// The default value of `rules` in the API schema.
     const DEFAULT: &'static [Self];
 
-    /// Returns the rule's name, or an empty string if it has none.
     fn name(&self) -> &str;
 
-    /// Returns the number of matches that count towards the limit per route.
     fn matches(&self) -> usize;
 
     /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` in its route. If unknown fields prevent the rule from being
-    /// served, `unknown` explains why.
+    /// `unknown` explains which unknown fields prevent the rule from being served.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -49,9 +44,8 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns a rule that takes the place of an invalid one: it has the same matches and responds
-    /// with an error. Returns `None` if other routes may serve the requests. `withheld` is true if
-    /// the invalid rule has unknown fields that might be security-relevant.
+    /// Returns `None` if other routes may serve the requests. `withheld` is true if the invalid
+    /// rule has unknown fields that might be security-relevant.
     fn refusing(
         &self,
         index: usize,
@@ -59,16 +53,11 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns a rule that takes the place of all rules of a route that exceeds a limit. It
-    /// responds to every request with an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
-    /// Combines the checked rules of a route.
     fn all(checked: Vec<Self::Checked>) -> Rules;
 }
 
-/// The result of checking a valid rule, which may still have unsupported parts or invalid
-/// references.
 pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) checked: C,
     pub(crate) unsupported: Option<Unsupported>,
@@ -77,9 +66,7 @@ pub(crate) struct RuleOutcome<'w, C> {
 
 #[derive(Debug, Default)]
 pub(crate) struct RuleReferences<'w> {
-    /// The reason and message for each invalid reference.
     pub(crate) faults: Vec<Grounds>,
-    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
@@ -93,34 +80,29 @@ impl RuleReferences<'_> {
     }
 }
 
-/// Describes the unsupported parts of a rule. All of the rule's requests, or only one backend's
-/// share of them, get an error.
+/// The affected requests, which may be only one backend's share, get an error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
     /// True if the rest of the rule is served as configured.
     pub(crate) stands: bool,
-    /// What happens to the affected requests; appended to `message`.
     pub(crate) follows: String,
 }
 
-/// The rules of a route that take requests or connections, including rules that only reject them.
 #[derive(Debug)]
 pub(crate) enum Rules {
-    /// Rules of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
+    /// From an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
     Requests(Vec<CheckedRule>),
-    /// The traffic shares in the only rule of a TLSRoute, TCPRoute or UDPRoute.
+    /// From a TLSRoute, TCPRoute or UDPRoute.
     Connections(Shares),
 }
 
-/// A valid rule of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress, or a rule that rejects requests
-/// in place of an invalid one.
+/// A valid rule, or a rule that rejects requests in place of an invalid one.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedRule {
-    /// Index of the rule in the route.
     pub(crate) index: usize,
-    /// Index of the first match in `matches` among all matches of the original rule. One Ingress
-    /// rule becomes several checked rules.
+    /// Index of the first match in the original rule. One Ingress rule becomes several checked
+    /// rules.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -128,24 +110,20 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if policies for the rule or its route set timeouts. Timeouts in policies for listeners
-    /// then do not apply.
+    /// True if policies for the rule or route set timeouts. Timeouts for listeners then do not
+    /// apply.
     pub(crate) timeouts_decided: bool,
-    /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits, which all have the same rejection
-    /// response. Used only if the rule forwards requests.
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits with the same rejection response. Used
+    /// only if the rule forwards requests.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
-    /// Filters from policies for the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. If so, its requests must never fall through to
-    /// another route.
+    /// True if requests must never fall through to another route.
     pub(crate) protects: bool,
 }
 
-/// What to do with matching requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Forward(schema::Forward),
-    /// A redirect whose target depends on the listener.
     Redirect(RedirectTo),
     Respond(schema::DirectResponse),
 }
@@ -158,24 +136,19 @@ impl Action {
 
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Shares of the connections or datagrams that are forwarded as received, without terminating
-    /// TLS.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of the connections whose TLS is terminated by a listener. TLSRoutes only.
+    /// `None` unless a listener terminates TLS.
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The backends for connections whose TLS is terminated by a listener.
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Whether all references are valid for these connections. Unlike for passed-through
-    /// connections, a backend may need a TLS policy.
+    /// Unlike for passed-through connections, a backend may need a TLS policy.
     pub(crate) resolved: Verdict,
 }
 
 impl CheckedRule {
-    /// Returns a rule that responds to all matching requests with an error.
     pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
         Self {
             index,
@@ -193,9 +166,8 @@ impl CheckedRule {
         }
     }
 
-    /// Returns the rate limits that apply to the rule on a listener with these settings. Envoy
-    /// supports only one rejection response per route. If the listener also has limits, the rule's
-    /// custom responses are therefore dropped.
+    /// Drops the rule's custom responses if the listener also has limits, because Envoy supports
+    /// only one rejection response per route.
     pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
         if listener.refuses || !matches!(self.action, Action::Forward(_)) {
             return Vec::new();
@@ -225,9 +197,7 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns, for each match of the rule, the size in bytes of its entry in a virtual host.
-    /// `route` is the name of the route in the snapshot. `inherited` is the number of rate limits
-    /// of the route's listeners.
+    /// In bytes, for each match. `inherited` is the number of rate limits of the route's listeners.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -265,8 +235,7 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the size in bytes of the rules in one virtual host. `route` is the name of the route
-    /// in the snapshot. `inherited` is the number of rate limits of the route's listeners.
+    /// In bytes, for one virtual host.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -277,7 +246,6 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress. Empty for other kinds.
     pub(crate) fn of_requests(&self) -> &[CheckedRule] {
         match self {
             Self::Requests(rules) => rules,
@@ -292,15 +260,14 @@ impl Rules {
         };
         let mut matches = rules.iter().flat_map(|rule| &rule.matches);
         let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
-        // A route with regular expressions might be left out because of their cost. Its rules then
-        // match nothing.
+        // A route with regular expressions might be left out because of their cost, and then
+        // matches nothing.
         takes_all
             && rules
                 .iter()
                 .all(|rule| rule.matches.iter().all(|it| it.instructions == 0))
     }
 
-    /// Returns the first rule that might be security-relevant.
     pub(crate) fn protecting(&self) -> Option<&CheckedRule> {
         match self {
             Self::Requests(rules) => rules.iter().find(|rule| rule.protects),
@@ -308,9 +275,6 @@ impl Rules {
         }
     }
 
-    /// Fails if the rules exceed a limit per route: the size, or the cost of regular expressions.
-    /// `route` is the name of the route in the snapshot, and `hostnames` the number of its
-    /// hostnames.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
         self.cheap_enough()
@@ -367,8 +331,6 @@ impl Rules {
         ))
     }
 
-    /// Returns whether references are valid on listeners that terminate TLS, or `None` if there are
-    /// no such listeners.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,
@@ -377,18 +339,13 @@ impl Rules {
     }
 }
 
-/// A route whose rules are being checked, and the shared state for checking them.
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if the route is a TLSRoute and one of its listeners terminates TLS.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
-    /// Name of the route in the snapshot.
     pub(crate) route: &'a str,
-    /// Number of hostnames that the route lists.
     pub(crate) hostnames: usize,
-    /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
     /// The largest number of rate limits on any of the route's listeners.
     pub(crate) inherited: usize,

@@ -9,18 +9,14 @@ use crate::resolve::syntax::durations;
 use crate::resolve::syntax::header_names;
 use crate::resolve::syntax::{limits, names};
 
-/// Field name used in messages.
 const AT: &str = "sessionPersistence";
 
-/// The supported settings, and a note about a setting without effect.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) session: schema::SessionPersistence,
     pub(crate) note: Option<String>,
 }
 
-/// Reads the session persistence of the rule with index `rule`. `route` is the name of the route in
-/// the snapshot. Errors start with the field path relative to the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -82,10 +78,9 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
     })
 }
 
-/// Maximum length of a cookie or header name.
 const MAX_NAME: usize = 256;
 
-/// Settings from either of the two API releases, which name some of the fields differently.
+/// The two API releases name some of the fields differently.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -97,7 +92,6 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Reads the fields of either release. Fails if mutually exclusive fields are set.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -145,8 +139,7 @@ impl<'w> Shape<'w> {
     }
 }
 
-/// Returns true for type Header and false for type Cookie. Fails if a field does not fit the type,
-/// or if fields of both releases are set.
+/// False means type Cookie.
 fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
     let is_header = match spec.type_.as_deref() {
@@ -176,7 +169,7 @@ fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     }
 }
 
-/// Returns the path of a cookie, or an empty string for the default path `/`.
+/// Returns an empty string for the default path `/`.
 fn read_path(path: Option<&str>) -> Result<String, String> {
     let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
         return Ok(String::new());
@@ -190,8 +183,8 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// Returns a default name. It is unique to the rule, so that sessions of different rules never mix,
-/// and the same on every host.
+/// Unique to the rule, because sessions of different rules must not mix, and the same on every
+/// host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

@@ -1,5 +1,4 @@
-//! AccessPolicies: requests must pass the checks of all policies that apply to their rule, and an
-//! invalid policy rejects requests.
+//! AccessPolicies: requests must pass the checks of all policies that apply to their rule.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +24,6 @@ fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     &status.ancestors[0].conditions
 }
 
-/// Returns the names of the address filters that apply to the first route.
 fn checked(resolution: &Resolution) -> BTreeSet<String> {
     let snapshot = &resolution.gateways[0].snapshot;
     let host = &snapshot.route_tables[0].virtual_hosts[0];
@@ -78,7 +76,6 @@ fn invalid_policy_refuses_its_targets() {
 const KEY: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519",
     "x": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
-/// Returns the fields of a policy with one token provider. `more` is added to the fields.
 fn tokens(more: &str) -> String {
     format!(", jwt: {{providers: [{{name: a, issuer: i, jwks: {{inline: '{KEY}'}}{more}}}]}}")
 }
@@ -192,7 +189,6 @@ fn tokens_of_all_policies_are_needed() {
 #[test]
 fn claim_headers_are_reserved_in_their_namespace() {
     let headers = ", claimHeaders: [{claim: sub, header: X-User}]";
-    // The policy targets a different route, in the namespace of the tested route.
     let elsewhere = policy("p", "kind: HTTPRoute, name: other", &tokens(headers));
     let resolution = served(&elsewhere);
     let filters = first(&resolution).filters.as_deref().unwrap();
@@ -281,7 +277,6 @@ proptest! {
                 valid.insert(format!("AccessPolicy/web/p{i}"));
             }
         }
-        // The result does not depend on the order of the objects.
         let middle = order.index(texts.len() + 1);
         texts.rotate_left(middle);
         let resolution = served(&texts.concat());

@@ -3,8 +3,6 @@
 
 use proptest::prelude::*;
 
-/// Gateways with one or more listeners, overlapping hostnames, a ListenerSet, a policy, and
-/// Ingresses, some of which share hosts with the routes.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -55,12 +53,10 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Generates one of the `good` values in most cases, and otherwise `bad`.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
 
-/// Generates the parents, hostnames and creation time of a route.
 pub(crate) fn any_place() -> impl Strategy<Value = String> {
     let parents = picked(
         &[
@@ -85,8 +81,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // Invalid hostname. If the route might be security-relevant, it rejects requests for
-            // the hostname that its author probably meant.
+            // If the route might be security-relevant, it rejects requests for the hostname that
+            // its author probably meant.
             "B.example.com",
         ],
         2,
@@ -108,8 +104,8 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates rules, each in two versions: for HTTPRoutes and for GRPCRoutes. Most are valid, and
-/// most forward to a single Service.
+/// Generates each rule in two versions: for HTTPRoutes and for GRPCRoutes. Most are valid, and most
+/// forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
         12 => Just("{name: s0, port: 80}"),
@@ -117,8 +113,8 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes use these Services, so that changes often add the first reference or remove
-        // the last one.
+        // Few routes use these Services, so changes often add the first reference or remove the
+        // last one.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
@@ -151,7 +147,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     prop::collection::vec(rule, 1..3)
 }
 
-/// Returns the manifest of route `r{name}`. Every third route is a GRPCRoute.
+/// Every third route is a GRPCRoute.
 pub(crate) fn version(name: usize, place: &str, rules: &[[String; 2]]) -> String {
     let grpc = usize::from(name % 3 == 2);
     let kind = ["HTTPRoute", "GRPCRoute"][grpc];

@@ -1,9 +1,9 @@
-//! Generates EndpointSlices of shared Services for property tests of incremental resolution. The
-//! controller's tests include this file too.
+//! Generates EndpointSlices for property tests of incremental resolution. The controller's tests
+//! include this file too.
 
 use proptest::prelude::*;
 
-/// Addresses of endpoints, including invalid ones.
+/// Some of the addresses are invalid.
 pub(crate) const ADDRESSES: &[&str] = &[
     "10.0.0.1",
     "10.0.0.2",
@@ -12,11 +12,10 @@ pub(crate) const ADDRESSES: &[&str] = &[
     "no address",
     "10.1.0.1",
 ];
-/// Address types. FQDN is not supported.
+/// FQDN is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// Two Gateways whose routes use the same Services. Some ports of a Service share a number or a
-/// name, and one port is for UDP.
+/// The Gateways' routes use the same Services. Some ports of a Service share a number or a name.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -47,8 +46,6 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// Generates an EndpointSlice, with some of these addresses and arbitrary ports and states. The
-/// flag is false if the slice is deleted.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

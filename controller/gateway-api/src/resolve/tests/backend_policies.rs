@@ -17,7 +17,6 @@ fn policy(name: &str, target: &str, spec: &str) -> String {
     )
 }
 
-/// Resolves these policies and a route to Service `a`.
 fn served(policies: &str) -> Resolution {
     let route = route("r", "rules: [{backendRefs: [{name: a, port: 80}]}]");
     resolved(&(gateway(HTTP) + &route + policies))

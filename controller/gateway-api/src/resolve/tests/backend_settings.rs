@@ -15,8 +15,6 @@ fn backends(resolution: &Resolution) -> &[Backend] {
     &resolution.gateways[0].snapshot.backends
 }
 
-/// Returns the only Backend of a root. `route` and `service` are added to the fields of the root's
-/// route and Service.
 fn of(route: &str, service: &str) -> (Resolution, Backend) {
     let spec = format!("routes: [{{services: [{{name: a, port: 80{service}}}]{route}}}]");
     let resolution = with(&[root("r", &spec)]);
@@ -181,7 +179,6 @@ fn equal_settings_share_a_backend() {
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
 
-/// Returns Service `d` with these annotations.
 fn annotated(annotations: &str) -> String {
     format!(
         "---\nkind: Service\nmetadata: {{name: d, namespace: web, annotations: {{{annotations}}}}}\n\

@@ -1,4 +1,4 @@
-//! How the Gateways of a GatewayClass are served if they are not isolated (`spec.fleet.gateways`).
+//! Gateways of a GatewayClass that are not isolated (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{ConditionState, HTTP, gateway, holds, route, world};
@@ -8,7 +8,6 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Returns a GatewayClass with this value for `spec.fleet.gateways`.
 fn class(gateways: &str) -> String {
     format!(
         "---\nkind: SesameConfiguration\nmetadata: {{name: fleet, namespace: infra}}\nspec: {{fleet: {{gateways: {gateways}}}}}\n\
@@ -17,7 +16,6 @@ fn class(gateways: &str) -> String {
     )
 }
 
-/// Returns a Gateway in namespace `web` that was created on the given day.
 pub(super) fn created(name: &str, day: u8, listeners: &str) -> String {
     let metadata = format!("name: {name}, creationTimestamp: 2026-01-{day:02}T00:00:00Z,");
     gateway(listeners).replace("name: gw,", &metadata)
@@ -46,7 +44,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Changes the route `route_name`, and asserts that incremental and full resolution agree.
+/// Asserts that incremental and full resolution agree.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -112,8 +110,6 @@ fn route_of_unserved_gateway_changes_nothing() {
     change(&mut world(&yaml), "r", &parent("new", "b"));
 }
 
-/// Returns the class and two Gateways. Each Gateway has its own hostname, and a route to its own
-/// Service.
 pub(super) fn two(gateways: &str) -> String {
     class(gateways)
         + &created("old", 1, &http("old.example.com"))
@@ -122,7 +118,6 @@ pub(super) fn two(gateways: &str) -> String {
         + &route("new", &parent("new", "b"))
 }
 
-/// Returns an HTTP listener named `http` with this hostname.
 pub(super) fn http(hostname: &str) -> String {
     format!("- {{name: http, port: 80, protocol: HTTP, hostname: {hostname}}}")
 }
@@ -169,7 +164,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
             "sesame-system/sesame"
         );
     }
-    // The snapshot keeps its name, whichever Gateway is deleted.
+    // The name of the snapshot does not depend on which Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

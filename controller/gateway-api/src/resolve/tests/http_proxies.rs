@@ -1,5 +1,4 @@
-//! HTTPProxies: roots, conditions, precedence over Ingresses, and responses to requests for invalid
-//! routes.
+//! HTTPProxies: roots, conditions, precedence over Ingresses, and invalid routes.
 
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::router::{GET, Request, answer};
@@ -9,7 +8,6 @@ use crate::resolve::Resolution;
 use crate::status::RouteStatus;
 use crate::world::Kind;
 
-/// Returns an HTTPProxy of class `edge` in namespace `web` with this `spec`.
 pub(super) fn proxy(name: &str, spec: &str) -> String {
     format!(
         "---\nkind: HTTPProxy\nmetadata: {{name: {name}, namespace: web}}\nspec:\n  \
@@ -18,7 +16,6 @@ pub(super) fn proxy(name: &str, spec: &str) -> String {
     )
 }
 
-/// Returns a root for `h.test`.
 pub(super) fn root(name: &str, spec: &str) -> String {
     proxy(name, &format!("virtualhost: {{fqdn: h.test}}\n{spec}"))
 }
@@ -53,7 +50,6 @@ fn status<'r>(resolution: &'r Resolution, name: &str) -> &'r RouteStatus {
     resolution.statuses.routes.get(&key).expect("a status")
 }
 
-/// Returns the type and reason of each error in an HTTPProxy.
 pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let errors = details.filter(|detail| !detail.warning);
@@ -267,8 +263,7 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // Among prefixes of equal length, an element prefix takes precedence over a character
-        // prefix.
+        // An element prefix takes precedence over a character prefix of equal length.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

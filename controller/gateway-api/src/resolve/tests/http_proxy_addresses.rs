@@ -5,8 +5,6 @@ use sesame_proto::schema::AddressFilter;
 use super::http_proxies::{NONE, ask, errors, proxy, with};
 use crate::resolve::Resolution;
 
-/// Resolves a root. `of_host` and `of_route` are the address lists of its virtual host and of its
-/// route for `/`.
 fn lists(of_host: &str, of_route: &str) -> Resolution {
     let route = format!("{{services: [{{name: a, port: 80}}]{of_route}}}");
     with(&[proxy(

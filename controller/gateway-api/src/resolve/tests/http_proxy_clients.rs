@@ -1,5 +1,4 @@
-//! `tls.clientValidation` in HTTPProxies: which client certificates are required, and hosts that
-//! reject connections because their client validation is invalid.
+//! `tls.clientValidation` in HTTPProxies.
 
 use sesame_kit::certs::Authority;
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -11,7 +10,6 @@ use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, indent, resolved};
 use crate::resolve::Resolution;
 
-/// Returns a Secret with one entry.
 fn entry(namespace: &str, name: &str, key: &str, text: &str) -> String {
     format!(
         "---\nkind: Secret\ntype: Opaque\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  \
@@ -20,13 +18,11 @@ fn entry(namespace: &str, name: &str, key: &str, text: &str) -> String {
     )
 }
 
-/// Returns a Secret with the key pair for `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// Returns a root for `h.test` with the client validation `clients`.
 fn validating(clients: &str) -> String {
     let spec = format!(
         "virtualhost: {{fqdn: h.test, tls: {{secretName: s, clientValidation: {{{clients}}}}}}}\n\
@@ -168,7 +164,6 @@ fn host_with_unusable_client_validation_is_closed() {
                 assert_eq!(send(&resolution, 443, path, &[]), "404", "{clients} {path}");
             }
             assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0", "{clients}");
-            // The host is closed: its handshakes are rejected.
             let tls = listener(&resolution).and_then(|it| it.tls.as_ref());
             assert_eq!(tls, None, "{clients}");
         }

@@ -24,7 +24,6 @@ routes:
         ("/a/c/x", &[], "web/a/80"),
         ("/b/c", &[], "web/b/80"),
         ("/b/r", &[], "web/c/80"),
-        // A regular expression in an included route cannot match outside the include's prefix.
         ("/admin", &[], "web/a/80"),
         ("/b/admin", &[], "web/c/80"),
         ("/c", &[], "web/a/80"),

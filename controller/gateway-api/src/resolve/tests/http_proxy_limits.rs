@@ -5,7 +5,6 @@ use sesame_proto::schema::RateLimit;
 use super::http_proxies::{NONE, ask, errors, proxy, warnings, with};
 use crate::resolve::Resolution;
 
-/// Returns a root. `policy` is the rate limit policy of its virtual host.
 fn root(policy: &str, routes: &str) -> String {
     proxy(
         "r",
@@ -13,12 +12,10 @@ fn root(policy: &str, routes: &str) -> String {
     )
 }
 
-/// Returns a route to Service `a` for a prefix. `fields` are added to the route.
 fn at(prefix: &str, fields: &str) -> String {
     format!("{{conditions: [{{prefix: {prefix}}}], services: [{{name: a, port: 80}}]{fields}}}")
 }
 
-/// Returns a rate limit policy with a local limit that has these fields.
 fn local(fields: &str) -> String {
     format!(", rateLimitPolicy: {{local: {{{fields}}}}}")
 }
@@ -27,7 +24,6 @@ fn limits(resolution: &Resolution) -> &[RateLimit] {
     &resolution.gateways[0].snapshot.rate_limits
 }
 
-/// Returns the names of each route's limits. Routes are sorted by name.
 fn of_routes(resolution: &Resolution) -> Vec<Vec<String>> {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);

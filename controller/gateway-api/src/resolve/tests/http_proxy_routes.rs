@@ -9,7 +9,6 @@ use super::http_proxies::{NONE, ask, errors, proxy, root, warnings, with};
 use super::ingresses::{ingress, path, rule};
 use crate::resolve::Resolution;
 
-/// Returns the route at `index` in the HTTPProxy `r`.
 fn route(resolution: &Resolution, index: usize) -> &Route {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
@@ -41,7 +40,6 @@ fn direct_response_has_body_up_to_limit() {
     );
 }
 
-/// Returns a route to Service `a` with these fields.
 fn forwarding(fields: &str) -> String {
     format!("routes: [{{services: [{{name: a, port: 80}}], {fields}}}]")
 }
@@ -171,7 +169,6 @@ fn cors_policy_is_of_whole_tree_and_no_other_layer() {
     }
 }
 
-/// Returns the forwarding action of the only route.
 fn forward(resolution: &Resolution) -> &Forward {
     match &route(resolution, 0).action {
         Some(Action::Forward(forward)) => forward,
@@ -284,7 +281,7 @@ fn regex_precedes_prefixes_of_all_layers() {
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),
         ("/a/exact", "web/c/80"),
-        // Only HTTPRoutes match these paths. Of these, the longer path takes precedence.
+        // Only HTTPRoutes match these paths. The longer path takes precedence.
         ("/r/longer/x", "web/b/80"),
         ("/r/x", "web/c/80"),
     ] {

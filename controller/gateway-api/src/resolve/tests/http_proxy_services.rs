@@ -13,7 +13,6 @@ use crate::status::RouteStatus;
 
 const CA: &str = "{caSecret: ca, subjectName: good.test}";
 
-/// Returns a Secret with CA certificates.
 fn authorities(namespace: &str, name: &str, type_: &str) -> String {
     let pem = certificate(&["authority.test"]).certificate;
     format!(
@@ -23,7 +22,6 @@ fn authorities(namespace: &str, name: &str, type_: &str) -> String {
     )
 }
 
-/// Returns a root whose only route has a Service with these fields.
 fn to(service: &str) -> String {
     root("r", &format!("routes: [{{services: [{{{service}}}]}}]"))
 }
@@ -105,7 +103,6 @@ fn literal_host_of_route_is_server_name() {
     assert_eq!(tls.dns_names, ["good.test"]);
 }
 
-/// Returns Service `d` with these annotations. `port` is added to the fields of its port.
 fn annotated(annotations: &str, port: &str) -> String {
     let annotations = annotations.replace("of.", "projectcontour.io/upstream-protocol.");
     format!(
@@ -296,7 +293,6 @@ fn idle_timeout_distinguishes_backends_of_service() {
     assert_eq!(errors(&bad, "r"), ["RouteError/TimeoutPolicyNotValid"]);
 }
 
-/// Returns the session persistence of the only route.
 fn session(resolution: &Resolution) -> Option<SessionPersistence> {
     let host = &resolution.gateways[0].snapshot.route_tables[0].virtual_hosts[0];
     match &host.routes[0].action {

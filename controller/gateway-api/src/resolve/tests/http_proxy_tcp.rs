@@ -9,18 +9,15 @@ use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-/// Returns a Secret with the key pair for `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// Returns a root for `h.test` with these TLS settings and this `tcpproxy`.
 fn root(tls: &str, tcp: &str) -> String {
     root_with(tls, tcp, "")
 }
 
-/// Returns a root for `h.test` with these TLS settings, this `tcpproxy` and these routes.
 fn root_with(tls: &str, tcp: &str, routes: &str) -> String {
     let host = format!("virtualhost: {{fqdn: h.test, tls: {{{tls}}}}}");
     proxy("r", &format!("{host}\ntcpproxy: {{{tcp}}}{routes}"))
@@ -35,8 +32,6 @@ fn listener(resolution: &Resolution) -> &Listener {
         .expect("a listener for h.test")
 }
 
-/// Describes the shares of the Services, and whether TLS is terminated. Returns `closed` if there
-/// is no route.
 fn connections(resolution: &Resolution) -> String {
     let listener = listener(resolution);
     assert_eq!(listener.protocol(), Protocol::Tls);

@@ -1,5 +1,4 @@
-//! TLS and security-relevant fields in HTTPProxies: nothing is served without the configured
-//! protection.
+//! TLS in HTTPProxies: nothing is served without the configured protection.
 
 use super::http_proxies::{NONE, ask, errors, proxy, send, with};
 use super::ingresses::CLASS;

@@ -26,7 +26,6 @@ fn read(yaml: &str) -> Vec<AnyObject> {
         .collect()
 }
 
-/// Inserts a route, replacing any route with the same name, and records the change.
 fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     let key = route.key();
     if world.contains(&key) {
@@ -35,7 +34,6 @@ fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     }
 }
 
-/// Inserts the objects in `yaml`, or removes them if `there` is false, and records the changes.
 fn put(world: &mut World, changed: &mut Vec<ObjectKey>, there: bool, yaml: &str) {
     for object in read(yaml) {
         changed.push(object.key());
@@ -53,7 +51,6 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
     &mut resolved.expect("the Gateway").snapshot
 }
 
-/// Applies the changes from an incremental resolution to the previous result.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta { gateways, statuses } = delta;
     for (gateway, delta) in gateways {
@@ -74,8 +71,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Resolves `world` in full and returns the result. `then` is the result for `before`. If the
-/// changes can be resolved incrementally, asserts that this gives the same result.
+/// Asserts that incremental resolution, if possible, gives the same result.
 fn compare(
     before: &World,
     world: &World,
@@ -141,7 +137,6 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
-            // Reuse the name of an existing route, if there is any.
             let names = world.names(Kind::HttpRoute);
             let (before, mut changed) = (world.clone(), Vec::new());
             for mut route in super::objects(&route) {
@@ -210,7 +205,6 @@ proptest! {
     }
 }
 
-/// Generates a change to a Service that routes may use: a new version, or its deletion.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -226,8 +220,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// Generates changes to EndpointSlices, a few of which have problems that only full resolution
-/// reports.
+/// A few of the changes cause problems that only full resolution reports.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -235,8 +228,7 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Changes route `a` from one path prefix and Service to another. Returns true if this change is
-/// resolved incrementally, and asserts that the result equals a full resolution.
+/// Returns true if the change is resolved incrementally, and asserts that the result is the same.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -305,8 +297,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // With few references to the Service, incremental resolution checks all of them. With too many,
-    // full resolution is needed.
+    // Incremental resolution checks all references to the Service. With too many, full resolution
+    // is needed.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -316,7 +308,6 @@ fn apparent_backend_use_is_verified_with_few_references() {
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
 }
 
-/// If few objects reference a Service, a route can switch to it without full resolution.
 #[test]
 fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";

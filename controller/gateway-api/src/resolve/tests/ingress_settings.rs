@@ -1,5 +1,4 @@
-//! `spec.ingress`: Gateways for classes, restrictions on roots, and Contour's treatment of invalid
-//! HTTPProxies.
+//! `spec.ingress`: Gateways for classes, restrictions on roots, and invalid HTTPProxies.
 
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use super::{HTTP, gateway, world};
 use crate::api::SesameConfiguration;
 use crate::resolve::{Options, Resolution, resolve};
 
-/// Resolves objects with these ingress settings in the controller's own configuration.
 fn with(settings: &str, yaml: &str) -> Resolution {
     let text = format!("spec: {{ingress: {settings}}}");
     let configuration: SesameConfiguration = serde_saphyr::from_str(&text).expect("settings");
@@ -24,7 +22,6 @@ fn to(service: &str) -> String {
     format!("routes: [{{services: [{{name: {service}, port: 80}}]}}]")
 }
 
-/// Returns a root for `h.test` that has this class.
 fn of_contour(class: &str) -> String {
     root("r", &to("a")).replace("ingressClassName: edge", class)
 }

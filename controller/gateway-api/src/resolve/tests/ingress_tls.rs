@@ -14,8 +14,6 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// Returns an Ingress with one host, which sends all requests to `service`. `tls` contains the
-/// entries of `spec.tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
     ingress(name, &format!("tls: [{tls}]\n{spec}"))
@@ -33,7 +31,6 @@ fn ask(resolution: &Resolution, port: u32, host: &str, path: &str) -> String {
     answer(&resolution.gateways[0].snapshot, &request)
 }
 
-/// Returns the names of the keys of the listener `listener`.
 fn keys(resolution: &Resolution, listener: &str) -> Vec<String> {
     let ports = resolution.gateways[0].snapshot.ports.iter();
     let mut listeners = ports.flat_map(|port| &port.listeners);
@@ -252,7 +249,7 @@ fn plain_http_redirects_to_the_hosts_listener() {
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
 
-    // If there is no certificate, plaintext requests are not served either.
+    // Without a certificate, plaintext requests are not served either.
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);

@@ -7,7 +7,6 @@ use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-/// The IngressClass `edge`, which refers to Gateway `web/gw`.
 pub(super) const CLASS: &str = r"
 ---
 kind: IngressClass
@@ -17,7 +16,6 @@ spec:
   parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: web, name: gw}
 ";
 
-/// Returns an Ingress of class `edge` in namespace `web` with this `spec`.
 pub(super) fn ingress(name: &str, spec: &str) -> String {
     annotated(name, "{}", spec)
 }
@@ -30,14 +28,12 @@ pub(super) fn annotated(name: &str, annotations: &str, spec: &str) -> String {
     )
 }
 
-/// Returns an Ingress path whose backend is the Service.
 pub(super) fn path(path: &str, type_: &str, service: &str) -> String {
     format!(
         "{{path: \"{path}\", pathType: {type_}, backend: {{service: {{name: {service}, port: {{number: 80}}}}}}}}"
     )
 }
 
-/// Returns a rule for one host.
 pub(super) fn rule(host: &str, paths: &[String]) -> String {
     format!(
         "rules: [{{host: \"{host}\", http: {{paths: [{}]}}}}]",

@@ -1,5 +1,5 @@
-//! Invalid Secrets: the last valid certificate remains in use, unless the Secret is deleted or the
-//! reference to it is no longer permitted.
+//! The last valid certificate remains in use, unless its Secret is deleted or the reference to it
+//! is no longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
 use super::{ConditionState, gateway, holds};
@@ -8,7 +8,6 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{LastGoodKeys, World};
 
-/// Returns a Gateway whose listener refers to the Secret `far/s`, which a grant permits.
 fn https_gateway() -> String {
     gateway(&https("x", "example.org", "{name: s, namespace: far}"))
 }
@@ -70,7 +69,6 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         ("nonsense", secret("far", "s", "nonsense", "nonsense")),
     ];
     for (what, broken) in &broken {
-        // At first, there is no valid certificate to keep.
         let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
         assert_eq!(served(&resolve(&first, &options)), None, "{what}");
 
@@ -101,15 +99,14 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
     let kept = resolution.last_good.clone();
     let (_, broken) = &broken[0];
 
-    // A new valid certificate replaces the kept one.
     let world = after(&kept, &(of(&other) + GRANT));
     let mended = resolver.resolve(&world, &options);
     assert_eq!(served(&mended), lines(&other));
     let world = after(&mended.last_good, &(broken.clone() + GRANT));
     assert_eq!(served(&resolver.resolve(&world, &options)), lines(&other));
 
-    // If the grant or the Secret is removed, the certificate is no longer used. It stays unused if
-    // the grant returns, or if the Secret returns but is invalid.
+    // If the grant or the Secret is removed, the certificate stays unused, even if the grant
+    // returns or an invalid Secret returns.
     for without in [broken.clone(), GRANT.to_owned()] {
         let world = after(&kept, &without);
         let withdrawn = resolver.resolve(&world, &options);

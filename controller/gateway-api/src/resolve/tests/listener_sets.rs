@@ -7,7 +7,6 @@ use crate::status::{ConditionType, ListenerSetStatus, Reason};
 
 const ALLOWED: &str = "allowedListeners: {namespaces: {from: All}}";
 
-/// Returns the Gateway `web/gw`. `field` is added to its `spec`.
 fn gateway_with(field: &str, listeners: &str) -> String {
     gateway(listeners).replace("spec:\n", &format!("spec:\n  {field}\n"))
 }
@@ -315,8 +314,8 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    // One port of the Gateway itself, and 1,023 ports of ListenerSets. Each of the latter counts
-    // twice: as a listener and as a port.
+    // One port of the Gateway itself, and 1,023 of ListenerSets, which each count as a listener and
+    // as a port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, ConditionState::True);
     // This is the last ListenerSet in name order.

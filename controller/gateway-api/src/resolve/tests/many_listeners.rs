@@ -1,6 +1,5 @@
-//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. An HTTPS listener
-//! then responds with 421 only for the names in its own certificates that are hostnames of other
-//! listeners.
+//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. A listener then
+//! responds with 421 only for names in its own certificates that are hostnames of other listeners.
 
 use std::fmt::Write as _;
 
@@ -8,7 +7,6 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, secret};
 use super::{gateway, resolved, route};
 
-/// Number of listeners in each ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn listener(number: usize, hostname: &str, key: &str) -> String {
@@ -17,7 +15,6 @@ fn listener(number: usize, hostname: &str, key: &str) -> String {
     )
 }
 
-/// Returns a Gateway whose ListenerSets contain these listeners.
 fn in_sets(listeners: &[String]) -> String {
     let mut text = gateway("").replace(
         "  listeners:\n\n",

@@ -48,7 +48,6 @@ use super::{Options, Resolution, resolve};
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// A GatewayClass, and the Services `a`, `b` and `c` in namespace `web`. Each has one endpoint.
 const BASE: &str = r"
 kind: GatewayClass
 metadata: {name: sesame}
@@ -127,7 +126,6 @@ fn resolved(yaml: &str) -> Resolution {
     resolve(&world(yaml), &Options::default())
 }
 
-/// Returns Gateway `web/gw` with these listeners.
 fn gateway(listeners: &str) -> String {
     format!(
         "---\nkind: Gateway\nmetadata: {{name: gw, namespace: web, generation: 7}}\nspec:\n  gatewayClassName: \
@@ -136,8 +134,7 @@ fn gateway(listeners: &str) -> String {
     )
 }
 
-/// Returns an HTTPRoute in namespace `web` with this `spec`. Unless `spec` has `parentRefs`, its
-/// parent is `gw`.
+/// The parent is `gw` unless `spec` has `parentRefs`.
 fn route(name: &str, spec: &str) -> String {
     let parents = if spec.contains("parentRefs") {
         ""
@@ -161,7 +158,6 @@ fn indent(text: &str, by: usize) -> String {
 
 const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
-/// The status of a condition, with its reason if the status is `False`.
 #[derive(Debug, PartialEq, Eq)]
 enum ConditionState {
     True,

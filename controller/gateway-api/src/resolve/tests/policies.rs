@@ -91,7 +91,6 @@ fn invalid_policy_refuses_backend_and_reports_why() {
         assert_eq!(says(&resolution, "p"), *expected, "{validation}");
         let snapshot = &resolution.gateways[0].snapshot;
         assert!(snapshot.backends.is_empty(), "{validation}");
-        // The route's reference to the Service is valid.
         let conditions = resolution.route_conditions("r");
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
@@ -241,7 +240,6 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
     );
 }
 
-/// Returns a ConfigMap with one certificate of about 480 KiB.
 fn large_authority(name: &str) -> String {
     let padding = "x".repeat(50);
     let names: Vec<String> = (0..5_800).map(|i| format!("{padding}{i}.test")).collect();

@@ -1,5 +1,5 @@
-//! Properties that hold for arbitrary objects: no panic, a valid snapshot, and a result that does
-//! not depend on the order of objects or on caches.
+//! Arbitrary objects cause no panic, produce a valid snapshot, and give a result that does not
+//! depend on the order of objects or on caches.
 
 use std::collections::HashSet;
 
@@ -136,7 +136,6 @@ prop_compose! {
     }
 }
 
-/// Generates a route that is not an HTTPRoute.
 fn other_route() -> impl Strategy<Value = String> {
     let l4 = prop_oneof![Just("TLSRoute"), Just("TCPRoute"), Just("UDPRoute")];
     let rules = prop_oneof![
@@ -154,7 +153,6 @@ fn other_route() -> impl Strategy<Value = String> {
     })
 }
 
-/// Listeners that together serve all kinds of routes.
 const LISTENERS: [&str; 4] = [
     "{name: tcp, port: 1, protocol: TCP}",
     "{name: udp, port: 1, protocol: UDP}",
@@ -211,7 +209,6 @@ prop_compose! {
     }
 }
 
-/// Asserts what all users of a snapshot may rely on.
 fn check(snapshot: &Snapshot) {
     let tables: HashSet<&str> = snapshot
         .route_tables
@@ -302,8 +299,8 @@ proptest! {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),
     ) {
-        // Keep only one object per name: of several, only the last one would be used, so the order
-        // would matter.
+        // Keep only one object per name, because otherwise only the last one would be used and the
+        // order would matter.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
         let first = world_of(unique.clone());

@@ -1,5 +1,4 @@
-//! Emulates a proxy that follows a snapshot exactly, so that tests can compare the responses to
-//! requests.
+//! Emulates a proxy that follows a snapshot exactly.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;
@@ -11,7 +10,6 @@ use sesame_proto::schema::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) port: u32,
-    /// TLS server name of an HTTPS request.
     pub(super) sni: &'a str,
     pub(super) host: &'a str,
     pub(super) path: &'a str,
@@ -30,8 +28,6 @@ pub(super) const GET: Request<'static> = Request {
     query: &[],
 };
 
-/// Returns the names and weights of the backends that receive the request, or the status of the
-/// response.
 pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     match find(snapshot, request) {
         None => "404".to_owned(),
@@ -39,13 +35,11 @@ pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     }
 }
 
-/// Returns the route that handles the request.
 pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<&'s Route> {
     let port = snapshot
         .ports
         .iter()
         .find(|port| port.port == request.port)?;
-    // Listeners are sorted by hostname, most specific first.
     let listener: &Listener = match port.listeners.first()?.protocol() {
         Protocol::Http => port.listeners.first()?,
         _ => port.listeners.iter().find(|listener| {
@@ -65,8 +59,8 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
     host.routes.iter().find(|route| matches(route, request))
 }
 
-/// Finds the virtual host of a request as Envoy does, regardless of the table's order: the exact
-/// domain, the longest wildcard, or `*`.
+/// Finds the virtual host as Envoy does, regardless of the table's order: the exact domain, the
+/// longest wildcard, or `*`.
 fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let covering = table
         .virtual_hosts

@@ -110,8 +110,7 @@ fn hostnames_intersect_and_most_specific_comes_first() {
     let resolution = resolved(&yaml);
     let snapshot = &resolution.gateways[0].snapshot;
     for (host, path, expected) in [
-        // The route for `*.specific.com` takes precedence over the route without a hostname, and
-        // matches every path.
+        // The route for `*.specific.com` takes precedence over the route without a hostname.
         ("very.specific.com", "/all", "web/b/80"),
         ("other.com", "/", "404"),
         ("not.specific.com", "/", "404"),
@@ -357,7 +356,6 @@ fn only_matches_hidden_everywhere_are_reported() {
         message.contains("attached; rules[0].matches[0] is never"),
         "{message}"
     );
-    // The hidden matches and the match that hides them are in the same route.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let told = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(told.len(), 1, "{told:?}");

@@ -436,8 +436,6 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     assert_eq!(answer_to(&resolution, "/"), "404");
 }
 
-/// Even if a hostname has the maximum number of routes, their expressions do not exceed the cost
-/// limit of a virtual host.
 #[test]
 fn expression_cost_of_largest_route_set_is_bounded() {
     let routes: String = (0..50)

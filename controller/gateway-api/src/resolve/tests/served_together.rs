@@ -10,8 +10,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// Returns a world in which the younger Gateway has changed settings (`to` instead of `from`) and
-/// an additional TCP port. `before` is the state before the change.
+/// The younger Gateway has `to` instead of `from` in its settings, and an additional TCP port.
+/// `before` is the state before the change.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));
@@ -49,8 +49,7 @@ fn refused_merged_gateway_keeps_serving_as_before() {
             assert_eq!(programmed, ConditionState::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
             assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
-            // A port that was added is not served, because the Gateway's own settings might not
-            // allow it.
+            // A new port is not served, because the Gateway's own settings might not allow it.
             let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
             let unavailable = ConditionState::False(Reason::PortUnavailable);
             assert_eq!(holds(own, ConditionType::Accepted), unavailable);

@@ -11,7 +11,6 @@ use crate::api::{
 };
 use crate::resolve::{Options, Resolution, ServiceRequest, resolve};
 
-/// Resolves objects with settings that request a Service of this type for each Gateway.
 fn published(type_: PublishingType, yaml: &str) -> Resolution {
     published_by(FleetSettings::default(), Some(type_), yaml)
 }

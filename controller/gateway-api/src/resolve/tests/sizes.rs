@@ -16,7 +16,6 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns `count` matches with different paths.
 fn matches(count: usize) -> String {
     let all: Vec<String> = (0..count)
         .map(|i| format!("{{path: {{type: Exact, value: /{i}}}}}"))
@@ -24,13 +23,11 @@ fn matches(count: usize) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Returns sixteen hostnames that start with `prefix`.
 fn hostnames(prefix: &str) -> String {
     let all: Vec<String> = (0..16).map(|i| format!("{prefix}{i}.test")).collect();
     format!("[{}]", all.join(", "))
 }
 
-/// Returns `count` headers of 4 KiB each, as a YAML flow sequence.
 fn headers(name: &str, count: usize) -> String {
     let value = "v".repeat(4096);
     let all: Vec<String> = (0..count)
@@ -39,7 +36,6 @@ fn headers(name: &str, count: usize) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Returns a filter that sets `count` headers of 4 KiB each.
 fn filter(count: usize) -> String {
     format!(
         "{{type: RequestHeaderModifier, requestHeaderModifier: {{set: {}}}}}",
@@ -47,7 +43,6 @@ fn filter(count: usize) -> String {
     )
 }
 
-/// Returns filters with 64 headers of 4 KiB each.
 fn large_filters() -> String {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| headers(name, 16));
     format!(
@@ -175,7 +170,7 @@ fn sessions_for_many_matches_are_within_bounds() {
     assert!(total <= MAX_PER_ROUTE, "{total}");
 }
 
-/// Returns a route of about 4 MiB for each hostname. The first character of its name determines its
+/// The route takes about 4 MiB for each hostname. The first character of its name determines its
 /// age.
 fn large_route(name: &str, filters: &str) -> String {
     let spec = format!(
@@ -233,8 +228,6 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// Returns a Gateway with a small route from one namespace, and `routes` large routes from the
-/// namespace `greedy`.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",

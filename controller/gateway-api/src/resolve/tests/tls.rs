@@ -297,7 +297,6 @@ fn why_a_certificate_is_not_used() {
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
     }
-    // If a listener has a valid and an invalid certificate, the valid one is served.
     let yaml = gateway(&https("x", "", "{name: none}, {name: s}")) + &good_secret("s");
     let resolution = resolved(&yaml);
     let conditions = resolution.listener_conditions("x");

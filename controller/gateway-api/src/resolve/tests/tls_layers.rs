@@ -1,6 +1,6 @@
-//! Tests which objects determine the TLS settings of a host and the routes on its listener: first
-//! the Gateway's listeners, then HTTPProxies, then Ingresses. Ingresses send requests to `b`,
-//! HTTPProxies to `a`, and HTTPRoutes to `c`.
+//! The Gateway's listeners, then HTTPProxies, then Ingresses determine the TLS settings of a host
+//! and the routes on its listener. Ingresses send requests to `b`, HTTPProxies to `a`, and
+//! HTTPRoutes to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};
@@ -8,7 +8,6 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// Returns an Ingress for one host. `pair` names its TLS Secret, and is empty if it has no TLS.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,8 +17,6 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// Returns an HTTPProxy for one host, with one route. `pair` names its TLS Secret, and is empty if
-/// it has no TLS.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",
@@ -30,8 +27,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// Name of the row, listeners of the Gateway, other objects, name of the Secret that is presented
-/// for `a.test`, and expected responses by port, host and path.
+/// Name, listeners of the Gateway, other objects, Secret presented for `a.test`, and expected
+/// responses by port, host and path.
 type Row<'a> = (
     &'a str,
     String,

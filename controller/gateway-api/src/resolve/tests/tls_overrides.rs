@@ -1,16 +1,13 @@
 //! Tests whether clients get the certificate of the Gateway or of a ListenerSet for a server name.
-//! The table covers every combination of TLS settings, permissions of the Gateway, and overlapping
-//! hostnames. A test with real handshakes uses the same table.
+//! A test with real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-/// Hostname of the Gateway's listener.
 const WILD: &str = "*.example.org";
 
-/// Returns the names of the key pairs that are presented to a client with this server name.
 fn shown(resolution: &Resolution, name: &str) -> String {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.ends_with(parent),
@@ -20,7 +17,6 @@ fn shown(resolution: &Resolution, name: &str) -> String {
     let mut listeners = ports
         .filter(|port| port.port == 443)
         .flat_map(|port| &port.listeners);
-    // Listeners are sorted by hostname, most specific first.
     let listener = listeners.find(|listener| covers(&listener.hostname));
     let tls = listener.and_then(|listener| listener.tls.as_ref());
     tls.map_or_else(String::new, |tls| tls.keys.join(" "))

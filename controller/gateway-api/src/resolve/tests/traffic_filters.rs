@@ -72,8 +72,7 @@ fn invalid_filter_that_tunes_is_left_out() {
     }
 }
 
-/// A policy: index of its scope, maximum body size, bandwidth in KiB per second, and whether it
-/// disables compression.
+/// Index of the scope, body size, bandwidth in KiB per second, and whether compression is disabled.
 type AnyFilters = (usize, Option<u64>, Option<u64>, Option<bool>);
 
 fn any_filters() -> impl Strategy<Value = AnyFilters> {

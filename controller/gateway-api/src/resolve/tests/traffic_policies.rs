@@ -1,5 +1,4 @@
-//! TrafficPolicies: all rate limits apply, the defaults nearest to the rule apply, and invalid
-//! sections either reject requests or are ignored.
+//! TrafficPolicies: all rate limits apply, and the defaults nearest to the rule apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-/// Policy targets, from the narrowest scope (rule) to the widest (Gateway).
+/// From the narrowest scope (rule) to the widest (Gateway).
 pub(super) const SCOPES: [&str; 4] = [
     "kind: HTTPRoute, name: r, sectionName: first",
     "kind: HTTPRoute, name: r",
@@ -29,7 +28,6 @@ pub(super) fn policy(name: &str, target: &str, spec: &str) -> String {
     )
 }
 
-/// Resolves these policies, and a route whose only rule is named `first`.
 pub(super) fn served(policies: &str) -> Resolution {
     let route = route(
         "r",
@@ -262,8 +260,7 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
-/// A policy: index of its scope, whether it has a rate limit, its timeout in seconds, and its
-/// number of retries.
+/// Index of the scope, whether there is a rate limit, timeout in seconds, and retries.
 type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
 
 fn any_policy() -> impl Strategy<Value = AnyPolicy> {
@@ -292,8 +289,8 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                // Alternate between two fields of the section, to show that only one policy
-                // determines the whole section.
+                // Alternating between two fields shows that only one policy determines the whole
+                // section.
                 let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
                 spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
                 timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));
@@ -310,7 +307,6 @@ proptest! {
             name.split('/').take(4).collect::<Vec<_>>().join("/")
         }).collect();
         prop_assert_eq!(counted, limits);
-        // The policy in the nearest scope applies, and within that scope the oldest.
         let nearest = timeouts.values().next().copied();
         let of = |name| nearest.filter(|(field, _)| *field == name).map(|(_, time)| time);
         let forward = forward(&resolution);

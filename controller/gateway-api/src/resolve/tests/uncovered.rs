@@ -42,7 +42,6 @@ fn uncovered_hostnames_are_listed_by_object() {
         ),
     ];
     assert_eq!(resolution.uncovered, expected.into());
-    // The same sentence appears in the condition.
     let conditions = resolution.listener_conditions("deep");
     let mut conditions = conditions.iter();
     let resolved = conditions.find(|it| it.type_ == ConditionType::ResolvedRefs);

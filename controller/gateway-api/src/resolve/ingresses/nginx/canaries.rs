@@ -1,9 +1,9 @@
-//! Canary Ingresses. An Ingress with `canary: "true"` receives some of the requests for paths that
-//! it shares with another Ingress of the same namespace and class.
+//! Canary Ingresses, which receive some of the requests for paths that they share with another
+//! Ingress of the same namespace and class.
 //!
-//! The canary's rules are added to the other Ingress, whose settings then apply to all requests,
-//! including those that the canary receives. As in ingress-nginx, a header takes precedence over a
-//! cookie, and a cookie over the weight. Each path has at most one canary.
+//! The other Ingress's settings apply to all requests, including the canary's. As in ingress-nginx,
+//! a header takes precedence over a cookie, and a cookie over the weight. Each path has at most one
+//! canary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// The paths of all canary Ingresses. `paths` contains only those that another Ingress shares.
+/// Contains only paths that another Ingress shares.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
@@ -31,27 +31,24 @@ pub(in super::super) struct Canaries<'w> {
 /// Namespace, class, host, path type and path.
 type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 
-/// The canary backend for one path.
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// Selects the canary's requests. Selects no request if an annotation is invalid.
+    /// Selects no request if an annotation is invalid.
     pub(in super::super) choice: Rc<CanaryChoice>,
 }
 
-/// Decides which requests a canary receives.
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Matches with their costs, in order of precedence. The boolean is true if the canary receives
-    /// the matching requests, and false if it receives none of them.
+    /// In order of precedence, with costs. If the boolean is false, the canary never receives the
+    /// request.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
-    /// Sum of the weights of the canary and the other backend, at least 1.
+    /// Sum of both weights, at least 1.
     total: u32,
 }
 
-/// Returns true if the Ingress is a canary. An invalid value counts as true, so that the Ingress
-/// does not compete with the main Ingress.
+/// An invalid value counts as true: the Ingress must not compete with the main one.
 pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
@@ -61,7 +58,7 @@ pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
 }
 
 impl<'w> Canaries<'w> {
-    /// Collects all canaries. If several canaries have the same path, the oldest takes precedence.
+    /// If several canaries have the same path, the oldest takes precedence.
     pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
         let with_class = ingresses.iter().filter_map(|ingress| {
             let (class, _) = classes.of(ingress)?;
@@ -88,7 +85,6 @@ impl<'w> Canaries<'w> {
         all
     }
 
-    /// Returns the canary for a path of another Ingress.
     pub(in super::super) fn find(
         &self,
         ingress: &'w Ingress,
@@ -98,7 +94,6 @@ impl<'w> Canaries<'w> {
         self.by_path.get(&key(ingress, class, host, path))
     }
 
-    /// Returns a message about the first ineffective path of a canary Ingress, if any.
     pub(in super::super) fn without_effect(
         &self,
         canary: &'w Ingress,
@@ -122,7 +117,6 @@ impl<'w> Canaries<'w> {
     }
 }
 
-/// Returns a message if a canary Ingress has annotations that have no effect on canaries.
 pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<String> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let names = names.filter(|name| {
@@ -140,7 +134,7 @@ pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<Strin
 }
 
 impl Canary<'_> {
-    /// Maximum number of conditions: two values of a header, and two values of a cookie.
+    /// Two values of a header, and two values of a cookie.
     pub(in super::super) const MAX_CONDITIONS: usize = 4;
 }
 
@@ -165,7 +159,6 @@ fn key<'w>(
 }
 
 impl CanaryChoice {
-    /// Reads the annotations of a canary Ingress. Also returns errors in their values.
     pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
         let mut from = Annotations::of(&ingress.metadata);
         from.read("canary", boolean);
@@ -212,8 +205,7 @@ impl CanaryChoice {
         (choice, from.notes)
     }
 
-    /// Returns the action for requests that match none of the conditions. The weight decides which
-    /// backend receives them.
+    /// The weight applies to requests that match none of the conditions.
     pub(in super::super) fn weighted(&self, main: Action, canary: &Action) -> Action {
         let Action::Forward(mut forward) = main else {
             return main;
@@ -224,7 +216,7 @@ impl CanaryChoice {
         }
         let share = match canary {
             Action::Forward(canary) => canary.backends.first().cloned().unwrap_or_default(),
-            // If the canary's backend is invalid, its share of the requests gets 503.
+            // An invalid canary's share of the requests gets 503.
             Action::Redirect(_) | Action::Respond(_) => {
                 forward.unavailable = true;
                 WeightedBackend::default()
@@ -245,7 +237,6 @@ fn exact(value: &str) -> string_match::Kind {
     string_match::Kind::Exact(value.to_owned())
 }
 
-/// Returns a match for requests that have this cookie, and the match's cost.
 fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
     let name = regex::escape(name);
     let pattern = format!("(.*; *)?{name}={value}( *;.*)?");

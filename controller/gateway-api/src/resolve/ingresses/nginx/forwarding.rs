@@ -1,5 +1,4 @@
-//! Timeouts, retries, load balancing and header changes for requests that are forwarded to
-//! backends.
+//! Timeouts, retries, load balancing and header changes for forwarded requests.
 
 use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema::load_balancer::Strategy;
@@ -14,11 +13,11 @@ use super::values::{number, seconds};
 use crate::resolve::backends::{BackendSettings, Connection, UpstreamProtocol};
 use crate::resolve::syntax::{hostnames, names};
 
-/// Default name of the session cookie in ingress-nginx.
+/// Default in ingress-nginx.
 const COOKIE: &str = "INGRESSCOOKIE";
-/// Default for `proxy-read-timeout` and `proxy-send-timeout` in milliseconds.
+/// Default in ingress-nginx, in milliseconds.
 const IDLE_MS: u64 = 60_000;
-/// Default for `proxy-next-upstream-tries`, which counts the first attempt: two retries follow it.
+/// Includes the first attempt.
 const TRIES: u32 = 3;
 
 #[derive(Default)]
@@ -27,7 +26,6 @@ pub(super) struct Forwarding {
     idle_ms: Option<u64>,
     retry: Option<Retry>,
     session: Option<SessionPersistence>,
-    /// Value of the `Host` header in requests to backends.
     host: Option<String>,
     forwarded_prefix: Option<String>,
     protocol: Option<UpstreamProtocol>,
@@ -91,7 +89,6 @@ impl Forwarding {
         }
     }
 
-    /// Returns the header changes for requests to backends.
     pub(super) fn request_headers(&self) -> Option<Box<HeaderModifier>> {
         let prefix = self.forwarded_prefix.as_ref()?;
         Some(Box::new(HeaderModifier {
@@ -105,8 +102,8 @@ impl Forwarding {
     }
 }
 
-/// Reads `proxy-next-upstream`. Response statuses cause retries only if `non_idempotent` is listed,
-/// because Envoy retries POST requests, too.
+/// Response statuses cause retries only if `non_idempotent` is listed, because Envoy also retries
+/// POST requests.
 fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     let tries = from.read("proxy-next-upstream-tries", |text| {
         number(text, 1..=Retry::MAX_ATTEMPTS + 1)
@@ -159,7 +156,6 @@ fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     Some(retry)
 }
 
-/// Reads `affinity` and the annotations of its session cookie.
 fn session(from: &mut Annotations<'_>) -> Option<SessionPersistence> {
     from.read("affinity", |kind| match kind {
         "cookie" => Ok(()),
@@ -187,7 +183,7 @@ fn session(from: &mut Annotations<'_>) -> Option<SessionPersistence> {
     })
 }
 
-/// Returns the backend protocol with this name. `None` means HTTP/1.1.
+/// `None` means HTTP/1.1.
 fn protocol(name: &str) -> Result<Option<UpstreamProtocol>, String> {
     match name {
         "HTTP" | "AUTO_HTTP" => Ok(None),
@@ -226,7 +222,6 @@ fn load_balancer(from: &mut Annotations<'_>) -> Option<LoadBalancer> {
     })
 }
 
-/// Returns the part of a request that this nginx variable selects for hashing.
 fn hashed(variable: &str) -> Result<hash_policy::Kind, String> {
     use hash_policy::Kind;
     let named = |name: &str| {

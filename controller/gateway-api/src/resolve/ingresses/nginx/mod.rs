@@ -1,9 +1,8 @@
 //! The annotations of ingress-nginx on Ingresses. They apply if the IngressClass has the annotation
 //! `projectsesame.io/annotations: Nginx`.
 //!
-//! Some annotations protect requests, or decide which backend receives them. If one of these is
-//! invalid, no part of the Ingress is served: all of its requests get an error. Any other invalid
-//! annotation has no effect and is reported as a problem.
+//! If an annotation that protects requests or selects their backend is invalid, all requests of the
+//! Ingress get an error. Any other invalid annotation has no effect and is reported as a problem.
 
 mod canaries;
 mod forwarding;
@@ -35,7 +34,6 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Status of redirects to HTTPS, as in ingress-nginx.
 const TO_HTTPS: u32 = 308;
 
-/// The supported annotations.
 const KNOWN: [&str; 53] = [
     "affinity",
     "allowlist-source-range",
@@ -84,8 +82,7 @@ const KNOWN: [&str; 53] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Annotations that are accepted but have no effect: sessions are always persistent, and Envoy
-    // needs no buffer settings.
+    // Without effect: sessions are always persistent, and Envoy needs no buffer settings.
     "affinity-mode",
     "proxy-buffering",
     "proxy-buffer-size",
@@ -94,35 +91,27 @@ const KNOWN: [&str; 53] = [
     "client-body-buffer-size",
 ];
 
-/// Returns true if the annotation with this full name is supported.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_NGINX);
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
-/// Settings for the rules of an Ingress, as specified by its annotations.
 #[derive(Default)]
 pub(super) struct NginxSettings {
     paths: Paths,
     names: ServerNames,
     forwarding: Forwarding,
     cors: Option<Box<Cors>>,
-    /// Rate limits that apply to all rules.
     limits: Vec<Arc<RateLimit>>,
     filters: Option<Arc<FilterSettings>>,
-    /// Value of `ssl-redirect`, true by default.
+    /// True by default.
     redirects_tls: bool,
-    /// Value of `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors that prevent the whole Ingress from being served.
     pub(super) withheld: Vec<String>,
-    /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,
 }
 
 impl NginxSettings {
-    /// Reads the annotations of an Ingress. `ingress` identifies the Ingress, as
-    /// `Ingress/namespace/name`.
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
         let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
@@ -147,9 +136,8 @@ impl NginxSettings {
         }
     }
 
-    /// Returns what happens to plaintext requests for this host of the Ingress.
     pub(super) fn plain_http(&self, spec: &IngressSpec, host: &Hostname) -> PlainHttp {
-        // Aliases are names of the first host, so requests for both are protected alike.
+        // Aliases are names of the first host and get the same protection.
         let first = spec.rules.iter().find(|rule| !rule.host.is_empty());
         let first = first.filter(|_| self.names.aliases.contains(host));
         let first = first.and_then(|rule| Hostname::parse(&rule.host).ok());
@@ -174,12 +162,11 @@ impl NginxSettings {
         &self.names
     }
 
-    /// Returns the settings for connections to backends.
     pub(super) fn connection(&self) -> Connection {
         self.forwarding.connection()
     }
 
-    /// Applies the settings to a rule. The rule's rewrite must already be set.
+    /// The rule's rewrite must already be set.
     pub(super) fn apply(&self, rule: &mut CheckedRule) {
         rule.cors.clone_from(&self.cors);
         rule.filters.clone_from(&self.filters);
@@ -191,7 +178,6 @@ impl NginxSettings {
     }
 }
 
-/// The annotations of an Ingress, and the errors found in them so far.
 struct Annotations<'m> {
     metadata: &'m Metadata,
     withheld: Vec<String>,
@@ -211,7 +197,6 @@ impl<'m> Annotations<'m> {
         self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
     }
 
-    /// Reads an annotation. If its value is invalid, the annotation is ignored.
     fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
@@ -219,7 +204,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// Reads an annotation. If its value is invalid, no part of the Ingress is served.
+    /// An invalid value withholds the whole Ingress.
     fn require<T>(
         &mut self,
         name: &str,

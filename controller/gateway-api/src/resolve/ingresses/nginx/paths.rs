@@ -1,8 +1,7 @@
-//! Reads Ingress paths that may be regular expressions. Also reads rewrites and redirects.
+//! Reads Ingress paths that may be regular expressions, rewrites and redirects.
 //!
-//! In ingress-nginx, `rewrite-target` or `use-regex` on one Ingress makes the paths of all
-//! Ingresses for the same host regular expressions. Here, the annotations only affect their own
-//! Ingress.
+//! In ingress-nginx, `rewrite-target` or `use-regex` affects the paths of all Ingresses for the
+//! same host. Here, the annotations only affect their own Ingress.
 
 use sesame_proto::schema::path_match::Kind;
 use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
@@ -18,19 +17,14 @@ use crate::resolve::syntax::limits::{self, MAX_PATH};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
-/// If a path contains one of these characters, it counts as a regular expression. A dot does not
-/// count.
+/// A dot alone does not make a path a regular expression.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
-/// Settings for the paths of an Ingress, as specified by its annotations.
 #[derive(Default)]
 pub(in super::super) struct Paths {
-    /// True if the Ingress's paths may be regular expressions.
     pub(in super::super) are_expressions: bool,
     rewrite_target: Option<String>,
-    /// Redirect for all requests of the Ingress.
     pub(in super::super) redirect: Option<RedirectTo>,
-    /// Redirect for requests to `/`.
     pub(in super::super) app_root: Option<RedirectTo>,
 }
 
@@ -82,11 +76,8 @@ impl Paths {
         }
     }
 
-    /// Reads a path of an Ingress whose paths may be regular expressions. Errors start with the
-    /// field path relative to the path's entry.
-    ///
-    /// For such Ingresses, ingress-nginx ignores case and treats every path as a prefix, even of
-    /// type `Prefix`. Here, paths without special characters are case-sensitive prefixes.
+    /// ingress-nginx ignores case and treats every path as a prefix, even of type `Prefix`. Here,
+    /// paths without special characters are case-sensitive prefixes.
     pub(in super::super) fn read_match(
         path: &IngressPath,
         regexes: &mut Regexes,
@@ -119,7 +110,6 @@ impl Paths {
         })
     }
 
-    /// Returns the rewrite for requests that match this path, if any.
     pub(in super::super) fn rewrite(
         &self,
         path: &IngressPath,
@@ -155,8 +145,7 @@ impl Paths {
     }
 }
 
-/// Returns true if other controllers would interpret this path as a regular expression when its
-/// type is `ImplementationSpecific`.
+/// Other controllers read such an `ImplementationSpecific` path as a regular expression.
 pub(in super::super) fn is_expression(path: &str) -> bool {
     path.contains(|c: char| OF_EXPRESSIONS.contains(c))
 }
@@ -177,7 +166,6 @@ fn has_groups(target: &str) -> bool {
     without_groups(target).len() < target.len()
 }
 
-/// Removes references to groups, such as `$1`.
 fn without_groups(target: &str) -> String {
     replaced(target, |_| String::new())
 }
@@ -202,7 +190,6 @@ fn replaced(target: &str, group: impl Fn(char) -> String) -> String {
     text
 }
 
-/// Parses an absolute URL without a query.
 fn redirect(url: &str, status: u32) -> Result<RedirectTo, String> {
     let invalid = || format!("{url:?}: expected a URL such as https://example.com/path");
     let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;

@@ -14,15 +14,11 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES, MAX_NETWORKS};
 use crate::resolve::syntax::names;
 
-/// Status of requests that a rate limit rejects, as in ingress-nginx.
 const LIMITED: u32 = 503;
-/// Default for `limit-burst-multiplier`.
 const BURST: u32 = 5;
-/// Maximum size of a request body in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
-/// Reads the rate limits. They apply to each client separately, and a client may send its whole
-/// burst at once.
+/// Limits apply per client, and a client may send its whole burst at once.
 pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateLimit>> {
     let burst = from.require("limit-burst-multiplier", |text| number(text, 1..=1_000));
     let extra = burst.unwrap_or(BURST) - 1;
@@ -46,7 +42,6 @@ pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateL
     limits.collect()
 }
 
-/// Reads the address filters and the maximum size of request bodies.
 pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<FilterSettings> {
     let allow = ["allowlist-source-range", "whitelist-source-range"];
     // As in ingress-nginx, the newer annotation name takes precedence.
@@ -75,7 +70,7 @@ pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<Filte
     (!settings.is_empty()).then_some(settings)
 }
 
-/// Reads a list of networks. An empty list is an error, because it would allow every client.
+/// An empty list is an error, because it would allow every client.
 fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     let ranges = list(text).map(|text| {
         Ok::<_, String>(AddressRange {
@@ -88,7 +83,7 @@ fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     Ok(ranges)
 }
 
-/// Methods and headers that ingress-nginx allows by default.
+/// Defaults in ingress-nginx.
 const METHODS: [&str; 6] = ["GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"];
 const HEADERS: [&str; 9] = [
     "DNT",
@@ -103,7 +98,6 @@ const HEADERS: [&str; 9] = [
 ];
 const MAX_AGE_SECONDS: u32 = 1_728_000;
 
-/// Reads the CORS settings. Returns `None` if CORS is not enabled or an origin is invalid.
 pub(super) fn cors(from: &mut Annotations<'_>) -> Option<Cors> {
     if !from.read("enable-cors", boolean).unwrap_or_default() {
         return None;

@@ -8,15 +8,12 @@ use crate::api::{Ingress, Metadata, OF_NGINX};
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Maximum number of aliases per Ingress.
 const MAX_ALIASES: usize = 16;
-/// Status of redirects between a host and its `www.` form, as in ingress-nginx.
 const TO_OTHER_NAME: u32 = 308;
 
-/// Names that an Ingress serves besides the hosts of its rules.
 #[derive(Default)]
 pub(in super::super) struct ServerNames {
-    /// Hosts to which the Ingress's first rule that has a host also applies.
+    /// The Ingress's first rule that has a host also applies to these.
     pub(in super::super) aliases: Vec<Hostname>,
     redirects_www: bool,
 }
@@ -38,8 +35,8 @@ impl ServerNames {
         }
     }
 
-    /// Returns the other name of a host, with or without `www.`, and the redirect from that name
-    /// to the host. Returns `None` if the annotation is not set or the host is not exact.
+    /// Returns the host with `www.` added or removed, or `None` if redirects are off or the host is
+    /// a wildcard.
     pub(in super::super) fn redirect(&self, host: &Hostname) -> Option<(Hostname, RedirectTo)> {
         let name = Some(host.as_str()).filter(|name| self.redirects_www && !name.is_empty())?;
         let other = match name.strip_prefix("www.") {
@@ -58,7 +55,7 @@ impl ServerNames {
     }
 }
 
-/// Returns true if an Ingress may serve hosts that its rules do not list.
+/// Returns true if the Ingress may serve hosts that its rules do not list.
 pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     metadata.annotations.iter().any(|(name, _)| {
         let name = name.strip_prefix(OF_NGINX);
@@ -66,14 +63,11 @@ pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     })
 }
 
-/// The hosts of all Ingresses' rules, each with the class of the Ingress. Additional names of other
-/// Ingresses' hosts yield to these hosts.
+/// Additional names yield to these hosts.
 #[derive(Default)]
 pub(in super::super) struct RuleHosts<'w>(BTreeSet<(&'w str, &'w str)>);
 
 impl<'w> RuleHosts<'w> {
-    /// Collects the hosts of these Ingresses, each given with its class. The set stays empty if no
-    /// Ingress has additional names.
     pub(in super::super) fn of(
         ingresses: impl Iterator<Item = (&'w str, &'w Ingress)> + Clone,
     ) -> Self {
@@ -88,7 +82,6 @@ impl<'w> RuleHosts<'w> {
         Self(hosts.collect())
     }
 
-    /// Returns true if an Ingress of this class has a rule for exactly this host.
     pub(in super::super) fn has(&self, class: &str, host: &Hostname) -> bool {
         self.0.contains(&(class, host.as_str()))
     }

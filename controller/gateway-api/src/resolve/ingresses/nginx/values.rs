@@ -4,7 +4,7 @@ use sesame_proto::schema::MAX_BACKEND_MS;
 
 use crate::resolve::syntax::sizes;
 
-/// Parses a boolean in any notation that Go's `strconv.ParseBool` accepts.
+/// Accepts the notations of Go's `strconv.ParseBool`.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -13,7 +13,6 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses an integer in this range.
 pub(super) fn number(text: &str, allowed: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let read = text.parse::<u32>().ok().filter(|it| allowed.contains(it));
     read.ok_or_else(|| {
@@ -22,13 +21,13 @@ pub(super) fn number(text: &str, allowed: std::ops::RangeInclusive<u32>) -> Resu
     })
 }
 
-/// Parses a number of seconds and converts it to milliseconds.
+/// Returns milliseconds.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let most = u32::try_from(MAX_BACKEND_MS / 1_000).unwrap_or(u32::MAX);
     number(text, 1..=most).map(|seconds| u64::from(seconds) * 1_000)
 }
 
-/// Parses a size in bytes: a number that `k`, `m` or `g` may follow.
+/// Returns bytes; `k`, `m` or `g` may follow the number.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let size = sizes::with_unit(
         &text.to_ascii_lowercase(),
@@ -37,7 +36,6 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| format!("{text:?}: expected a size such as 8m"))
 }
 
-/// Splits a comma-separated list.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     let values = text.split(',').map(str::trim);
     values.filter(|value| !value.is_empty())

@@ -20,15 +20,11 @@ use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// Maximum number of exempt objects per policy.
 const MAX_EXEMPTIONS: usize = 16;
-/// Maximum number of ConfigMaps that a field may reference for networks.
 const MAX_LISTS: usize = 8;
-/// Maximum number of networks per field, including networks in ConfigMaps.
+/// Includes networks in ConfigMaps.
 const MAX_LISTED: usize = 2048;
-/// Maximum number of bytes per list of networks in a ConfigMap.
 const MAX_LIST_BYTES: usize = 128 * 1024;
-/// Default key of the networks in a ConfigMap's `data`.
 const DEFAULT_LIST: &str = "networks";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,13 +32,11 @@ pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
-    /// Service that must authorize each request.
     pub(super) external_auth: Option<schema::ExternalAuth>,
-    /// Exempt objects, as `HTTPRoute/namespace/name`, with the parts that do not apply to each.
+    /// Keyed by `HTTPRoute/namespace/name`, with the parts that do not apply to the route.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
-/// Part of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessPart {
     IpFilter,
@@ -52,7 +46,6 @@ pub(crate) enum AccessPart {
 }
 
 impl AccessPart {
-    /// Number of parts.
     pub(super) const COUNT: usize = 4;
     const ALL: [Self; Self::COUNT] = [
         Self::IpFilter,
@@ -61,7 +54,6 @@ impl AccessPart {
         Self::ExtAuth,
     ];
 
-    /// Returns the name of the policy's field.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::IpFilter => "ipFilter",
@@ -73,7 +65,6 @@ impl AccessPart {
 }
 
 impl AccessCheck {
-    /// Returns the parts that do not apply to a route, given as `HTTPRoute/namespace/name`.
     pub(super) fn exempts(&self, route: &str) -> impl Iterator<Item = AccessPart> {
         let exempt = self
             .exempt
@@ -82,7 +73,6 @@ impl AccessCheck {
         exempt.flat_map(|(_, parts)| parts.iter().copied())
     }
 
-    /// Returns true if the check has this part.
     pub(super) fn has(&self, part: AccessPart) -> bool {
         match part {
             AccessPart::IpFilter => self.addresses.is_some(),
@@ -92,7 +82,6 @@ impl AccessCheck {
         }
     }
 
-    /// Returns the parts of the check that apply to a route.
     pub(super) fn of_route(&self, route: &str) -> Self {
         let mut check = self.clone();
         for part in self.exempts(route) {
@@ -106,7 +95,6 @@ impl AccessCheck {
         check
     }
 
-    /// Creates a check that only requires tokens.
     pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
         Self {
             tokens: Some(tokens),
@@ -133,8 +121,6 @@ pub(super) fn check<'w>(
     checked
 }
 
-/// Reads the external authorization of a policy. Errors start with the field path relative to
-/// `spec`.
 fn ask<'w>(
     policy: &str,
     spec: &ExtAuth,
@@ -166,7 +152,6 @@ fn ask<'w>(
     })
 }
 
-/// Kinds of routes that a policy can exempt.
 const EXEMPTED: [Kind; 4] = [
     Kind::HttpRoute,
     Kind::GrpcRoute,
@@ -174,8 +159,6 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Reads a policy's access checks, and validates its exemptions. Errors start with the field path
-/// relative to `spec`.
 fn read<'w>(
     policy: &str,
     namespace: &str,
@@ -245,8 +228,7 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// Returns the parts from which an object is exempt. `needs_tokens` is true if the policy's rules
-/// have conditions on claims.
+/// `needs_tokens` is true if the policy's rules have conditions on claims.
 fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<AccessPart>, String> {
     if exemption.parts.is_empty() {
         return Ok(AccessPart::ALL.to_vec());
@@ -270,7 +252,6 @@ fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<Acc
     Ok(parts)
 }
 
-/// Formats an exempt object as `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
@@ -282,7 +263,6 @@ fn exempted(exemption: &AccessExemption, own: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
 
-/// Reads a policy's address filter. Errors start with the field path relative to `spec`.
 fn read_addresses(
     policy: &str,
     spec: &IpFilter,
@@ -317,7 +297,6 @@ fn read_addresses(
     })
 }
 
-/// Reads the networks in a policy's field and in the ConfigMaps that it references.
 fn with_lists(
     (field, own, lists): (&str, &[String], &[NetworkList]),
     peer: bool,

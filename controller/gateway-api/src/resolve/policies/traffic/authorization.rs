@@ -13,7 +13,6 @@ use crate::api::{
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Reads the authorization rules. `own` contains the token requirements in the same policy, if any.
 pub(super) fn read(
     policy: &str,
     spec: &AccessRules,

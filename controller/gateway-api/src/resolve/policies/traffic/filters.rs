@@ -12,10 +12,10 @@ use sesame_proto::schema::{
 use super::access::{AccessCheck, AccessPart};
 use super::jwt::TokenCheck;
 
-/// Filters from one or more scopes. `None` means that the setting of a wider scope applies.
+/// `None` means that the setting of a wider scope applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
-    /// Maximum size of a request body in bytes.
+    /// In bytes.
     pub(super) max_body_bytes: Option<OfPolicy<u64>>,
     pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
     pub(super) grpc_web: Option<OfPolicy<bool>>,
@@ -23,16 +23,15 @@ pub(crate) struct FilterSettings {
     /// `Some(None)` if a policy disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
-    /// Request bandwidth limit in bytes per second.
+    /// In bytes per second.
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
-    /// Response bandwidth limit in bytes per second.
+    /// In bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// Access checks, keyed by the policy or object that requires them. Requests must pass all of
-    /// them.
+    /// Keyed by the policy or object that requires the check. Requests must pass all of them.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
-/// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
+/// The policy is given as `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -48,7 +47,6 @@ impl<T> OfPolicy<T> {
     }
 }
 
-/// Changes to request and response headers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChangedHeaders {
     pub(super) request: Option<HeaderModifier>,
@@ -56,7 +54,6 @@ pub(crate) struct ChangedHeaders {
 }
 
 impl FilterSettings {
-    /// Returns settings that contain only this address filter.
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
         let check = AccessCheck {
@@ -69,12 +66,10 @@ impl FilterSettings {
         }
     }
 
-    /// Adds a check for the tokens that `object` requires.
     pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
         self.access.insert(object.into(), tokens);
     }
 
-    /// Returns the settings without the token requirements.
     pub(crate) fn without_tokens(settings: &Arc<Self>) -> Arc<Self> {
         if settings.token_checks().next().is_none() {
             return Arc::clone(settings);
@@ -86,13 +81,10 @@ impl FilterSettings {
         Arc::new(without)
     }
 
-    /// Sets the maximum size of request bodies that `object` configures.
     pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
 
-    /// Returns the objects that are exempt from at least one part of an access check, each with the
-    /// parts from which it is exempt.
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
         exempt.map(|(object, parts)| {
@@ -104,14 +96,13 @@ impl FilterSettings {
         })
     }
 
-    /// Returns non-fatal problems with token requirements: tokens are still checked.
+    /// Returns non-fatal problems: tokens are still checked.
     pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
         let notes = self.token_checks().flat_map(|it| &it.notes);
         notes.map(String::as_str)
     }
 
-    /// Returns true if a protective setting is present. If so, requests must never fall through to
-    /// another route.
+    /// If true, requests must never fall through to another route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
@@ -120,8 +111,8 @@ impl FilterSettings {
         *self == Self::default()
     }
 
-    /// Merges the settings of a wider scope into these. Access checks accumulate, the lowest limit
-    /// applies, and other settings in `self` take precedence.
+    /// Access checks accumulate, the lowest limit applies, and other settings in `self` take
+    /// precedence.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -152,7 +143,6 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the names of those settings in `self` that at most one policy per scope may set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -176,8 +166,7 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns the filters for the snapshot, or `None` if there are none. `rule` contains the
-    /// rule's own changes to response headers, which take precedence.
+    /// The rule's changes to response headers take precedence.
     pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
         let headers = self.headers.as_ref().map(|it| &*it.value);
         let [request_headers, mut response_headers] = match headers {
@@ -216,8 +205,6 @@ impl FilterSettings {
         })
     }
 
-    /// Returns the shared filters that these settings need, except those for which `is_known`
-    /// returns true.
     pub(crate) fn shared(&self, is_known: impl Fn(&str) -> bool) -> Vec<SharedFilter> {
         let unknown = |name: Option<String>| name.filter(|name| !is_known(name));
         let response = unknown(self.response_name()).map(|name| SharedFilter {
@@ -252,8 +239,7 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set from token claims or authorization responses. Clients
-    /// must not set them, so they are removed from client requests.
+    /// These headers are removed from client requests, because clients must not set them.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         let of_claims = headers.map(|it| it.header.as_str());
@@ -264,7 +250,6 @@ impl FilterSettings {
         of_claims.chain(services.flat_map(headers_set_by))
     }
 
-    /// Returns the sorted names of the policies that set any of these fields other than `access`.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -275,7 +260,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // Not needed: the filter names of access checks contain the policies' names.
+            // The filter names of access checks already contain the policies' names.
             access: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
@@ -327,8 +312,7 @@ impl FilterSettings {
     }
 }
 
-/// Returns the request headers that are set from an authorization service's response. Excludes
-/// headers that are also sent to the service, because it must see the client's values.
+/// Excludes headers that are also sent to the service, because it must see the client's values.
 fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     let http = match &auth.protocol {
         Some(Protocol::Http(http)) => Some(http),
@@ -345,7 +329,6 @@ fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns one part of each check, ordered by policy. Skips checks without this part.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,
@@ -358,8 +341,7 @@ pub(super) fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// Returns the name of a filter that combines these parts, or `None` if there are none. A part's
-/// name is `TrafficPolicy/namespace/name/part`.
+/// A part's name is `TrafficPolicy/namespace/name/part`.
 fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     let parts = parts.into_iter().flatten();
     let parts: Vec<String> = parts
@@ -368,7 +350,6 @@ fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// Removes changes to headers that the rule itself changes.
 pub(super) fn leave_to_rule(changes: &mut HeaderModifier, rule: &HeaderModifier) {
     let HeaderModifier { set, add, remove } = rule;
     let named = set.iter().chain(add).map(|it| &it.name).chain(remove);

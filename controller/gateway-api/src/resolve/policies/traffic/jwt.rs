@@ -16,35 +16,30 @@ use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
-/// Default key of the JWKS in a ConfigMap's `data`.
 const DEFAULT_KEY: &str = "jwks";
-/// Maximum number of places, such as headers, in which a provider's tokens are accepted.
+/// Maximum number of headers and other places for a provider's tokens.
 const MAX_SOURCES: usize = 4;
-/// Maximum number of characters in an issuer, audience or claim.
+/// For an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Prefixes of headers that are set by proxies or other services between client and backend.
-/// Policies must not set these headers from claims.
+/// Proxies or other services between client and backend set these headers, so policies must not set
+/// them from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
-/// A policy's token requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenCheck {
-    /// Name of the token filter.
     pub(super) name: String,
     pub(super) policy: TokenPolicy,
-    /// Headers to set from token claims.
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
-    /// Headers that contain tokens and must be removed before requests reach a backend.
+    /// Removed before requests reach a backend.
     pub(super) token_headers: BTreeSet<String>,
     /// Non-fatal problems: tokens are still checked.
     pub(super) notes: Vec<String>,
 }
 
 impl TokenCheck {
-    /// Creates a check that accepts tokens from one provider. `owner` names the object that
-    /// requires the tokens. Unless `forward` is true, the headers that contain tokens are removed
-    /// from requests to backends.
+    /// Unless `forward` is true, the headers that contain tokens are removed from requests to
+    /// backends.
     pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
         let headers = headers_of(&provider).into_iter();
         Self {
@@ -59,7 +54,6 @@ impl TokenCheck {
     }
 }
 
-/// Reads the token requirements of the AccessPolicy named `policy`.
 pub(super) fn read(
     policy: &str,
     spec: &JwtPolicy,
@@ -110,7 +104,6 @@ pub(super) fn read(
     })
 }
 
-/// Returns the names of the headers in which clients may send the provider's tokens.
 fn headers_of(provider: &TokenProvider) -> Vec<String> {
     let sources = provider.sources.iter();
     let headers = sources.filter_map(|TokenSource { kind }| match kind {
@@ -122,7 +115,6 @@ fn headers_of(provider: &TokenProvider) -> Vec<String> {
     headers.chain(default).collect()
 }
 
-/// Reads a provider. Also returns a note if its keys could not be renewed.
 fn read_provider(
     at: &str,
     spec: &JwtProvider,
@@ -163,7 +155,6 @@ fn read_provider(
     Ok((provider, note))
 }
 
-/// Fails if the text is empty or too long, or contains control characters.
 pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!(
@@ -173,7 +164,7 @@ pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::characters(field, text, MAX_CHARACTERS)
 }
 
-/// Splits the path of a claim into names, outermost first.
+/// Returns the outermost name first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
@@ -185,7 +176,6 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     Ok(path)
 }
 
-/// Returns the provider's keys in canonical form. Also returns a note if they could not be renewed.
 fn read_keys(
     at: &str,
     spec: &JwksSource,
@@ -282,8 +272,6 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Reads the headers to set from claims. Returns lower-case header names, each with the path of its
-/// claim.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

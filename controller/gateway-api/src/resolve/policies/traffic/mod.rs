@@ -28,24 +28,23 @@ use crate::resolve::context::ResolveContext;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
 
-/// Limits and defaults from one or more scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TrafficSettings {
     pub(crate) rate_limits: Vec<Arc<RateLimit>>,
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Headers that policies set, keyed by the policies' namespace. Clients must not set them.
     /// Filled in only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if a protective setting is invalid or a field is unknown: all requests are rejected.
+    /// True if a protective setting is invalid or a field is unknown.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from claims or authorization responses, keyed by namespace.
+/// Headers that policies set from claims or authorization responses, keyed by the policies'
+/// namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
-/// Timeouts in milliseconds. 0 disables a timeout, and `None` means the proxy's default.
+/// In milliseconds. 0 disables a timeout, and `None` means the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeouts {
     request: Option<u64>,
@@ -54,7 +53,6 @@ struct Timeouts {
 }
 
 impl TrafficSettings {
-    /// Merges the settings of a wider scope, or of a newer policy in the same scope, into these.
     /// Tuning settings in `self` take precedence.
     fn add(&mut self, wider: &Self) {
         let Self {
@@ -72,19 +70,17 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if any setting is protective. If so, requests must never fall through to
-    /// another route.
+    /// If true, requests must never fall through to another route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
 
-    /// Returns true if a policy sets timeouts.
     pub(crate) fn decides_timeouts(&self) -> bool {
         self.timeouts.is_some()
     }
 
-    /// Applies the tuning settings to the fields that a rule leaves unset. `decided` is true if a
-    /// policy nearer to the rule sets timeouts. The timeouts in `self` then have no effect.
+    /// If `decided` is true, a policy nearer to the rule sets timeouts, so the timeouts in `self`
+    /// have no effect.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -107,7 +103,6 @@ impl TrafficSettings {
     }
 }
 
-/// All TrafficPolicies and AccessPolicies.
 pub(crate) struct TrafficPolicies<'w> {
     pub(crate) traffic: PoliciesOfKind<'w>,
     pub(crate) access: PoliciesOfKind<'w>,
@@ -142,8 +137,7 @@ impl<'w> TrafficPolicies<'w> {
         }
     }
 
-    /// Returns the settings for the section `part` of an object, merged with the settings for the
-    /// whole object. If `part` is empty, returns only the settings for the whole object.
+    /// If `part` is empty, only settings for the whole object apply.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
@@ -155,8 +149,6 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the settings for one of a Gateway's listeners. `owner` is the Gateway or ListenerSet
-    /// that defines the listener.
     pub(crate) fn of_listener(
         &self,
         gateway: (&str, &str),
@@ -176,8 +168,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters that all listeners of a Gateway share, or `None` if the filters may
-    /// differ, because a policy targets one of these listeners, or any ListenerSet of any Gateway.
+    /// Returns `None` if a policy targets a single listener or any ListenerSet, because the filters
+    /// may then differ.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {
@@ -187,7 +179,6 @@ impl<'w> TrafficPolicies<'w> {
         settings.filters.to_schema(None)
     }
 
-    /// Returns the conditions that report which policies affect an object's requests.
     pub(crate) fn affect(
         &self,
         kind: Kind,

@@ -14,19 +14,17 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Condition, ConditionStatus, ConditionType, Grounds, Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// A checked policy.
 pub(crate) struct CheckedPolicy<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) accepted: Verdict,
-    /// All settings except rate limits. A rate limit's name depends on the target, so rate limits
-    /// are in `limits`.
+    /// Excludes rate limits, because a rate limit's name depends on the target.
     pub(super) settings: TrafficSettings,
     pub(super) limits: Vec<RateLimit>,
 }
 
 impl<'w> CheckedPolicy<'w> {
-    /// Creates a policy without settings, and registers its targets. If a field is unknown,
-    /// requests to the targets are rejected, because the field might be security-relevant.
+    /// If a field is unknown, requests to the targets are rejected, because the field might be
+    /// security-relevant.
     pub(super) fn new(
         metadata: &'w Metadata,
         target_refs: &'w [PolicyTargetRef],
@@ -47,8 +45,7 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// Unwraps a protective setting. If the setting is invalid, reports the error and rejects
-    /// requests to the policy's targets.
+    /// On error, requests to the policy's targets are rejected.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -59,7 +56,6 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
-    /// Returns the status message of an accepted policy.
     pub(crate) fn message(&self) -> String {
         let mut message = "the policy applies".to_owned();
         for note in self.settings.filters.notes() {
@@ -69,7 +65,6 @@ impl<'w> CheckedPolicy<'w> {
         message
     }
 
-    /// Returns the policy's name and the routes that it exempts, for messages.
     fn told(&self) -> String {
         let exempt: Vec<String> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
@@ -79,7 +74,6 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the names of those settings of the policy that at most one policy per scope may set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
@@ -95,10 +89,8 @@ impl<'w> CheckedPolicy<'w> {
     }
 }
 
-/// All policies of one kind, oldest first.
 pub(crate) struct PoliciesOfKind<'w> {
     kind: Kind,
-    /// Type of the condition that reports the policies' effect on their targets.
     affected: ConditionType,
     pub(super) all: Vec<CheckedPolicy<'w>>,
     pub(super) targets: PolicyTargets<'w>,
@@ -121,16 +113,13 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns true if any policy targets one of the Gateway's listeners, or any ListenerSet of any
-    /// Gateway.
+    /// Any ListenerSet counts, even of another Gateway.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
         let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
         let mut sections = of_gateway.map(|(_, section)| section);
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Merges into `settings` the policies for a section of an object, or for the whole object if
-    /// `section` is `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -158,8 +147,6 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns a condition that names the policies that affect an object's requests, or `None` if
-    /// there are none.
     pub(super) fn affect(
         &self,
         kind: Kind,
@@ -192,8 +179,6 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Returns the indices of the policies that target this object or one of its sections. Also
-    /// returns each policy's error for that target, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,

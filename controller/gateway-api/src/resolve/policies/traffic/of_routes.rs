@@ -9,11 +9,8 @@ use super::access::{AccessCheck, AccessPart};
 use super::filters::{FilterSettings, leave_to_rule, sorted};
 
 impl FilterSettings {
-    /// Returns the filters of a route on a listener with the filters `self`, or `None` if the
-    /// listener's filters apply unchanged. `own` contains the filters from policies for the rule
-    /// and its route; `changed` contains the rule's changes to response headers. `route` has the
-    /// form `HTTPRoute/namespace/name`. `reserved_headers` contains the headers that policies in
-    /// the route's namespace set.
+    /// Returns `None` if the listener's filters, `self`, apply unchanged. `changed` contains the
+    /// rule's changes to response headers.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
@@ -56,8 +53,6 @@ impl FilterSettings {
         }))
     }
 
-    /// Returns the external authorizations that a route's requests must pass, ordered by policy.
-    /// `own` contains the settings from policies for the rule and its route.
     pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {
         let own = own.into_iter().flat_map(|it| &it.access);
         let all = self.access.iter().chain(own);
@@ -71,8 +66,6 @@ impl FilterSettings {
         asking.filter_map(|it| it.external_auth.clone()).collect()
     }
 
-    /// Returns the parts of checks from which a route is exempt, as
-    /// `AccessPolicy/namespace/name/part`.
     fn exempt_from(&self, route: &str) -> Vec<String> {
         let all = self.access.iter().flat_map(|(policy, check)| {
             let parts = check.exempts(route).filter(|part| check.has(*part));
@@ -82,7 +75,6 @@ impl FilterSettings {
         all.into_iter().collect()
     }
 
-    /// Returns true if both the policies and the rule change the same response header.
     fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
         let headers = self.headers.as_ref();
         let changes = headers.and_then(|it| it.value.response.as_ref());

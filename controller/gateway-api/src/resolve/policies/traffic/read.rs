@@ -8,7 +8,6 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of rate limits per policy.
 const MAX_LIMITS: usize = 8;
 
 pub(super) fn read_limits(policy: &str, specs: &[RequestLimit]) -> Result<Vec<RateLimit>, String> {

@@ -17,11 +17,10 @@ use crate::api::{
 use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
-/// Upper bound for `requestBody.maxSize`, in bytes.
+/// In bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
-/// Upper bound for `bandwidth.request` and `bandwidth.response`, in bytes per second.
+/// In bytes per second.
 const MAX_BANDWIDTH: u64 = 1 << 40;
-/// Maximum number of media types that a policy can list for compression.
 const MAX_TYPES: usize = 32;
 
 pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
@@ -29,7 +28,6 @@ pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
     sizes::read("requestBody.maxSize", max_size, 1..=MAX_BODY_BYTES)
 }
 
-/// Returns the limits for requests and for responses, in bytes per second.
 pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], String> {
     let BandwidthLimit { request, response } = spec;
     if request.is_none() && response.is_none() {
@@ -46,7 +44,7 @@ pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], 
     ])
 }
 
-/// Returns the compression settings, or `None` if the policy disables compression.
+/// Returns `None` if the policy disables compression.
 pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Compression>, String> {
     let ResponseCompression {
         types,
