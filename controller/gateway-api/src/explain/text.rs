@@ -13,7 +13,7 @@ const MAX_ENDPOINTS: usize = 5;
 /// Selects the routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// All routes if there are few, otherwise those with a matching path.
+    /// All routes if there are few, otherwise routes with a matching path.
     Brief,
     /// All routes.
     AllRoutes,

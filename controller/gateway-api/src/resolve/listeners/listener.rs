@@ -124,7 +124,8 @@ pub(crate) struct CheckedListener<'w> {
     /// HTTPS listeners on the port with overlapping hostnames. Descriptions reveal only what this
     /// listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some listeners on the port where one listener's certificate covers the other's hostname.
+    /// Some listeners on the port with overlapping certificates: one certificate covers the other
+    /// listener's hostname.
     pub(crate) certificate_overlaps: Vec<String>,
     pub(crate) clients: Option<&'w HostClients>,
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,

@@ -13,15 +13,14 @@ pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
 pub(crate) const MAX_ADDRESSES: usize = 16;
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
 pub(crate) const MAX_KINDS: usize = 8;
-/// The API only limits the number of options.
 pub(crate) const MAX_TLS_OPTIONS: usize = 16;
+/// The API has no such limit.
 pub(crate) const MAX_ALPN: usize = 16;
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
 pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
 /// An invalid route with more hostnames rejects requests for all hosts. The API has no such limit.
 pub(crate) const MAX_REFUSED_HOSTNAMES: usize = 1024;
 pub(crate) const MAX_PARENTS: usize = 32;
-/// Per rule, and per route.
 pub(crate) const MAX_MATCHES: usize = 64;
 pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
 /// The API has no such limits.
@@ -29,12 +28,12 @@ pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
 /// The API has no such limit.
 pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
-/// Includes between a root and an HTTPProxy. Routes and includes count for each occurrence below
-/// the roots of one namespace. The API has neither limit.
+/// Includes between a root and an HTTPProxy. The API has no such limit.
 pub(crate) const MAX_PROXY_DEPTH: usize = 32;
+/// Routes and includes of an HTTPProxy, for all occurrences below the roots of one namespace. The
+/// API has no such limit.
 pub(crate) const MAX_PROXY_ROUTES: usize = 4096;
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
-/// In characters.
 pub(crate) const MAX_PATH: usize = 1024;
 pub(crate) const MAX_FILTERS: usize = 16;
 pub(crate) const MAX_FILTER_HEADERS: usize = 16;
@@ -42,10 +41,9 @@ pub(crate) const MAX_FILTER_HEADERS: usize = 16;
 pub(crate) const MAX_PROXY_HEADERS: usize = 64;
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
-/// In bytes. The API does not limit the body.
 pub(crate) const MAX_AUTH_HEADERS: usize = 64;
+/// In bytes. The API has no such limit.
 pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
-/// Per rule, and per backend.
 pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
 pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
@@ -54,11 +52,10 @@ pub(crate) const MAX_NETWORKS: usize = 128;
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
 pub(crate) const MAX_COLLECTOR_HEADERS: usize = 16;
 pub(crate) const MAX_HEADER_VALUE: usize = 4096;
-/// The API does not limit the number.
+/// The API has no such limit.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 pub(crate) const MAX_ATTRIBUTE_NAME: usize = 256;
 pub(crate) const MAX_ATTRIBUTE_VALUE: usize = 1024;
-/// In characters.
 pub(crate) const MAX_SERVICE_NAME: usize = 253;
 pub(crate) const MAX_SPAN_NAME: usize = 256;
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
