@@ -127,7 +127,7 @@ impl<'w> ComparedGateway<'_, 'w> {
 }
 
 /// Returns the largest share of `room` that a namespace can get. Requests up to an equal share are
-/// granted in full, so large requests take nothing from small ones in any order.
+/// granted in full in any order, so large requests take nothing from small ones.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();

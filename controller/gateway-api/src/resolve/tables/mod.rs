@@ -34,9 +34,9 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// The virtual hosts that respond with 421 grow quadratically with the listeners on a port. With
-/// more listeners, they only cover names in the listener's certificates, because clients reuse
-/// connections only for these.
+/// Up to this many HTTPS and TLS listeners on a port, each HTTPS listener responds with 421 for the
+/// hostnames of all others. The number of virtual hosts grows quadratically. With more listeners,
+/// they only cover names in certificates, because clients reuse connections only for these.
 const MAX_EACH_BESIDE: usize = 128;
 
 /// Backend names also encode how to reach the Backend (see `reached_by`).

@@ -9,7 +9,7 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::{Kind, ObjectKey};
 
-/// Matches of all virtual hosts so far.
+/// Matches of all virtual hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
