@@ -1,8 +1,8 @@
 //! Decodes Gateway API objects, and resolves them into snapshots and statuses.
 //!
 //! The controller and the agent both use this crate. Resolution yields a snapshot for each accepted
-//! Gateway, and conditions for every object. The same objects produce the same bytes on any machine:
-//! this crate opens no file or socket, reads no clock and generates no random numbers.
+//! Gateway, and conditions for every object. The same objects produce the same bytes on any
+//! machine: this crate opens no file or socket, reads no clock and generates no random numbers.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;
@@ -38,9 +38,9 @@
 //! ";
 //! ```
 //!
-//! [`decode`] reads the types in [`api`], a [`world`] holds them, [`resolve`] converts it to snapshots
-//! and statuses, and [`explain`] shows how a snapshot handles a request. Modules that depend on the
-//! time take it as an argument.
+//! [`decode`] reads the types in [`api`], and a [`world`] holds them. [`resolve`] converts a world
+//! to snapshots and statuses, and [`explain`] shows how a snapshot handles a request. Modules that
+//! depend on the time take it as an argument.
 
 pub mod api;
 pub mod certificate_facts;

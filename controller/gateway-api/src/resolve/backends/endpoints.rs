@@ -1,8 +1,8 @@
 //! Reads endpoints from EndpointSlices.
 //!
-//! If a port has no ready endpoint, its serving terminating endpoints are used, as in kube-proxy.
-//! Addresses that could reach the host or its cloud metadata service are rejected unless the
-//! options allow them.
+//! If a port has no ready endpoint, its terminating endpoints that still serve are used, as in
+//! kube-proxy. Addresses that could reach the host or its cloud metadata service are rejected
+//! unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -139,7 +139,7 @@ fn transport_of(protocol: &str) -> &str {
 
 type Found = Vec<(IpAddr, u16)>;
 
-/// Skips endpoints that are neither ready nor terminating and still serving.
+/// Skips endpoints that neither are ready nor still serve while they terminate.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,

@@ -1,7 +1,7 @@
 //! Finds the Pods of XBackends.
 //!
-//! Without a ready Pod, serving terminating Pods are used. Addresses that could reach the host are
-//! rejected unless the options allow them.
+//! Without a ready Pod, terminating Pods that still serve are used. Addresses that could reach the
+//! host are rejected unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -33,7 +33,7 @@ pub(crate) enum Applied<'p> {
     Refused(String),
 }
 
-/// Oldest first, which takes precedence.
+/// In order of precedence: oldest first.
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,

@@ -12,7 +12,7 @@ pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) accepted: Verdict,
 }
 
-/// Oldest first, which takes precedence.
+/// In order of precedence: oldest first.
 pub(crate) struct XTrafficPolicies<'w> {
     all: Vec<XTrafficPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,

@@ -1,5 +1,5 @@
 //! Conditions of Ingresses. Their status has no conditions, so hosts display them, and clusters
-//! have Events. The parent is the Gateway of the Ingress's class.
+//! report them as Events. The parent is the Gateway of the Ingress's class.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ pub(crate) fn statuses(
     ingresses.iter().map(status).collect()
 }
 
-/// `of` are route indices.
+/// `of` contains route indices.
 pub(super) fn ports(
     of: impl Iterator<Item = usize>,
     routes: &Routes<'_>,

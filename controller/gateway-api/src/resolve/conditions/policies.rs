@@ -162,7 +162,7 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     all
 }
 
-/// Policies of backends affect the Gateways that send traffic to these.
+/// A policy for a backend affects all Gateways that send traffic to it.
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,

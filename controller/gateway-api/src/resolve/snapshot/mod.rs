@@ -157,8 +157,8 @@ fn share_filters(
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // With several Gateways, include those that only reject requests. Otherwise, another Gateway's
-    // listeners would get these.
+    // With several Gateways, include Gateways that only reject requests. Otherwise, other Gateways'
+    // listeners would receive their requests.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;

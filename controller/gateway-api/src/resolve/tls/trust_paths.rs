@@ -22,8 +22,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Extensible paths: indices in the chain, and the period in which all but the last certificate
-    // are valid.
+    // Paths that may be extended: indices in the chain, and the period in which all but the last
+    // certificate are valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
