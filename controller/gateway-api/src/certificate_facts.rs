@@ -1,7 +1,5 @@
-//! Human-readable facts about certificates and revocation lists.
-//!
-//! These facts are public but untrusted. Strings are therefore truncated, and their control
-//! characters are replaced.
+//! Facts about certificates and revocation lists, for display. Certificates are untrusted, so
+//! strings are truncated and control characters replaced.
 
 use std::net::IpAddr;
 
@@ -12,11 +10,10 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// Maximum length of a displayed string, in characters.
+/// In characters.
 const MAX_TEXT: usize = 256;
-/// Maximum number of names displayed for one certificate.
 const MAX_NAMES: usize = 100;
-/// Displayed names of key algorithms and curves, by object identifier.
+/// By object identifier.
 const KEYS: [(&str, &str); 5] = [
     ("1.2.840.10045.3.1.7", "ECDSA P-256"),
     ("1.3.132.0.34", "ECDSA P-384"),
@@ -25,7 +22,7 @@ const KEYS: [(&str, &str); 5] = [
     ("1.3.101.113", "Ed448"),
 ];
 
-/// Facts about one certificate.
+/// Facts about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Subject alternative names: DNS names, IP addresses and URIs.
@@ -34,18 +31,18 @@ pub struct CertificateFacts {
     pub subject: String,
     /// Distinguished name of the issuer.
     pub issuer: String,
-    /// Serial number in lower-case hexadecimal, without leading zeros.
+    /// Lower-case hexadecimal serial number, without leading zeros.
     pub serial: String,
-    /// Start of the validity period, as a Unix timestamp.
+    /// Start of validity, as a Unix timestamp.
     pub not_before: i64,
-    /// End of the validity period, as a Unix timestamp.
+    /// End of validity, as a Unix timestamp.
     pub not_after: i64,
-    /// Type and size of the public key, such as `RSA 2048`.
+    /// Public key, such as `RSA 2048`.
     pub key: String,
 }
 
 impl CertificateFacts {
-    /// Reads all certificates from PEM, in order. Skips malformed ones.
+    /// Reads all certificates from PEM. Skips malformed ones.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
@@ -53,7 +50,7 @@ impl CertificateFacts {
             .collect()
     }
 
-    /// Reads one certificate, or returns `None` if it is malformed.
+    /// Returns `None` if the certificate is malformed.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         Some(Self {
@@ -68,19 +65,19 @@ impl CertificateFacts {
     }
 }
 
-/// Facts about one revocation list.
+/// Facts about a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationListFacts {
     /// Distinguished name of the issuer.
     pub issuer: String,
     /// Time of issue, as a Unix timestamp.
     pub this_update: i64,
-    /// When the next list is due, as a Unix timestamp. `None` if the list does not state it.
+    /// Time of the next update, as a Unix timestamp. Optional in revocation lists.
     pub next_update: Option<i64>,
 }
 
 impl RevocationListFacts {
-    /// Reads all revocation lists from PEM, in order. Skips malformed ones.
+    /// Reads all revocation lists from PEM. Skips malformed ones.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {
@@ -96,8 +93,7 @@ impl RevocationListFacts {
     }
 }
 
-/// Returns true if the subject of the certificate is the issuer of the revocation list. Both
-/// arguments are PEM.
+/// Returns true if the certificate's subject is the issuer of the revocation list. Both are PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
         pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),
@@ -134,7 +130,6 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Formats a distinguished name for display.
 pub(crate) fn distinguished(name: &X509Name<'_>) -> String {
     plain(&name.to_string())
 }
@@ -151,8 +146,7 @@ fn key(info: &SubjectPublicKeyInfo<'_>) -> String {
     known.map_or(id, |(_, name)| (*name).to_owned())
 }
 
-/// Truncates a string and replaces its control characters, so that it is safe to print to a
-/// terminal.
+/// Makes the string safe to print to a terminal.
 fn plain(text: &str) -> String {
     let visible = |character: char| {
         if character.is_control() {

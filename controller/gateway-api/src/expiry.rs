@@ -1,8 +1,7 @@
-//! Expiry of certificates, revocation lists and OCSP staples, and warnings about their expiry.
+//! Expiry of certificates, revocation lists and OCSP staples.
 //!
-//! Functions that depend on the current time take it as an argument. Resolution reads no clock, so
-//! its callers use this module and report the warnings. An expired certificate is still served:
-//! clients decide whether to accept it, and closing the port would not help them.
+//! Resolution reads no clock, so callers pass the time and report the warnings. Expired
+//! certificates are still served, because clients decide whether to accept them.
 
 use std::collections::BTreeMap;
 
@@ -16,68 +15,66 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// Length of the warning period before expiry, in seconds.
+/// In seconds.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
-/// The validity period of a certificate, revocation list or OCSP staple, as Unix timestamps.
+/// Validity period of an item. Times are Unix timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The object that contains the item: `Secret/namespace/name` or `ConfigMap/namespace/name`.
+    /// Object that contains the item, as `Secret/namespace/name` or `ConfigMap/namespace/name`.
     pub name: String,
-    /// The expiring item in this object.
+    /// The item.
     pub of: ExpiryOf,
-    /// Start of the validity period.
+    /// Start of validity.
     pub not_before: i64,
-    /// End of the validity period.
+    /// End of validity.
     pub not_after: i64,
 }
 
-/// An item that expires, in a key pair or trust bundle.
+/// An item that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpiryOf {
-    /// The leaf certificate of a key pair.
+    /// Leaf certificate of a key pair.
     Leaf,
-    /// A CA certificate in a trust bundle, identified by its subject.
+    /// CA certificate in a trust bundle, by subject.
     Authority(String),
-    /// A revocation list in a trust bundle, identified by its issuer.
+    /// Revocation list in a trust bundle, by issuer.
     RevocationList(String),
-    /// The OCSP response that is stapled to a key pair's leaf certificate.
+    /// Stapled OCSP response.
     Staple {
-        /// True if the certificate requires a staple, and is thus invalid without it.
+        /// True if the certificate is invalid without a staple.
         demanded: bool,
     },
 }
 
-/// Expiries of the certificates that listeners serve. The outer key is the object that defines the
-/// listener, such as `Gateway/namespace/name`; the inner key is the listener's name.
+/// Expiries by object that defines the listeners, such as `Gateway/namespace/name`, and listener
+/// name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
-/// Phase in a certificate's lifetime. The variants are ordered from best to worst.
+/// Phase in a certificate's lifetime, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
-    /// Valid, and outside the warning period.
+    /// Valid, and does not expire soon.
     Fresh,
-    /// Expires soon: within 14 days or, if the whole validity period is shorter than 42 days, in
-    /// its last third.
+    /// Valid for less than 14 days or, if the validity period is below 42 days, in its last third.
     ExpiresSoon,
-    /// Not valid yet: clients reject it.
+    /// Clients reject it.
     NotYetValid,
-    /// No longer valid: clients reject it.
+    /// Clients reject it.
     Expired,
 }
 
 /// A warning about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
-    /// The text of the warning, as a sentence.
+    /// The warning, as a sentence.
     pub message: String,
-    /// True if clients reject the certificate at this time.
+    /// True if clients reject the certificate now.
     pub refused: bool,
 }
 
 impl Expiry {
-    /// Returns the expiry of a key pair's leaf certificate. Returns `None` if the leaf is
-    /// malformed.
+    /// Returns `None` if the leaf certificate is malformed.
     pub fn of(pair: &KeyPair) -> Option<Self> {
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
@@ -89,8 +86,7 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiry of a key pair's staple. Returns `None` if the staple is missing, or if
-    /// the staple or the leaf is malformed.
+    /// Returns `None` if there is no staple, or if it or the leaf is malformed.
     pub fn of_staple(pair: &KeyPair) -> Option<Self> {
         let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
@@ -104,13 +100,12 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiries of a key pair's leaf certificate and staple.
+    /// Returns the expiries of the leaf certificate and the staple.
     pub fn of_pair(pair: &KeyPair) -> impl Iterator<Item = Self> {
         Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
-    /// Returns the expiry of each CA certificate and revocation list in a trust bundle. Skips
-    /// malformed ones, and revocation lists without a time for the next update.
+    /// Skips malformed items, and revocation lists without a time for the next update.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {
@@ -131,7 +126,7 @@ impl Expiry {
         authorities.chain(lists).collect()
     }
 
-    /// Returns the phase of the item at the time `now`.
+    /// Returns the phase at `now`.
     pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
             name: _,
@@ -153,11 +148,10 @@ impl Expiry {
         }
     }
 
-    /// Returns a warning if the item is invalid at the time `now` or expires soon.
+    /// Returns a warning if the item is invalid at `now` or expires soon.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let name = &self.name;
-        // An expired CA certificate does not count as rejected by clients, because other CA
-        // certificates in its bundle stay valid.
+        // Other CA certificates in the bundle stay valid, so clients may still be accepted.
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),

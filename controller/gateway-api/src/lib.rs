@@ -1,10 +1,8 @@
 //! Decodes Gateway API objects, and resolves them into snapshots and statuses.
 //!
-//! The controller and the agent both use this crate to resolve Gateways. It decodes objects from
-//! YAML or JSON, follows references, checks grants and resolves conflicts. The result is a snapshot
-//! for each accepted Gateway, and conditions for every object. The same objects produce the same
-//! bytes on any machine, because this crate opens no file or socket, reads no clock and generates
-//! no random numbers.
+//! The controller and the agent both use this crate. Resolution yields a snapshot for each accepted
+//! Gateway, and conditions for every object. The same objects produce the same bytes on any
+//! machine: this crate opens no file or socket, reads no clock and generates no random numbers.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;
@@ -40,11 +38,9 @@
 //! ";
 //! ```
 //!
-//! `decode` reads objects of the types in `api`, and a `world` holds them. `resolve`, a pure
-//! function, converts the world to snapshots, keys and `status` conditions. `explain` shows how a
-//! snapshot handles one request. Modules that depend on the time, such as `expiry`, take the time
-//! as an argument. `certificate_facts` describes certificates, and `ocsp_response` parses OCSP
-//! responses.
+//! [`decode`] reads the types in [`api`], and a [`world`] holds them. [`resolve`] converts a world
+//! to snapshots and statuses, and [`explain`] shows how a snapshot handles a request. Modules that
+//! depend on the time take it as an argument.
 
 pub mod api;
 pub mod certificate_facts;

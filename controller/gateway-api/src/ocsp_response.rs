@@ -1,8 +1,5 @@
-//! Parses OCSP responses. In an OCSP response, an authority states the status of a certificate, and
-//! a server staples the response to that certificate.
-//!
-//! Reads only the fields on which stapling depends. Does not check whether the response is current,
-//! because the caller knows the time. Does not verify the signature, because clients do.
+//! Parses the fields of OCSP responses that stapling needs. Clients verify the signature, and the
+//! caller checks the time.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -10,40 +7,37 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::prelude::X509Certificate;
 
-/// Maximum size of an OCSP response in bytes.
+/// Maximum size in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// DER object identifiers of the only supported response type, and of the hash algorithms that
-/// identify an issuer.
+/// Object identifiers in DER: the only supported response type, and the hash algorithms.
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The certificate extension that requires a staple, and the only value that Envoy recognizes: a
-/// list that contains just `status_request`.
+/// The extension that requires a staple. Envoy recognizes only a list of just `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
 /// An OCSP response about one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcspResponse {
-    /// Serial number of the certificate, without leading zeros.
+    /// Without leading zeros.
     serial: Vec<u8>,
     issuer: IssuerHash,
     status: CertificateStatus,
-    /// Start of the response's validity period, as a Unix timestamp.
+    /// Start of validity, as a Unix timestamp.
     pub this_update: i64,
-    /// End of the response's validity period, as a Unix timestamp.
+    /// End of validity, as a Unix timestamp.
     pub next_update: i64,
 }
 
-/// An issuer, identified by a hash of its distinguished name.
+/// Hash of the issuer's distinguished name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IssuerHash {
     algorithm: Vec<u8>,
     of_name: Vec<u8>,
 }
 
-/// Status of a certificate according to the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CertificateStatus {
     Good,
@@ -51,35 +45,34 @@ enum CertificateStatus {
     Unknown,
 }
 
-/// Why a response is not stapled. Each message completes the sentence "tls.ocsp-staple of Secret x
-/// …".
+/// Why a response is not stapled. Messages complete the sentence "tls.ocsp-staple of Secret x …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
-    /// The response exceeds the maximum size.
+    /// Exceeds [`MAX_BYTES`].
     #[error("is too large: {0} bytes, maximum {MAX_BYTES}")]
     TooLong(usize),
-    /// The response is text instead of DER.
+    /// Text instead of DER.
     #[error(
         "is text, such as PEM or base64; expected a binary OCSP response (DER), as openssl ocsp \
         -respout writes it"
     )]
     Text,
-    /// The response is malformed.
+    /// Malformed.
     #[error("is not an OCSP response in DER; it may be truncated")]
     Malformed,
-    /// The response contains an error status instead of a certificate status.
+    /// An error status instead of a certificate status.
     #[error("is an OCSP error response (status {0}); query the responder again")]
     Unsuccessful(u8),
-    /// The response is not about exactly one certificate, as Envoy requires.
+    /// Envoy requires exactly one certificate.
     #[error("covers {0} certificates; Envoy requires exactly one")]
     NotOne(usize),
-    /// The response does not state when it expires.
+    /// The response has no end of validity.
     #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
-    /// The response is about another certificate.
+    /// About another certificate.
     #[error("does not match the leaf certificate in tls.crt")]
     OtherCertificate,
-    /// The authority does not state that the certificate is good.
+    /// The certificate is revoked, or its status unknown.
     #[error("reports certificate status {0}; expected good")]
     NotGood(&'static str),
 }
@@ -104,7 +97,7 @@ impl OcspResponse {
         single(response).ok_or(OcspResponseError::Malformed)?
     }
 
-    /// Returns an error unless the response states that this certificate is good.
+    /// Fails unless the response states that `certificate` is good.
     pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
         let Self {
             serial,
@@ -128,8 +121,7 @@ impl OcspResponse {
 }
 
 impl IssuerHash {
-    /// Returns true if this is the hash of the distinguished name. Also returns true if the hash
-    /// algorithm is unsupported, because the name then cannot be checked.
+    /// Also true if the hash algorithm is unsupported, because the name cannot be checked.
     fn may_be(&self, name: &[u8]) -> bool {
         let algorithm = match self.algorithm.as_slice() {
             SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,
@@ -140,14 +132,12 @@ impl IssuerHash {
     }
 }
 
-/// Returns true if the certificate requires a staple. Envoy rejects such a certificate if the
-/// staple is missing.
+/// Returns true if the certificate requires a staple. Envoy rejects such a certificate without one.
 pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
     let mut extensions = certificate.extensions().iter();
     extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
 }
 
-/// A reader for a sequence of DER elements.
 struct Elements<'d>(&'d [u8]);
 
 impl<'d> Elements<'d> {
@@ -157,13 +147,13 @@ impl<'d> Elements<'d> {
         Some(element)
     }
 
-    /// Returns the content of the next element, or `None` if the element has another tag.
+    /// `None` if the element has another tag.
     fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
         let element = self.next()?;
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
     }
 
-    /// Returns the content of the next element if the element has this context-specific tag.
+    /// Reads the element only if it has this context-specific tag.
     fn optional(&mut self, number: u32) -> Option<&'d [u8]> {
         let (rest, element) = Any::from_der(self.0).ok()?;
         if element.class() != Class::ContextSpecific || element.tag() != Tag(number) {
@@ -174,7 +164,7 @@ impl<'d> Elements<'d> {
     }
 }
 
-/// Returns the status of the response as a whole, which is not the status of the certificate.
+/// Status of the whole response, not of the certificate.
 fn status(der: &[u8]) -> Option<u8> {
     let mut outer = Elements(der);
     let mut response = Elements(outer.expect(Tag::Sequence)?);
@@ -184,7 +174,6 @@ fn status(der: &[u8]) -> Option<u8> {
     }
 }
 
-/// Returns the contents of the responses about individual certificates.
 fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let mut response = Elements(Elements(der).expect(Tag::Sequence)?);
     response.expect(Tag::Enumerated)?;
@@ -195,10 +184,10 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let basic = bytes.expect(Tag::OctetString)?;
     let mut basic = Elements(Elements(basic).expect(Tag::Sequence)?);
     let mut data = Elements(basic.expect(Tag::Sequence)?);
-    // Skip the signature algorithm and the signature.
+    // Signature algorithm and signature.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // Skip the version, which version 1 omits, and the responder's identifier.
+    // Version, which version 1 omits, and responder identifier.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;
@@ -240,7 +229,7 @@ fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
     }))
 }
 
-/// Parses a time such as `20260131235959Z` as a Unix timestamp.
+/// Example: `20260131235959Z`.
 fn time(text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
@@ -259,7 +248,7 @@ fn time(text: &[u8]) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// Strips leading zeros from a big-endian number.
+/// The number is big-endian.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()

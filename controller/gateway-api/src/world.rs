@@ -1,8 +1,5 @@
-//! The input to resolution: all objects, the last good key pairs, and the ports on which merged
-//! Gateways were last served.
-//!
-//! Worlds are cheap to clone, because objects are shared. A world makes no decisions and drops no
-//! objects.
+//! The input to resolution: objects, last good key pairs, and last served ports. Worlds are cheap
+//! to clone because objects are shared.
 
 mod definitions;
 mod last_good;
@@ -32,10 +29,10 @@ pub use last_good::LastGoodKeys;
 pub use objects::{Named, Objects};
 pub use served_together::{ServedPorts, ServedTogether};
 
-/// The kind and name of an object. Displayed as `Kind/namespace/name`.
+/// Kind and name, displayed as `Kind/namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The kind.
+    /// Kind.
     pub kind: Kind,
     /// Namespace and name.
     pub name: NamespacedName,
@@ -58,33 +55,32 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)+];
 
-            /// Returns the kind's name, as spelled in the API.
+            /// Returns the name in the API.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
             }
 
-            /// Returns the kind's name in the plural, as in API paths.
+            /// Returns the plural in API paths.
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$kind => $plural,)+ }
             }
 
-            /// Returns the kind's short names, such as `gtw` for Gateway.
+            /// Returns short names, such as `gtw` for Gateway.
             pub fn short_names(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => &$short,)+ }
             }
 
-            /// Returns the `apiVersion`s under which the kind is supported.
+            /// Returns the supported `apiVersion`s.
             pub fn api_versions(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => $groups,)+ }
             }
 
-            /// Returns true if objects of the kind have no namespace.
+            /// Returns true if objects have no namespace.
             pub fn cluster_scoped(self) -> bool {
                 match self { $(Self::$kind => $cluster,)+ }
             }
         }
 
-        /// Deserializes an object of this kind.
         impl<'de> DeserializeSeed<'de> for Kind {
             type Value = AnyObject;
 
@@ -97,7 +93,7 @@ macro_rules! kinds {
             }
         }
 
-        /// One object of any kind.
+        /// An object of any kind.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
         pub enum AnyObject { $($kind(Arc<$type>),)+ }
@@ -113,12 +109,12 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
             }
 
-            /// Returns the metadata for modification. If the object is shared, it is copied first.
+            /// Returns the metadata. Copies the object if it is shared.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
 
-            /// Returns the object's kind and name.
+            /// Returns kind and name.
             pub fn key(&self) -> ObjectKey {
                 self.kind().named(self.metadata().key())
             }
@@ -129,30 +125,30 @@ macro_rules! kinds {
         #[allow(missing_docs, reason = "each is the API's own kind")]
         pub struct World {
             $(pub $field: Objects<$type>,)+
-            /// The last good key pair of each Secret.
+            /// Last good key pairs.
             pub last_good: LastGoodKeys,
-            /// The installed API definitions.
+            /// Installed API definitions.
             pub definitions: Definitions,
-            /// Ports on which merged Gateways were last served.
+            /// Ports of merged Gateways.
             pub served_together: ServedTogether,
         }
 
         impl World {
-            /// Adds an object. Replaces any object of the same kind and name.
+            /// Adds or replaces an object.
             pub fn insert(&mut self, object: AnyObject) {
                 match object {
                     $(AnyObject::$kind(object) => { self.$field.insert(object); })+
                 }
             }
 
-            /// Removes an object. Returns true if the object existed.
+            /// Returns true if the object existed.
             pub fn remove(&mut self, key: &ObjectKey) -> bool {
                 match key.kind {
                     $(Kind::$kind => self.$field.remove(&key.name),)+
                 }
             }
 
-            /// Returns the object with this kind and name.
+            /// Returns an object.
             pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
                 let NamespacedName { namespace, name } = &key.name;
                 match key.kind {
@@ -160,29 +156,29 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the names of all objects of one kind, sorted.
+            /// Returns the sorted names of a kind's objects.
             pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
                 match kind {
                     $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+
                 }
             }
 
-            /// Returns the number of objects of one kind.
+            /// Returns the number of objects of a kind.
             pub fn count(&self, kind: Kind) -> usize {
                 match kind { $(Kind::$kind => self.$field.len(),)+ }
             }
 
-            /// Returns the number of objects of all kinds.
+            /// Returns the number of all objects.
             pub fn len(&self) -> usize {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
-            /// Returns true if the world contains no objects.
+            /// Returns true if there are no objects.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Returns true if the world contains this object.
+            /// Returns true if the object exists.
             pub fn contains(&self, key: &ObjectKey) -> bool {
                 self.get(key).is_some()
             }
@@ -195,9 +191,8 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel also has v1alpha2, which is not read because it is a different API: a
-// TLSRoute may omit its hostnames, and may have several rules whose meaning is undefined. v1alpha3
-// has the same fields as v1.
+// Sesame does not read v1alpha2, a different API: TLSRoutes may omit hostnames and have several
+// rules of undefined meaning. v1alpha3 has the same fields as v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -253,7 +248,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Returns the kind for this `apiVersion` and `kind`.
+    /// Finds a supported kind.
     pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
         Self::ALL
             .iter()
@@ -261,8 +256,7 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Parses the name of a kind as users type it: singular, plural or short, in upper or lower
-    /// case.
+    /// Parses a kind as users type it: singular, plural or short, in any case.
     pub fn parse(text: &str) -> Option<Kind> {
         let text_is = |name: &str| name.eq_ignore_ascii_case(text);
         Self::ALL.iter().copied().find(|kind| {
@@ -271,18 +265,17 @@ impl Kind {
         })
     }
 
-    /// Returns the key of the object with this kind and name.
+    /// Returns the key of an object.
     pub fn named(self, name: NamespacedName) -> ObjectKey {
         ObjectKey { kind: self, name }
     }
 
-    /// Returns true if all fields of the kind are modeled, so that unknown fields can be detected.
+    /// Returns true if all fields of the kind are modeled, so unknown fields can be detected.
     pub fn is_modelled(self) -> bool {
         self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
-    /// Returns true if all fields of the kind are modeled and the kind exists only in the Gateway
-    /// API's experimental channel.
+    /// Returns true if the kind is modeled and only in the Gateway API's experimental channel.
     pub fn is_experimental(self) -> bool {
         matches!(
             self,
@@ -300,21 +293,20 @@ impl Kind {
         self.api_versions() == SESAME
     }
 
-    /// Returns the API group of the kind. The core group is an empty string.
+    /// Returns the API group. It is empty for the core group.
     pub fn group(self) -> &'static str {
         let version = self.api_versions().first();
         let group = version.and_then(|version| version.split_once('/'));
         group.map_or("", |(group, _)| group)
     }
 
-    /// Returns the API group if the kind has a CustomResourceDefinition, or `None` for built-in
-    /// kinds.
+    /// Returns the API group, or `None` for kinds without a CustomResourceDefinition.
     pub fn group_of_definition(self) -> Option<&'static str> {
         let is_defined = self.is_modelled() || self == Self::XMesh;
         is_defined.then(|| self.group())
     }
 
-    /// Returns true if the kind is watched only while Gateways outside the cluster are enabled.
+    /// Returns true if the kind is only watched while Gateways outside the cluster are enabled.
     pub fn is_of_extra_minimal_ocg(self) -> bool {
         matches!(
             self,

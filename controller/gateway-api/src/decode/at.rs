@@ -1,9 +1,8 @@
-//! The location of a value while the value is read from a tree. Locations live on the stack; a path
-//! is only allocated if it is needed.
+//! Location of a value in a tree. It lives on the stack, and a path is only allocated if needed.
 
 use crate::api::{FieldPath, PathStep};
 
-/// The steps from a node up to the root, as a linked list.
+/// Steps from a node up to the root, as a linked list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
     pub(super) parent: Option<&'p At<'p>>,
@@ -13,7 +12,6 @@ pub(super) struct At<'p> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Down<'p> {
     Root,
-    /// A field of a type.
     Field(&'p str),
     /// An entry in a map with arbitrary keys.
     Key(&'p str),
@@ -26,8 +24,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of steps before the first map key. The steps from there on
-    /// may reveal contents of the object.
+    /// Also returns the number of steps before the first map key. Later steps may reveal contents
+    /// of the object.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;
@@ -57,7 +55,7 @@ impl At<'_> {
         }
     }
 
-    /// Returns the name of the innermost field that contains the value.
+    /// Returns the innermost field that contains the value.
     pub(super) fn field(&self) -> &str {
         match (self.step, self.parent) {
             (Down::Field(name) | Down::Key(name), _) => name,

@@ -1,22 +1,19 @@
-//! Errors about documents that cannot be decoded.
-
 use thiserror::Error;
 
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// An error about a document, or about an item of a list, that cannot be decoded.
+/// Why a document or list item cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("line {line}: {reason}")]
 pub struct DecodeError {
-    /// Line within the document, 1-based.
+    /// 1-based line within the document.
     pub line: usize,
-    /// Kind and name of the object, if both could still be read.
+    /// Kind and name, if readable.
     pub object: Option<ObjectKey>,
     /// Why decoding failed.
     pub reason: Box<Reason>,
-    /// A replacement for a security-relevant policy that cannot be decoded. It has only the
-    /// policy's targets, and all requests to them are rejected. `None` for other objects, or if the
-    /// targets cannot be read.
+    /// Policy that rejects all requests to the targets of an unreadable AccessPolicy or
+    /// TrafficPolicy. `None` for other kinds, or if the targets are unreadable too.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -31,8 +28,7 @@ impl DecodeError {
         }
     }
 
-    /// Returns true if Sesame does not support documents of this kind. Such a document is skipped
-    /// and is not an error.
+    /// Returns true if Sesame does not read this kind. Such documents are skipped.
     pub fn is_unsupported(&self) -> bool {
         matches!(*self.reason, Reason::Unsupported { .. })
     }
@@ -41,51 +37,51 @@ impl DecodeError {
 /// Why a document cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
-    /// The kind, or this version of the kind, is unsupported.
+    /// The kind or its version is unsupported.
     #[error("{}", unsupported(api_version, kind))]
     Unsupported {
-        /// The `apiVersion`, as written in the document.
+        /// `apiVersion` in the document.
         api_version: String,
-        /// The `kind`, as written in the document.
+        /// `kind` in the document.
         kind: String,
     },
-    /// The text is not valid YAML, or does not contain an object.
+    /// The text is not valid YAML, or not an object.
     #[error("{0}")]
     Invalid(String),
-    /// A field has a value that is not allowed.
+    /// A field has an invalid value.
     #[error("{field}: {value} {why}")]
     Field {
-        /// The path of the field.
+        /// Path of the field.
         field: String,
-        /// The value, truncated. `None` if it must not be printed.
+        /// The value, truncated. A placeholder if it is in a Secret.
         value: String,
-        /// Why the value is not allowed.
+        /// Why the value is invalid.
         why: String,
     },
     /// A required field is missing.
     #[error("`{field}` is missing")]
     Missing {
-        /// The path of the field.
+        /// Path of the field.
         field: String,
     },
     /// The API server would reject this name.
     #[error("{field}: {value:?} is not a name: {expected}")]
     Name {
-        /// The path of the field.
+        /// Path of the field.
         field: String,
         /// The value, truncated.
         value: String,
-        /// Describes a valid name.
+        /// Description of a valid name.
         expected: &'static str,
     },
-    /// A part of the document exceeds a limit.
+    /// A part of the document is too large.
     #[error("the {what} is too large: {size} bytes, maximum {limit}; split it")]
     TooLarge {
-        /// Which part of the document is too large.
+        /// The part.
         what: &'static str,
-        /// The size in bytes.
+        /// Size in bytes.
         size: usize,
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
 }

@@ -2,7 +2,7 @@
 
 use serde::de::Expected;
 
-/// The allowed ranges of integer fields, as the API defines them.
+/// As defined by the API.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("burst", 0, i32::MAX as i64),
@@ -53,7 +53,6 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("weight", 0, 1_000_000),
 ];
 
-/// Describes the integers that the field with this name accepts.
 pub(super) fn integer(field: &str) -> String {
     match INTEGERS.iter().find(|(name, ..)| *name == field) {
         Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),
@@ -65,7 +64,6 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the string that was expected: as `text`, unless the type has a better description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {
@@ -75,7 +73,6 @@ pub(super) fn text(wanted: &dyn Expected) -> String {
     }
 }
 
-/// Returns advice for a number in a string field that should have been quoted.
 pub(super) fn quotes(wanted: &str) -> &'static str {
     if wanted == "text" {
         "; put it in quotes"

@@ -1,4 +1,4 @@
-//! A fault in a value, and the value's location.
+//! A fault in a value, and its location.
 
 use std::fmt;
 
@@ -8,7 +8,6 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, PathStep};
 
-/// Why a node cannot be read as a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -20,11 +19,10 @@ struct Inner {
 
 #[derive(Debug)]
 enum FaultKind {
-    /// The required field with this name is missing.
     Missing(&'static str),
-    /// The value does not have the type that this text describes.
+    /// The type that was expected.
     Expected(String),
-    /// The value is invalid for this reason, which may quote the value.
+    /// The reason, which may quote the value.
     Invalid(String),
 }
 
@@ -32,12 +30,12 @@ enum FaultKind {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// Number of leading steps in the path that can be shown without revealing contents.
+    /// Number of leading steps that reveal no contents.
     named: usize,
     value: String,
 }
 
-/// Maximum number of characters of a value that a message quotes.
+/// Per quoted value.
 const MAX_VALUE_CHARACTERS: usize = 64;
 
 impl Fault {
@@ -49,7 +47,7 @@ impl Fault {
         Self(Box::new(Inner { what, place: None }))
     }
 
-    /// Sets the location, unless the fault already has a more precise one.
+    /// Keeps the more precise location if the fault already has one.
     pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
         self.0.place.get_or_insert_with(|| {
             let (path, named) = path();
@@ -63,8 +61,7 @@ impl Fault {
         self
     }
 
-    /// Returns the line, if known, and the reason. If the value is in a Secret, the reason never
-    /// quotes contents.
+    /// The reason never quotes contents of a Secret.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {
@@ -106,7 +103,6 @@ impl Fault {
     }
 }
 
-/// Returns the part of the value that a message may quote.
 fn shown(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),
@@ -126,7 +122,7 @@ fn shown(node: &Node) -> String {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omit the details, because the value may come from a Secret.
+        // Omit the details because the value may come from a Secret.
         f.write_str("a value is not valid")
     }
 }

@@ -1,13 +1,8 @@
-//! Decodes a YAML or JSON document, or a value from an API server. The result is an object, or an
-//! error with its location.
+//! Decodes YAML, JSON and values from API servers.
 //!
-//! Decoding opens no files and keeps no state. It never repairs an object or guesses what its
-//! author meant. On hosts, no API server has validated the objects. Therefore, everything that an
-//! API server would reject is an error here, such as a duplicate key or a number instead of a
-//! string. Limits are checked before memory is allocated. Errors never quote a Secret.
-//!
-//! The input is first converted to a `tree`, from which `typed` reads the object. Therefore, null,
-//! unknown fields and errors are handled in the same way for every kind, field and source.
+//! No API server validates objects on hosts, so everything that it would reject is an error here,
+//! such as a duplicate key. Decoding never repairs an object or guesses its meaning. Errors never
+//! quote a Secret, and limits are checked before memory is allocated.
 
 mod at;
 mod error;
@@ -37,19 +32,18 @@ use self::tree::{Node, Value};
 use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits for one document. The defaults are far larger than real objects, and far smaller than
-/// what could exhaust memory.
+/// Limits for one document, far above real objects and far below memory exhaustion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Maximum size of one object in bytes. The API server allows about 1.5 MiB.
+    /// Maximum object size in bytes. The API server allows about 1.5 MiB.
     pub object_bytes: usize,
-    /// Maximum size of a `List` in bytes. A `List` may contain an entire configuration.
+    /// Maximum size of a `List` in bytes. It may contain an entire configuration.
     pub list_bytes: usize,
-    /// Maximum nesting depth of mappings and sequences.
+    /// Maximum nesting depth.
     pub depth: usize,
-    /// Maximum number of aliases in one document. The same maximum applies to anchors.
+    /// Maximum number of aliases, and of anchors.
     pub aliases: usize,
-    /// Maximum number of nodes after aliases are expanded.
+    /// Maximum number of nodes after alias expansion.
     pub nodes: usize,
 }
 
@@ -65,22 +59,20 @@ impl Default for DecodeLimits {
     }
 }
 
-/// One object, and the fields of its document that the object's type does not model.
+/// An object and its unknown fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object. Its namespace is `default` if the document omits it, and empty for
-    /// cluster-scoped kinds.
+    /// The object, in namespace `default` if the document omits it. Cluster-scoped objects have
+    /// none.
     pub object: AnyObject,
-    /// The line on which the object starts, counted from 1 within the document.
+    /// 1-based line on which the object starts.
     pub line: usize,
-    /// The unknown fields, each with its line. They are not part of `object`. Unknown fields are
-    /// only recorded for kinds whose fields are all modeled, and never within `status` or
+    /// Unknown fields with their lines. Only for fully modeled kinds, and never within `status` or
     /// `metadata`.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
-/// Decodes one document. Returns one result for an object, one for each item of a `List`, and none
-/// for an empty document.
+/// Returns one result per object, also for the items of a `List`. Empty for an empty document.
 pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
@@ -96,12 +88,10 @@ pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeEr
     }
 }
 
-/// Parses the document into a tree and its head. If the top-level lines name an unsupported kind,
-/// the document is not parsed.
+/// Does not parse documents whose top-level lines name an unsupported kind.
 fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
-    // The top-level lines reveal the kind without parsing. If parsing fails, they are still enough
-    // to name the object in the error.
+    // If parsing fails, the top-level lines still identify the object in the error.
     let sniffed = Head::sniffed(text);
     let secret = sniffed
         .as_ref()
@@ -127,7 +117,7 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     if sniffed
         .is_some_and(|sniffed| sniffed.kind != head.kind || sniffed.api_version != head.api_version)
     {
-        // The guess from the top-level lines was wrong: an apparent key was part of a value.
+        // The guess was wrong: an apparent key was part of a value.
         let reason = Reason::Invalid(
             "cannot determine `kind` and `apiVersion` from the text; indent the values of the \
             document"
@@ -150,8 +140,7 @@ struct Head {
 }
 
 impl Head {
-    /// Reads the head from the top-level lines, if possible. The boolean is true if an error
-    /// message might quote a Secret.
+    /// The boolean is true if an error message might quote a Secret.
     fn sniffed(text: &str) -> Option<(Self, bool)> {
         let Sniffed {
             api_version,
@@ -171,8 +160,7 @@ impl Head {
         Some((head, secret))
     }
 
-    /// Reads the head from the parsed document. `typed` is the API version and kind of list items
-    /// that omit them.
+    /// `typed` is the API version and kind of list items that omit them.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -194,7 +182,7 @@ impl Head {
                 return Err(Reason::missing(field));
             }
         }
-        // Ignore values that are not strings: the `typed` module reports them with their location.
+        // The `typed` module reports values that are not strings.
         let metadata = |field| {
             let node = tree
                 .get("metadata")
@@ -208,12 +196,11 @@ impl Head {
         })
     }
 
-    /// Returns true for `List`, and for typed lists as printed by `kubectl get --raw`.
+    /// Includes typed lists as printed by `kubectl get --raw`.
     fn is_list(&self) -> bool {
         self.kind.ends_with("List")
     }
 
-    /// Returns the kind, or an error if it is unsupported.
     fn known(&self) -> Result<Kind, Reason> {
         Kind::find(&self.api_version, &self.kind).ok_or_else(|| Reason::Unsupported {
             api_version: self.api_version.clone(),
@@ -221,7 +208,7 @@ impl Head {
         })
     }
 
-    /// Returns the object's key, or `None` if the object has no name.
+    /// `None` if the object has no name.
     fn key(&self, kind: Kind) -> Option<ObjectKey> {
         if self.name.name.is_empty() {
             return None;
@@ -234,8 +221,6 @@ impl Head {
     }
 }
 
-/// Returns the namespace of an object of this kind. `given` is the namespace in the document, which
-/// may be empty.
 fn scoped(kind: Kind, given: &str) -> &str {
     match (kind.cluster_scoped(), given) {
         (true, _) => "",
@@ -268,7 +253,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// Decodes a list item. `typed` is the API version and kind of items that omit them.
+/// `typed` is the API version and kind of items that omit them.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));
@@ -281,8 +266,7 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// Decodes an object that starts on `line`. If the object is a security-relevant policy, an error
-/// includes a stand-in for it.
+/// An error includes a stand-in if the object is a security-relevant policy.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     decode_whole(node, head, line).map_err(|mut error| {
         error.stand_in = stand_in(node, head, line).map(Box::new);
@@ -290,9 +274,8 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy that rejects all requests to this policy's targets, because the part that
-/// cannot be read might be security-relevant. Returns `None` for other kinds, or if the targets
-/// cannot be read either.
+/// Returns a policy that rejects all requests to the targets, because the unreadable part might be
+/// security-relevant.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
@@ -316,7 +299,7 @@ fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     Some(decoded.object)
 }
 
-/// Decodes an object that starts on `line`. An error includes no stand-in.
+/// An error includes no stand-in.
 fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()

@@ -1,4 +1,4 @@
-//! Validates names as an API server would. Names become parts of resource names, paths and metrics.
+//! Validates names as an API server would. Names end up in resource names, paths and metrics.
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -6,7 +6,6 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-/// A format of names.
 struct Form {
     holds: fn(&str) -> bool,
     expected: &'static str,
@@ -23,15 +22,14 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// Name format of ClusterTrustBundles. If a bundle is linked to a signer, its name starts with the
-/// name of the signer and contains colons.
+/// A bundle that is linked to a signer starts with the signer's name and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \
                each part starting and ending with a letter or digit",
 };
 
-/// Checks the name and namespace of an object, and the names of its listeners and rules.
+/// Also checks the names of listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let form = match object.kind() {

@@ -8,20 +8,17 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// Findings recorded while an object is decoded.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields that are not recorded as unknown although the object's type lacks them.
+    /// Top-level fields that the type lacks but that are not unknown.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are recorded, which requires that all fields of the kind are modeled.
+    /// Unknown fields are only recorded if the kind is fully modeled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
-    /// The types read so far, with the fields that they know and the fields that are present.
     #[cfg(test)]
     pub(super) types: RefCell<Vec<TypeRead>>,
 }
 
-/// One type that was read.
 #[cfg(test)]
 #[derive(Debug)]
 pub(super) struct TypeRead {
@@ -30,24 +27,20 @@ pub(super) struct TypeRead {
     pub(super) there: Vec<String>,
 }
 
-/// The unknown fields of one object, each with its line.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Number of harmless fields beyond the limit, and number of fields beyond the limit that might
-    /// be security-relevant.
+    /// Fields beyond the limit: harmless ones, and ones that might be security-relevant.
     pub(super) more: (usize, usize),
 }
 
-/// Maximum number of harmless fields to record. Without a limit, a hostile document could flood the
-/// report.
+/// Without a limit, a hostile document could flood the report.
 const MAX_UNKNOWN: usize = 32;
-/// Maximum number of possibly security-relevant fields to record. A part of the object that
-/// contains such a field must not be served, so the limit is higher than what occurs in practice.
+/// Far above real objects, because parts with such a field must not be served.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {
-    /// Records an unknown field, unless this part of the object is not modeled.
+    /// Skips parts of the object that are not modeled.
     pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
         let within = At {
             parent: Some(of),

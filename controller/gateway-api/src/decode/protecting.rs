@@ -1,15 +1,13 @@
-//! Decides from tables of names and paths whether an unknown field might be security-relevant.
+//! Decides whether an unknown field might be security-relevant.
 //!
-//! Newer API releases have fields that this version does not know. If a field authorizes,
-//! validates, encrypts or restricts, ignoring it would expose what its author meant to protect. In
-//! case of doubt, a field counts as security-relevant. Fields outside `spec` never count, because
-//! they are not configuration.
+//! Newer API releases have fields that this version does not know. Ignoring one that restricts
+//! access would expose the resource. In case of doubt, a field is security-relevant, but never
+//! outside `spec`.
 
 use crate::api::FieldPath;
 
-/// A field is security-relevant if its name in lower case contains one of these substrings.
+/// Substrings of lower-case field names.
 const WORDS: &[&str] = &[
-    // Authorization.
     "acl",
     "allow",
     "auth",
@@ -30,7 +28,6 @@ const WORDS: &[&str] = &[
     "restrict",
     "token",
     "waf",
-    // Identity and encryption.
     "cert",
     "cipher",
     "crypt",
@@ -45,7 +42,6 @@ const WORDS: &[&str] = &[
     "trust",
     "valid",
     "verif",
-    // Limits and scope.
     "filter",
     "internal",
     "limit",
@@ -57,14 +53,13 @@ const WORDS: &[&str] = &[
     "scope",
     "selector",
     "tenant",
-    // Sessions, which must remain separate.
+    // Sessions must remain separate.
     "cookie",
     "persist",
     "session",
 ];
 
-/// Every unknown field within these fields is security-relevant, because ignoring it would allow
-/// more than intended.
+/// Ignoring an unknown field within these fields would allow more than intended.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -82,8 +77,7 @@ const PLACES: &[&str] = &[
     "validation",
 ];
 
-/// Returns true if the unknown field at this path might be security-relevant. `similar` is the
-/// known field that its author probably meant.
+/// `similar` is the known field that the author probably meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

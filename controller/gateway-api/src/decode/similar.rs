@@ -1,11 +1,8 @@
-//! Suggests the known field that the author of an unknown field probably meant.
+//! Suggests the known field for a misspelled one.
 
-/// Returns the known field with the most similar name. Returns `None` if every name differs in too
-/// many letters. The limit is a third of the letters, rounded down, but at least one and at most
-/// three.
+/// Returns `None` if more than a third of the letters differ. The limit is between one and three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // Skip long names. All known names are shorter, and the time of a comparison is proportional to
-    // the product of the lengths.
+    // The cost of a comparison is the product of the lengths. All known names are shorter.
     if unknown.len() > 64 {
         return None;
     }

@@ -1,24 +1,21 @@
-//! Guesses the kind and name of a block-style document from its top-level lines, without parsing or
-//! allocating memory.
-//!
-//! The caller must compare the guess with the parsed document.
+//! Guesses kind and name of a block-style document from its top-level lines, without parsing. The
+//! caller must compare the guess with the parsed document.
 
-/// The guessed values. `None` if a value is absent or not a plain word.
+/// `None` if a value is absent or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sniffed<'a> {
     pub(super) api_version: Option<&'a str>,
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// True if several top-level lines look like the field `kind`.
+    /// Several top-level lines look like `kind`.
     pub(super) ambiguous: bool,
 }
 
 impl<'a> Sniffed<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut found = Self::default();
-        // Indentation of the fields of `metadata` while inside `metadata`; 0 until its first field
-        // is seen.
+        // Indentation of the fields of `metadata`; 0 until its first field.
         let mut inside: Option<usize> = None;
         for line in text.lines() {
             let trimmed = line.trim_start_matches(' ');
@@ -57,8 +54,7 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Returns true if the text might be a Secret or contain one. This is used for documents whose kind
-/// is uncertain.
+/// For documents whose kind is uncertain.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }
@@ -83,7 +79,7 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     Some((key, value.trim()))
 }
 
-/// Returns a scalar whose text is its value in YAML: plain or quoted, and without escapes.
+/// Returns a plain or quoted scalar without escapes.
 fn word(value: &str) -> Option<&str> {
     let value = unquote(value).unwrap_or(value);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');

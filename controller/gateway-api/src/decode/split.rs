@@ -1,20 +1,18 @@
-//! Splits a file into documents at the document markers.
+//! Splits a file into documents.
 
-/// One document of a file.
+/// A document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// The line of the file on which `text` starts, counted from 1.
+    /// 1-based line of the file on which `text` starts.
     pub line: usize,
-    /// The text of the document, without markers.
+    /// Text without markers.
     pub text: &'a str,
 }
 
-/// Returns the documents of a file. Documents that contain only whitespace, comments and directives
-/// are skipped.
+/// Returns the documents of a file, skipping blank ones.
 ///
-/// A marker is a line that starts with `---` or `...`, followed by whitespace or the end of the
-/// line. This holds even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`).
-/// Therefore, splitting needs no parser, and a malformed document cannot swallow the next one.
+/// A marker is a line that starts with `---` or `...`, even inside a scalar (YAML 1.2 §9.1.2,
+/// `c-forbidden`). Splitting needs no parser, and a malformed document cannot swallow the next one.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {
@@ -27,7 +25,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     for line in text.split_inclusive('\n') {
         if let Some(after) = marker(line) {
             push(start_line, text.get(start..offset).unwrap_or_default());
-            // The text after `---` on the same line belongs to the next document.
+            // Text after `---` belongs to the next document.
             start = offset + (line.len() - after.len());
             start_line = number;
         }
@@ -38,8 +36,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Returns the text after the marker on this line, or `None` if the line does not start with a
-/// marker.
+/// Returns the text after the marker.
 fn marker(line: &str) -> Option<&str> {
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     let after = line
@@ -48,12 +45,12 @@ fn marker(line: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
 }
 
-/// Returns true if the text contains only whitespace, comments and directives.
+/// Ignores comments and directives.
 pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }
 
-/// Returns the number of the first line with content, counted from 1.
+/// Returns the 1-based number of the first line with content.
 pub(super) fn first_line(text: &str) -> usize {
     text.lines()
         .position(|line| !is_blank_line(line))

@@ -1,7 +1,5 @@
-//! A document as a tree with line numbers. The source is YAML, or JSON from an API server.
-//!
-//! Scalars are stored as written. The `typed` module interprets them according to the field: an
-//! unquoted number is not a string.
+//! A document as a tree with line numbers. Scalars are stored as written, and the `typed` module
+//! interprets them.
 
 use std::fmt;
 
@@ -9,8 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::Number;
 use serde_saphyr::Spanned;
 
-/// A value and the line on which it starts, counted from 1. The line is 0 if the source has no
-/// lines.
+/// The line is 1-based, or 0 if the source has no lines.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u32,
@@ -27,18 +24,15 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// An entry of a map. No key occurs twice in a map.
+/// Keys are unique within a map.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Box<str>,
-    /// Line that contains the key.
     pub(super) line: u32,
     pub(super) value: Node,
 }
 
 impl Node {
-    /// Returns the value of a key. Returns `None` if this is not a map, or if the map lacks the
-    /// key.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;
@@ -47,7 +41,7 @@ impl Node {
         Some(&entry.value)
     }
 
-    /// Returns the line on which the field at a path such as `spec.rules[0].name` starts.
+    /// Example of a path: `spec.rules[0].name`.
     pub(super) fn line_of(&self, path: &str) -> Option<u32> {
         let mut node = self;
         for step in path.split(['.', '[']) {
@@ -59,7 +53,6 @@ impl Node {
         Some(node.line)
     }
 
-    /// Returns the string, or `None` if the value is not a string.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -1,13 +1,8 @@
-//! Reads typed values from a tree. Objects from all sources are read in this way.
+//! Reads typed values from a tree, regardless of the source.
 //!
-//! **Null is absent.** A field with the value null counts as missing. In list elements and map
-//! entries, null is the empty string, list or map. API server components write empty lists as null,
-//! so null is handled here for all types.
-//!
-//! **Errors have a location.** The innermost location is reported: the field's path, its line, its
-//! value and the expected value.
-//!
-//! **Unknown fields are recorded**, with the known field that the author probably meant.
+//! Null counts as a missing field, or in lists and maps as an empty value, because API server
+//! components write empty lists as null. Errors report the innermost location. Unknown fields are
+//! recorded with a suggestion.
 
 use std::slice;
 
@@ -23,7 +18,6 @@ use super::fault::Fault;
 use super::notes::Notes;
 use super::tree::{Entry, Node, Value};
 
-/// Deserializes a typed value from a tree.
 pub(super) fn read<'de, S: DeserializeSeed<'de>>(
     seed: S,
     node: &'de Node,
@@ -45,7 +39,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Adds this location to a fault that has no location yet.
+    /// Adds this location if the fault has none.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -63,7 +57,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // If a number does not fit the type, the error states the field's range.
+        // The error states the field's range if a number does not fit the type.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 
@@ -99,7 +93,6 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-/// Defines `Deserializer` methods that all call `$do`.
 macro_rules! all {
     ($do:ident: $($name:ident)+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -210,18 +203,17 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // No decoded type has a field of any of these types.
+    // No decoded type has fields of these types.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }
 }
 
-/// Iterates over the fields of a type, or over the entries of a map.
 struct Fields<'p, 'de> {
     entries: slice::Iter<'de, Entry>,
-    /// The entry whose key was read last.
+    /// Entry of the last key.
     value: Option<&'de Entry>,
-    /// Fields that the type has. `None` for a map, which accepts any key.
+    /// `None` for a map, which accepts any key.
     known: Option<&'static [&'static str]>,
     of: Reader<'p, 'de>,
 }
@@ -275,7 +267,6 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// Iterates over the elements of a list.
 struct Items<'p, 'de> {
     items: std::iter::Enumerate<slice::Iter<'de, Node>>,
     of: Reader<'p, 'de>,

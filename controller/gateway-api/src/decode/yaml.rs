@@ -1,4 +1,4 @@
-//! Configures the YAML parser with strict options and limits, and converts the parser's errors.
+//! Configures the YAML parser and converts its errors.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
@@ -6,13 +6,13 @@ use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
 use super::{DecodeError, DecodeLimits, Reason};
 use crate::world::ObjectKey;
 
-/// Replaces the parser's message if the message could quote a Secret.
+/// Replaces a message that could quote a Secret.
 pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the \
     wrong type, or `data` that is not base64 (details are withheld because they could reveal a \
     value)";
 
-/// Returns the options of the parser. As in the API server, `yes` is not a boolean, an unquoted
-/// number is not a string, and duplicate keys are errors.
+/// As in the API server, `yes` is not a boolean, an unquoted number is not a string, and duplicate
+/// keys are errors.
 pub(super) fn options(limits: &DecodeLimits) -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -39,7 +39,6 @@ pub(super) fn options(limits: &DecodeLimits) -> Options {
     }
 }
 
-/// Converts an error of the parser. The parser's message is withheld if it could quote a Secret.
 pub(super) fn error(
     error: &serde_saphyr::Error,
     object: Option<ObjectKey>,

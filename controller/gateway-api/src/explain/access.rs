@@ -1,4 +1,4 @@
-//! Explains what AccessPolicies and HTTPProxies require before a request is served.
+//! Explains what AccessPolicies and HTTPProxies require of a request.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use sesame_proto::network::Network;
 use super::effects::filter;
 use super::outcome::ExplainedFilter;
 
-/// Returns the name of the first address filter that rejects the client, if any. The client is
-/// assumed to connect directly, so its address is also the peer address of the connection.
+/// Returns the name of the first address filter that rejects the client. Assumes that the client
+/// connects directly, so its address is the connection's peer address.
 pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Option<&str> {
     let client = client?;
     let holds = |ranges: &[AddressRange]| {
@@ -28,7 +28,7 @@ pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Opti
     filters.find(refused).map(|filter| filter.name.as_str())
 }
 
-/// Returns the effects of all requirements, in the order in which Envoy checks them.
+/// In the order in which Envoy checks them.
 pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         address_filters,

@@ -14,10 +14,9 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// The default retries of a rule, as rendered for Envoy.
+/// The default retries, as rendered for Envoy.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
-/// Explains the response of `winner`, a route in the virtual host of `domain`.
 pub(super) fn explain(
     snapshot: &Snapshot,
     domain: &str,
@@ -40,7 +39,6 @@ pub(super) fn explain(
     };
 }
 
-/// If the request is a preflight that CORS handles, returns the route's CORS response.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,
@@ -67,7 +65,7 @@ fn preflight_answer(
     })
 }
 
-/// Returns the outcome of the route's action. The error explains why the rule cannot be served.
+/// Fails if the rule cannot be served.
 fn action(
     snapshot: &Snapshot,
     domain: &str,

@@ -1,5 +1,4 @@
-//! For each rule, lists the checks that requests must pass before they are forwarded, and the
-//! checks from which the rule is exempt.
+//! Lists the checks that each rule applies before forwarding, and the checks it is exempt from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +9,24 @@ use sesame_proto::schema::{
     route::Action, tls_termination::ClientMode,
 };
 
-/// The checks of a rule, for all hosts with the same checks.
+/// The checks of a rule, for all hosts that share them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleAccess {
-    /// Namespace and name of the Gateway.
+    /// `namespace/name` of the Gateway.
     pub gateway: String,
-    /// The rule, as `HTTPRoute/namespace/name/rules/0`.
+    /// `HTTPRoute/namespace/name/rules/0`.
     pub rule: String,
-    /// URLs of the hosts, without a path. For a wildcard, the host starts with `*`.
+    /// Host URLs without a path. A wildcard host starts with `*`.
     pub hosts: Vec<String>,
-    /// The checks, all of which a request must pass. Each has a kind, and names the object that
-    /// requires it.
+    /// Checks that a request must all pass, as the kind and the object that requires it.
     pub checks: Vec<String>,
-    /// Checks that apply to other rules for the hosts, but from which this rule is exempt.
+    /// Checks of other rules for the hosts that this rule is exempt from.
     pub exempt_from: Vec<String>,
 }
 
 impl RuleAccess {
-    /// Returns the namespace and the name of the object that defines the rule.
+    /// Returns namespace and name of the object that defines the rule.
     pub fn object(&self) -> Option<(&str, &str)> {
         let mut parts = self.rule.split('/').skip(1);
         Some((parts.next()?, parts.next()?))
@@ -86,11 +84,9 @@ fn url(listener: &Listener, port: u32, domain: &str) -> String {
     }
 }
 
-/// The checks that apply to a route, and the checks from which the route is exempt.
+/// Checks that apply, in Envoy's order, and checks that the route is exempt from.
 type Checks = (Vec<String>, Vec<String>);
 
-/// Returns the checks that apply to a route, in Envoy's order, and the checks from which the route
-/// is exempt.
 fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &Route) -> Checks {
     let certificate = listener.tls.as_ref().and_then(|tls| {
         let is_required = tls.client_mode() == ClientMode::Required;
@@ -116,7 +112,7 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
     (checks.collect(), exempt)
 }
 
-/// Formats a check from which a route is exempt. `check` is `AccessPolicy/namespace/name/part`.
+/// `check` is `AccessPolicy/namespace/name/part`.
 fn exempted(check: &str) -> String {
     let (policy, part) = check.rsplit_once('/').unwrap_or((check, ""));
     let name = match part {
@@ -138,7 +134,6 @@ fn of_filters(filters: &RequestFilters) -> Vec<String> {
     addresses.chain(tokens).chain(rules).collect()
 }
 
-/// Returns the object in a filter's name, as `Kind/namespace/name`.
 fn object(name: &str) -> String {
     name.split('/').take(3).collect::<Vec<_>>().join("/")
 }

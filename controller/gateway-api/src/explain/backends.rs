@@ -1,4 +1,4 @@
-//! Explains the backends of a route: their shares, endpoints and TLS settings.
+//! Explains a route's backends: shares, endpoints and TLS.
 
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Snapshot, UrlRewrite, WeightedBackend,
@@ -7,8 +7,8 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
-/// Returns the backends that have a positive weight. `refusal` is the response to requests in the
-/// share of an invalid backend. `rewritten` describes a backend's rewrite.
+/// Skips backends without weight. `refusal` is the response to requests in an invalid backend's
+/// share.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],
@@ -21,12 +21,10 @@ pub(super) fn explained_backends(
         .collect()
 }
 
-/// Returns true if the backend is invalid, so that requests in its share are rejected.
 pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool {
     usable(snapshot, &backend.backend).is_err()
 }
 
-/// Returns the backend `name`. The error explains why requests to the backend are rejected.
 fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
     if name.is_empty() {
         return Err("the reference is invalid".to_owned());

@@ -1,9 +1,5 @@
-//! Limits the size of an explanation, because a Gateway may have thousands of routes, and an object
-//! may contain values of many kilobytes.
-//!
-//! A shortened list states the number of removed entries, and a shortened string the number of
-//! removed bytes. As JSON, an explanation has less than [`MAX_EXPLANATION_BYTES`] bytes, not
-//! counting its copy of the request.
+//! Limits the size of explanations: Gateways may have thousands of routes, and values may have many
+//! kilobytes.
 
 use std::fmt::Write as _;
 
@@ -12,30 +8,23 @@ use super::outcome::{
     ExplainedTls, Explanation, Omitted,
 };
 
-/// Maximum number of routes in an explanation.
 pub(super) const MAX_CANDIDATES: usize = 100;
-/// Maximum size in bytes of an explanation as JSON, not counting its copy of the request.
+/// Maximum size of an explanation as JSON in bytes, without its copy of the request.
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
-/// Maximum number of reasons for a route's verdict.
 const MAX_REASONS: usize = 8;
-/// Maximum number of filters, of backends, and of accepted names per backend certificate.
 const MAX_PARTS: usize = 16;
-/// Maximum number of endpoints per backend.
 const MAX_ENDPOINTS: usize = 100;
-/// Maximum number of notes.
 const MAX_NOTES: usize = 20;
-/// Maximum number of names that a sentence lists.
+/// Per sentence.
 const MAX_NAMED: usize = 20;
-/// Maximum length in bytes of a name or of a reason for a route's verdict.
+/// For names and reasons for a route's verdict.
 const MAX_LINE_BYTES: usize = 200;
-/// Maximum length in bytes of a route's condition.
 const MAX_CONDITION_BYTES: usize = 300;
-/// Maximum length in bytes of a filter's effect, of a note, and of the reason for a response.
+/// For a filter's effect, a note, and the reason for a response.
 const MAX_TEXT_BYTES: usize = 1000;
 
-/// Collects the routes of a virtual host, up to a limit. Always keeps the route that handles the
-/// request. Otherwise prefers near misses: routes whose path matches, or that match but come too
-/// late.
+/// Routes of a virtual host, up to a limit. Keeps the route that handles the request, then prefers
+/// near misses: routes whose path matches.
 #[derive(Default)]
 pub(super) struct CandidateList {
     taken: Option<(usize, ExplainedCandidate)>,
@@ -45,7 +34,7 @@ pub(super) struct CandidateList {
 }
 
 impl CandidateList {
-    /// Adds the next route. Calls `candidate` only if there is room for the route.
+    /// Calls `candidate` only if there is room for the route.
     pub(super) fn push(
         &mut self,
         verdict: CandidateVerdict,
@@ -68,8 +57,7 @@ impl CandidateList {
         }
     }
 
-    /// Returns the kept routes in the order in which Envoy tries them, and the number of omitted
-    /// routes.
+    /// Returns the kept routes in Envoy's order, and the number of omitted routes.
     pub(super) fn finish(self) -> (Vec<ExplainedCandidate>, usize) {
         let Self {
             taken,
@@ -86,7 +74,6 @@ impl CandidateList {
     }
 }
 
-/// Shortens the lists and strings of an explanation.
 pub(super) fn limit(explanation: &mut Explanation) {
     let Explanation {
         gateway,
@@ -120,7 +107,6 @@ pub(super) fn limit(explanation: &mut Explanation) {
     }
 }
 
-/// Adds notes to an explanation. Counts the notes beyond the limit as omitted.
 pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<Item = String>) {
     for mut note in notes {
         if explanation.notes.len() < MAX_NOTES {
@@ -132,7 +118,6 @@ pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<
     }
 }
 
-/// Joins names for use in a sentence. States how many names are omitted.
 pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
     let shown: Vec<String> = names.take(MAX_NAMED).collect();
@@ -196,14 +181,12 @@ fn limit_backends(backends: &mut Vec<ExplainedBackend>, omitted: &mut Omitted) {
     }
 }
 
-/// Shortens a list and returns the number of removed entries.
 fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
     let more = list.len().saturating_sub(most);
     list.truncate(most);
     more
 }
 
-/// Shortens a string, and appends the number of removed bytes.
 fn shorten(text: &mut String, most: usize) {
     if text.len() > most {
         let mut end = most;
@@ -231,7 +214,7 @@ mod tests {
 
     const TAKEN: usize = 9_000;
 
-    /// Returns a value of 4 KiB whose length doubles when it is quoted.
+    /// 4 KiB that double in length when quoted.
     fn long() -> String {
         "\"".repeat(4096)
     }
@@ -248,15 +231,12 @@ mod tests {
         }
     }
 
-    /// Returns a route whose path matches. Every such route but one also requires headers that the
-    /// request lacks.
     fn route(at: usize) -> Route {
         let header = |i: usize| StringMatch {
             name: format!("x-{i}"),
             kind: Some(string_match::Kind::Exact(long())),
         };
         let is_taken = at == TAKEN;
-        // The explanation shows only the first routes.
         let conditions = match at {
             TAKEN => 0..0,
             0..200 => 0..16,

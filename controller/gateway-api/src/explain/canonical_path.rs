@@ -1,22 +1,19 @@
-//! Normalizes a request's path as Envoy does before it compares the path with routes. Otherwise,
-//! clients could bypass routes.
+//! Normalizes a path as Envoy does before routing. Otherwise, clients could bypass routes.
 
 use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::EscapedSlashes;
 
-/// The result of normalizing a path and query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CanonicalPath {
     /// Envoy compares routes with this path.
     Compared(String),
-    /// Envoy redirects the client to this path first.
+    /// Envoy first redirects the client to this path.
     Redirected(String),
-    /// Envoy rejects the request with 400, for this reason.
+    /// Envoy rejects the request with 400.
     Rejected(&'static str),
 }
 
-/// Normalizes a path and query.
 pub(super) fn canonical(path_and_query: &str, edge: Edge) -> CanonicalPath {
     let (path, query) = match path_and_query.find('?') {
         Some(at) => path_and_query.split_at(at),

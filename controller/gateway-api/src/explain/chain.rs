@@ -1,5 +1,4 @@
-//! Determines which listener receives a connection. On a port with TLS, the server name selects the
-//! listener.
+//! Finds the listener for a connection. With TLS, the server name selects it.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +12,15 @@ use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
 
-/// Use of a connection.
 pub(super) enum Chain<'s> {
-    /// The connection carries requests. They are routed by the route table with this name.
+    /// Name of the route table.
     Requests(&'s str),
-    /// The bytes of the connection are forwarded. If there is no route, the connection is closed.
+    /// Forwards bytes, or closes the connection if there is no route.
     Connections(Option<&'s L4Route>),
 }
 
-/// The listener that receives a connection, and how it handles the connection.
 pub(super) struct FoundChain<'s> {
-    /// The listener. `None` if the port is plaintext and no listener's hostname covers the
-    /// request's host.
+    /// `None` if the port is plaintext and no hostname covers the request's host.
     pub(super) listener: Option<ExplainedListener>,
     pub(super) chain: Chain<'s>,
 }
@@ -34,7 +30,6 @@ pub(super) struct RefusedConnection {
     pub(super) reason: String,
 }
 
-/// Returns how the request's connection is handled.
 pub(super) fn find<'s>(
     snapshot: &'s Snapshot,
     request: &ExplainRequest,
@@ -53,7 +48,6 @@ pub(super) fn find<'s>(
     }
 }
 
-/// Returns how a plaintext connection is handled.
 fn plain<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -64,7 +58,7 @@ fn plain<'s>(
     };
     if let Some(any) = of(Protocol::Http).next() {
         let host = host_of(&request.authority);
-        // Listeners are sorted by hostname, most specific first.
+        // Sorted by hostname, most specific first.
         let listener = of(Protocol::Http).find(|it| hosts::covers(&it.hostname, &host));
         return Ok(FoundChain {
             listener: listener.map(|listener| {
@@ -88,15 +82,13 @@ fn plain<'s>(
     }
 }
 
-/// The listener and route for one server name.
 #[derive(Clone, Copy)]
 struct NamedChain<'s> {
     listener: &'s Listener,
-    /// Where to forward connections. `None` for HTTPS listeners, and if there is no route.
+    /// `None` for HTTPS listeners, and if there is no route.
     route: Option<&'s L4Route>,
 }
 
-/// Returns how a TLS connection is handled.
 fn over_tls<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -153,8 +145,8 @@ fn over_tls<'s>(
     })
 }
 
-/// Returns a port's entries by server name, in lower case. An empty name means all names. If
-/// several entries have the same name, keeps the first.
+/// Keyed by lower-case server name; the empty name stands for all names. The first entry for a name
+/// wins.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {
@@ -179,8 +171,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // This entry closes connections for names without a route, so that a less specific
-                // listener never receives them.
+                // Closes connections for names without a route, so a less specific listener never
+                // receives them.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}
@@ -189,8 +181,7 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     chains
 }
 
-/// Returns the entry for a server name: for the exact name, or else the longest wildcard, or else
-/// all names.
+/// Exact name first, then the longest wildcard, then all names.
 fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
     let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
     let wildcards = wildcards.filter_map(|(at, _)| Some(format!("*{}", sni.get(at..)?)));
@@ -207,12 +198,10 @@ fn refused(reason: String) -> RefusedConnection {
     }
 }
 
-/// Returns true if the Gateway listens on this TCP port.
 pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
     over_tcp(snapshot).any(|it| it.port == u32::from(port))
 }
 
-/// Lists a Gateway's TCP ports, for messages.
 pub(super) fn ports(snapshot: &Snapshot) -> String {
     let ports: Vec<String> = over_tcp(snapshot).map(|it| it.port.to_string()).collect();
     if ports.is_empty() {

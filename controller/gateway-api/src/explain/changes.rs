@@ -1,8 +1,7 @@
-//! Finds matches whose requests would get a different response from another snapshot.
+//! Finds matches whose requests get a different response from another snapshot.
 //!
-//! For each match that was added, removed or changed, constructs a request that matches, and
-//! compares the responses from both snapshots. A new match that takes requests from another match
-//! is therefore reported, and an unreachable match is not.
+//! Builds a matching request for each changed match and compares both responses, so unreachable
+//! matches are not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,31 +17,29 @@ use super::outcome::{ExplainedBackend, ExplainedOutcome, Explanation};
 use super::request::ExplainRequest;
 use super::witness::witness;
 
-/// A match whose requests get a different response from the new snapshot.
+/// A match whose requests get a different response.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedAnswer {
-    /// The match, as `HTTPRoute/namespace/name/rules/0/matches/0`; or a route for connections.
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`, or a route for connections.
     pub route: String,
-    /// Gateway, as `Gateway/namespace/name`.
+    /// `Gateway/namespace/name`.
     pub gateway: String,
-    /// Listener, as `Gateway/namespace/name/listeners/http`.
+    /// `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Host or server names. `*` means all hosts without their own virtual host.
+    /// Host or server names. `*` stands for all other hosts.
     pub host: String,
-    /// Condition of the match, as text.
+    /// The match as text.
     pub condition: String,
-    /// A request with a different response. `None` for connections, and if no matching request is
-    /// found.
+    /// Example request. `None` for connections, and if none is found.
     pub request: Option<String>,
-    /// The response of the old snapshot, as text.
+    /// The old response.
     pub before: String,
-    /// The response of the new snapshot, as text.
+    /// The new response.
     pub after: String,
 }
 
-/// Formats the changes, each match once. `plain` must remove control characters if the text is for
-/// a terminal.
+/// Formats the changes, each match once. `plain` must remove control characters for terminals.
 pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -74,8 +71,8 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
     text
 }
 
-/// Returns the matches whose requests get a different response, sorted by name. `old` is `None` if
-/// the Gateway is created, and `new` if it is deleted.
+/// Returns the changes, sorted by match. `old` is `None` if the Gateway is created, `new` if it is
+/// deleted.
 pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
     let nothing = Snapshot {
         gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),
@@ -105,8 +102,6 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches in the route table of a listener in `snapshot` with the matches in
-    /// `other`.
     fn requests(
         &mut self,
         snapshot: &Snapshot,
@@ -165,7 +160,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares the routes for connections and datagrams.
     fn connections(&mut self, old: &Snapshot, new: &Snapshot) {
         let (before, after) = (connections_of(old), connections_of(new));
         let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -199,8 +193,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the virtual hosts that belong to a listener. In a shared route table, a virtual host
-/// belongs to the most specific listener that covers it.
+/// In a shared route table, a virtual host belongs to the most specific listener that covers it.
 fn hosts_of<'s>(
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -231,7 +224,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
-/// Formats a response without its endpoints, because they change independently of routes.
+/// Omits endpoints, because they change independently of routes.
 fn in_words(explanation: &Explanation) -> String {
     let by = explanation
         .route
@@ -296,7 +289,7 @@ fn shares(backends: &[ExplainedBackend]) -> String {
     backends.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of a backend without the digest of its settings.
+/// Removes the digest of the backend's settings.
 fn named(backend: &str) -> String {
     match backend.splitn(5, '/').collect::<Vec<_>>().as_slice() {
         [""] => "an invalid reference".to_owned(),

@@ -1,5 +1,4 @@
-//! A request in the form that Envoy compares with routes, after it has normalized and validated the
-//! request.
+//! A request after Envoy's normalization and validation.
 
 use std::net::IpAddr;
 
@@ -10,7 +9,7 @@ use super::canonical_path::{CanonicalPath, canonical};
 use super::outcome::ExplainedOutcome;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Headers that Envoy removes because they describe only the client's connection.
+/// Envoy removes these headers because they only describe the client's connection.
 const OF_CONNECTION: [&str; 6] = [
     "connection",
     "keep-alive",
@@ -20,30 +19,26 @@ const OF_CONNECTION: [&str; 6] = [
     "upgrade",
 ];
 
-/// A request in the form that is compared with routes.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
-    /// `Host` header, without a trailing dot after the name.
+    /// Without a trailing dot after the name.
     pub(super) authority: String,
-    /// The host, in lower case and without the port.
+    /// Lower case, without the port.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Path without query.
     pub(super) path: String,
-    /// Query, including the `?`. Empty if the URL has no query.
+    /// Includes the `?`.
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
-    /// True for gRPC-Web requests. Some routes translate them to gRPC.
+    /// Some routes translate gRPC-Web to gRPC.
     pub(super) grpc_web: bool,
     pub(super) client: Option<IpAddr>,
 }
 
-/// The result of preparing a request for routing.
 pub(super) enum Prepared {
-    /// The request is compared with the routes.
     Compared(Compared),
     /// Envoy responds before it tries any route.
     Answered {
@@ -54,14 +49,11 @@ pub(super) enum Prepared {
 
 pub(super) enum HeaderValue {
     Absent,
-    /// All values of the header.
     Is(Vec<String>),
-    /// Envoy sets the header to a value that cannot be predicted.
+    /// Envoy sets a value that cannot be predicted.
     Unknown,
 }
 
-/// Prepares a request for comparison with routes, or returns Envoy's response if Envoy does not
-/// route the request.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -133,7 +125,6 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
 }
 
 impl Compared {
-    /// Returns the request as it is after translation from gRPC-Web to gRPC.
     pub(super) fn translated(&self) -> Self {
         Self {
             grpc: true,
@@ -141,7 +132,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header. `name` may be in upper case.
+    /// `name` may be in upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -162,7 +153,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header, or `None` if it is absent or empty.
+    /// `None` if the header is absent or empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
@@ -170,7 +161,7 @@ impl Compared {
         }
     }
 
-    /// Returns the first value of a query parameter, still percent-encoded.
+    /// Returns the first value, still percent-encoded.
     pub(super) fn query_param(&self, name: &str) -> Option<&str> {
         let query = self.query.strip_prefix('?')?;
         let mut params = query
@@ -179,12 +170,10 @@ impl Compared {
         params.find_map(|(key, value)| (key == name).then_some(value))
     }
 
-    /// Returns the path with the query.
     pub(super) fn path_and_query(&self) -> String {
         format!("{}{}", self.path, self.query)
     }
 
-    /// Returns the outcome if Envoy itself responds to the request with this status.
     pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
         ExplainedOutcome::Answered {
             status,
@@ -193,8 +182,7 @@ impl Compared {
         }
     }
 
-    /// Returns the gRPC status that gRPC clients get instead of an HTTP status, or `None` for other
-    /// clients.
+    /// `None` unless the client uses gRPC.
     pub(super) fn grpc_status(&self, status: u32) -> Option<u32> {
         self.grpc.then(|| grpc_status(status))
     }
@@ -214,7 +202,7 @@ fn answered(
     Prepared::Answered { path, outcome }
 }
 
-/// Converts an HTTP status to the gRPC status that Envoy sends instead.
+/// Envoy's mapping of HTTP status to gRPC status.
 fn grpc_status(status: u32) -> u32 {
     match status {
         400 => 13,
@@ -226,7 +214,7 @@ fn grpc_status(status: u32) -> u32 {
     }
 }
 
-/// Returns true for a gRPC request as Envoy defines it, which excludes gRPC-Web.
+/// Excludes gRPC-Web, as in Envoy.
 fn is_grpc(request: &ExplainRequest) -> bool {
     grpc_subtype(request).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -238,16 +226,14 @@ fn is_grpc_web(request: &ExplainRequest) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// Returns what follows `application/grpc` in the request's media type, or `None` for other media
-/// types.
+/// Returns the media type's rest after `application/grpc`.
 fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type")?;
     content_type.value.strip_prefix("application/grpc")
 }
 
-/// Returns true if the header asks for an upgrade that Envoy forwards. Envoy ignores other
-/// upgrades.
+/// Envoy ignores other upgrades.
 fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
     let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
         "websocket" => true,
@@ -258,19 +244,16 @@ fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -
     name == "upgrade" && value.split(',').any(forwarded)
 }
 
-/// Returns the host of an authority in lower case, without the port and without a trailing dot.
 pub(super) fn host_of(authority: &str) -> String {
     without_port(&without_dot(authority)).to_ascii_lowercase()
 }
 
-/// Removes a trailing dot after the name in an authority.
 fn without_dot(authority: &str) -> String {
     let host = without_port(authority);
     let port = authority.get(host.len()..).unwrap_or_default();
     format!("{}{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
-/// Returns an authority without its port.
 fn without_port(authority: &str) -> &str {
     match authority.rfind(':') {
         Some(colon) if authority.rfind(']').is_none_or(|end| end < colon) => {

@@ -1,14 +1,14 @@
-//! Explains connections whose bytes are forwarded, as opposed to requests.
+//! Explains connections whose bytes are forwarded.
 
 use sesame_proto::schema::{L4Route, Snapshot};
 
 use super::backends::explained_backends;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 
-/// Shown instead of a response status, because the connection is closed without a response.
+/// Replaces the response status.
 const CLOSED: &str = "closed";
 
-/// Explains what happens to a connection. `route` is `None` if the listener has no route for it.
+/// `route` is `None` if the listener has no route for the connection.
 pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation: &mut Explanation) {
     let Some(route) = route else {
         explanation.outcome = ExplainedOutcome::Refused {

@@ -8,7 +8,6 @@ use sesame_proto::schema::{
     path_match, string_match,
 };
 
-/// Describes a match.
 pub(super) fn condition(route: &Route) -> String {
     let mut parts = vec![path(route.path.as_ref())];
     if route.grpc {
@@ -48,7 +47,7 @@ fn value(what: &str, of: &StringMatch) -> String {
     }
 }
 
-/// Describes a comparison, such as `does not contain "x" in any case`.
+/// Example: `does not contain "x" in any case`.
 pub(super) fn comparison(text: &TextMatch) -> String {
     let verb = match (text.operator(), text.negate) {
         (Operator::Exact, false) => "is",
@@ -69,8 +68,7 @@ pub(super) fn comparison(text: &TextMatch) -> String {
     format!("{verb} {:?}{case}{missing}", text.value)
 }
 
-/// Describes header changes. Returns an empty string if there are none. `current` returns the value
-/// of a header before the changes.
+/// Empty if there are no changes. `current` returns a header's value before the changes.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,
@@ -94,7 +92,6 @@ pub(super) fn changes(
     parts.join(", ")
 }
 
-/// Formats a header value. Facts about the request appear as `%NAME%`.
 fn header_value(
     Header {
         name: _,
@@ -117,7 +114,6 @@ fn header_value(
     Cow::Owned(parts.collect())
 }
 
-/// Describes the host to which a match applies.
 pub(super) fn host(host: &str) -> &str {
     match host {
         "" | "*" => "any other host",
@@ -125,7 +121,6 @@ pub(super) fn host(host: &str) -> &str {
     }
 }
 
-/// Formats milliseconds for display.
 pub(super) fn duration(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1000) {
         format!("{} s", milliseconds / 1000)

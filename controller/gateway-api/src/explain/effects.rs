@@ -1,4 +1,4 @@
-//! Explains how a route's filters affect one request, in the order in which Envoy applies them.
+//! Explains the effects of a route's filters on a request, in Envoy's order.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,6 @@ use super::expressions::Expressions;
 use super::location;
 use super::outcome::ExplainedFilter;
 
-/// Returns the effects of a route's filters.
 pub(super) fn of(
     route: &Route,
     request: &Compared,
@@ -26,7 +25,7 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         let mut cors = Cow::Borrowed(&**cors);
         if !matches!(route.action, Some(Action::Forward(_))) {
-            // Envoy adds CORS headers to its own responses only if the origins are exact or simple
+            // Envoy adds CORS headers to its own responses only for exact origins and simple
             // expressions.
             let origins = &mut cors.to_mut().allow_origins;
             origins.retain(|it| match &it.kind {
@@ -71,7 +70,7 @@ pub(super) fn of(
     filters
 }
 
-/// Returns the effects of filters from policies. Each effect names its policies.
+/// Each effect names its policies.
 pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         max_body_bytes,
@@ -82,7 +81,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
-        // The names of these filters already include the policies' names.
+        // These filters' names already include the policy.
         address_filters: _,
         tokens: _,
         reserved_headers: _,
@@ -142,7 +141,6 @@ fn injected(fault: Fault) -> String {
     parts.join(", ")
 }
 
-/// Returns the effect of external authorization.
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     let of_policy = match auth.policy.as_str() {
         "" => String::new(),
@@ -156,8 +154,7 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     filter("ExternalAuth", effect)
 }
 
-/// Returns the effect of changes to request headers, if any. `request` contains the headers before
-/// the changes.
+/// `request` has the headers before the changes.
 pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,
@@ -170,13 +167,11 @@ pub(super) fn request_changes(
     (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
 }
 
-/// Returns the effect of changes to response headers, if any.
 pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<ExplainedFilter> {
     let effect = describe::changes(modifier?, |_| None);
     (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))
 }
 
-/// Returns true if the CORS settings allow the request's origin.
 pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expressions) -> bool {
     cors.allow_origins
         .iter()
@@ -209,7 +204,6 @@ fn session_effect(session: &SessionPersistence) -> String {
     }
 }
 
-/// Returns the effect of a rewrite in a rule or in one of its backends.
 pub(super) fn rewritten(
     rewrite: &UrlRewrite,
     route: &Route,

@@ -1,19 +1,17 @@
-//! Evaluates regular expressions as Envoy does with RE2: on bytes, and only against whole values.
+//! Evaluates regular expressions as Envoy does with RE2: on bytes, and against whole values.
 
 use std::collections::BTreeMap;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use sesame_proto::schema::RegexSubstitution;
 
-/// Maximum size of a compiled expression in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Cache of compiled expressions. `None` if an expression does not compile.
+/// Compiled expressions. `None` if an expression does not compile.
 #[derive(Debug, Default)]
 pub(super) struct Expressions(BTreeMap<String, Option<Regex>>);
 
 impl Expressions {
-    /// Returns true if the expression matches the whole string.
     pub(super) fn matches(&mut self, pattern: &str, text: &str) -> bool {
         if !self.0.contains_key(pattern) {
             self.0.insert(pattern.to_owned(), compile_whole(pattern));
@@ -23,8 +21,7 @@ impl Expressions {
     }
 }
 
-/// Returns the path after a substitution that was already validated, or `None` if the pattern does
-/// not compile.
+/// `None` if the pattern does not compile. `regex` must be validated.
 pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<String> {
     let RegexSubstitution {
         pattern,
@@ -50,7 +47,6 @@ pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<Strin
     Some(String::from_utf8_lossy(&replaced).into_owned())
 }
 
-/// Compiles a pattern that must match the whole string.
 fn compile_whole(pattern: &str) -> Option<Regex> {
     compile(&format!(r"\A(?:{pattern})\z"))
 }

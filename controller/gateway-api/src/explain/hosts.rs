@@ -1,10 +1,8 @@
-//! Finds the virtual host for a request: the exact domain, or else the longest wildcard, or else
-//! `*`.
+//! Finds a request's virtual host: exact domain, then the longest wildcard, then `*`.
 
 use sesame_proto::schema::{Listener, Port, RouteTable, VirtualHost};
 
-/// Returns true if a listener's hostname covers a host. The hostname is exact, a wildcard, or empty
-/// for all hosts.
+/// `hostname` is exact, a wildcard, or empty for all hosts.
 pub(super) fn covers(hostname: &str, host: &str) -> bool {
     match hostname.strip_prefix('*') {
         // `*.a.test` covers only hosts below `a.test`.
@@ -13,15 +11,14 @@ pub(super) fn covers(hostname: &str, host: &str) -> bool {
     }
 }
 
-/// Returns the most specific listener that covers a domain in a route table. Several listeners may
-/// share the table.
+/// Returns the most specific of the listeners that share the table.
 pub(super) fn owner<'p>(port: &'p Port, table: &str, domain: &str) -> Option<&'p Listener> {
     port.listeners.iter().find(|it| {
         it.route_table == table && (it.hostname == domain || covers(&it.hostname, domain))
     })
 }
 
-/// Returns the virtual host for a host, if any. `host` must be in lower case and without a port.
+/// `host` must be lower case, without a port.
 pub(super) fn find<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let named = |domain: &str| table.virtual_hosts.iter().find(|it| it.domain == domain);
     let wildcards = table.virtual_hosts.iter();

@@ -1,4 +1,4 @@
-//! Computes the results of rewrites and redirects, as Envoy does with the rendered configuration.
+//! Computes rewrites and redirects as Envoy does with the rendered configuration.
 
 use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_modifier};
 
@@ -6,8 +6,7 @@ use super::compared::Compared;
 use super::expressions;
 use super::request::UrlScheme;
 
-/// Returns the path and query after a modifier is applied, or an error if the modifier cannot be
-/// applied. For a redirect, the replacement may contain a query.
+/// For a redirect, the replacement may contain a query.
 pub(super) fn replaced(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -29,7 +28,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Remove a final slash, so that the rest of the path starts with it.
+                // Remove a final slash so the rest of the path starts with it.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }
@@ -41,8 +40,7 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            // Percent-escapes may differ in case, but the matched part of the path is as long as the
-            // prefix.
+            // Percent-escapes may differ in case, but never in length.
             let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),
@@ -53,8 +51,7 @@ pub(super) fn replaced(
     })
 }
 
-/// Returns the `Location` header of a redirect. `domain` is the domain of the request's virtual
-/// host.
+/// `domain` is the domain of the request's virtual host.
 pub(super) fn location(
     redirect: &Redirect,
     matched: Option<&PathMatch>,

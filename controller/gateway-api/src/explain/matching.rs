@@ -9,8 +9,7 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns why rendering leaves out the match, or `None` if it does not. Rendering leaves out
-/// matches that would make Envoy reject the whole route table.
+/// Returns why rendering leaves out the match. Envoy would reject the whole route table otherwise.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -55,7 +54,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
     ))
 }
 
-/// Describes the parts of a match that the request does not meet. Empty if the request matches.
+/// Empty if the request matches.
 pub(super) fn mismatches(
     route: &Route,
     request: &Compared,
@@ -81,8 +80,7 @@ pub(super) fn mismatches(
     reasons
 }
 
-/// Returns true if the request is a CORS preflight for a request that the route handles. `forwards`
-/// is true if the route forwards requests.
+/// `forwards` is true if the route forwards requests.
 pub(super) fn is_preflight(
     route: &Route,
     forwards: bool,
@@ -98,7 +96,7 @@ pub(super) fn is_preflight(
     }
     let wanted = request.filled("access-control-request-method");
     let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
-    // A preflight does not contain the headers of the actual request.
+    // A preflight lacks the headers of the actual request.
     let mut headers = route.headers.iter().filter(|header| {
         if cors.ignores_matched_headers {
             header.name == "host"
@@ -118,7 +116,6 @@ pub(super) fn is_preflight(
             .all(|param| of_query(param, request, expressions).is_none())
 }
 
-/// Returns an explanation if the request's path does not match the route's path.
 pub(super) fn of_path(
     route: &Route,
     request: &Compared,
@@ -165,14 +162,14 @@ fn of_header(
         }
         (HeaderValue::Absent, _) => Some(format!("header {name} is missing")),
         (HeaderValue::Is(values), Some(string_match::Kind::Text(text))) => {
-            // Envoy joins several values into one string before it compares them.
+            // Envoy joins several values before it compares them.
             of_text(&what, text, &values.join(","))
         }
         (HeaderValue::Is(values), _) => {
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));
-            // A match of any one of the values is enough.
+            // One matching value is enough.
             let reasons: Option<Vec<String>> = reasons.collect();
             reasons.map(|reasons| reasons.join(", "))
         }
@@ -230,7 +227,6 @@ fn of_text(what: &str, text: &TextMatch, value: &str) -> Option<String> {
     })
 }
 
-/// Returns true if a value meets a text match.
 pub(super) fn fulfils(text: &TextMatch, value: &str) -> bool {
     let folded = |text: &str| text.to_ascii_lowercase();
     let (value, wanted) = if text.ignore_case {

@@ -1,9 +1,8 @@
-//! Explains how Sesame responds to one request: port, listener, virtual host, route, filters,
-//! backends.
+//! Explains how Sesame responds to a request.
 //!
-//! Explanations follow the rendered configuration and Envoy's behavior.
-//! `tests/tests/routes/explain` compares them with Envoy's responses. They never contain values
-//! that clients must not know (`session_key`), and they never affect traffic.
+//! Explanations follow the rendered configuration and never affect traffic. They never contain
+//! values that clients must not know, such as `session_key`. `tests/tests/routes/explain` compares
+//! them with Envoy.
 
 mod access;
 mod answer;
@@ -45,7 +44,7 @@ pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlSch
 pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
-/// Explains requests to one snapshot. Caches compiled regular expressions.
+/// Explains requests to one snapshot. Caches compiled expressions.
 #[derive(Debug)]
 pub struct Explainer<'s> {
     snapshot: &'s Snapshot,
@@ -53,7 +52,7 @@ pub struct Explainer<'s> {
 }
 
 impl<'s> Explainer<'s> {
-    /// Creates an explainer for requests to this snapshot.
+    /// Creates an explainer for `snapshot`.
     pub fn new(snapshot: &'s Snapshot) -> Self {
         Self {
             snapshot,
@@ -61,15 +60,14 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Returns the response to `request`, and how it comes about. As JSON, the result has less than
-    /// [`MAX_EXPLANATION_BYTES`] bytes, not counting its copy of the request.
+    /// Explains `request`. As JSON, the result has less than [`MAX_EXPLANATION_BYTES`] bytes, not
+    /// counting the copy of the request.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let mut explanation = self.explain_in_full(request);
         bounds::limit(&mut explanation);
         explanation
     }
 
-    /// Returns the response to `request` without limits on the size of the explanation.
     fn explain_in_full(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
         let mut explanation = Explanation::of(snapshot, request);
@@ -102,7 +100,6 @@ impl<'s> Explainer<'s> {
         explanation
     }
 
-    /// Finds the route for a request in the route table named `table`, and explains the response.
     fn routed(&mut self, table: &str, compared: &Compared, explanation: &mut Explanation) {
         explanation.path = Some(compared.path_and_query());
         let tables = &self.snapshot.route_tables;
@@ -146,7 +143,6 @@ impl<'s> Explainer<'s> {
     }
 }
 
-/// If an address filter rejects the client, replaces the outcome with 403.
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
     let by = filters.and_then(|filters| access::refusing(filters, compared.client));
     if let Some(name) = by {
@@ -158,18 +154,17 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
 /// Why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// Several Gateways listen on the request's port, each at its own addresses.
+    /// Several Gateways listen on the port, each at its own addresses.
     #[error("{} all listen on port {port}; select one with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
-        /// The port of the request.
+        /// Port of the request.
         port: u16,
-        /// The Gateways, as `Gateway/namespace/name`.
+        /// `Gateway/namespace/name` of each.
         gateways: Vec<String>,
     },
 }
 
-/// Explains a request to the only Gateway in `snapshots` that listens on its port. Fails if several
-/// of them do.
+/// Explains a request to the only Gateway that listens on its port. Fails if several do.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,
@@ -186,7 +181,6 @@ pub fn explain_any(
     }
 }
 
-/// Returns the explanation for a port on which no Gateway listens.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
     let ports = snapshots
         .iter()

@@ -1,5 +1,4 @@
-//! The explanation as a data structure. Scripts read it as JSON, so fields must not be removed or
-//! renamed.
+//! The explanation as data. Scripts read it as JSON, so never remove or rename fields.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
@@ -8,38 +7,37 @@ use sesame_proto::schema::Snapshot;
 use super::bounds;
 use super::request::ExplainRequest;
 
-/// The response to one request, and the steps that lead to it, in order.
+/// The response to a request, and the steps to it in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Gateway, as `Gateway/namespace/name`.
+    /// `Gateway/namespace/name`.
     pub gateway: String,
-    /// The explained request.
+    /// The request.
     pub request: ExplainRequest,
-    /// Listener that receives the connection.
+    /// The listener.
     pub listener: Option<ExplainedListener>,
-    /// Path and query after normalization, as compared with routes.
+    /// Path and query after normalization.
     pub path: Option<String>,
-    /// Virtual host of the request.
+    /// The virtual host.
     pub virtual_host: Option<ExplainedHost>,
-    /// Routes of that virtual host, in the order in which Envoy tries them.
+    /// Routes of the virtual host, in Envoy's order.
     pub candidates: Vec<ExplainedCandidate>,
     /// Route that handles the request.
     pub route: Option<ExplainedRoute>,
-    /// Effects of the route's filters on this request, in the order in which Envoy applies them.
+    /// Effects of the route's filters, in Envoy's order.
     pub filters: Vec<ExplainedFilter>,
-    /// Response.
+    /// The response.
     pub outcome: ExplainedOutcome,
-    /// Notes from callers that know more than the snapshot.
+    /// Notes from callers.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Number of entries omitted from the lists above.
+    /// Entries omitted from the lists above.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
 
 impl Explanation {
-    /// Returns an explanation of `request` without any steps.
     pub(super) fn of(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
         Self {
             gateway: snapshot.gateway.clone(),
@@ -58,7 +56,7 @@ impl Explanation {
         }
     }
 
-    /// Adds notes. Counts the notes beyond the limit as omitted.
+    /// Adds notes up to the limit and counts the rest as omitted.
     pub fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
         bounds::add_notes(self, notes);
     }
@@ -79,11 +77,11 @@ impl Explanation {
     }
 }
 
-/// Number of entries omitted from each list, to limit the size of an explanation.
+/// Number of entries omitted from each list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Omitted {
-    /// Routes. The route that handles the request is never omitted.
+    /// Routes, never including the one that handles the request.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: usize,
     /// Filters.
@@ -95,7 +93,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Accepted names in a backend's certificate.
+    /// Accepted names of a backend's certificate.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -117,17 +115,17 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// The listener that receives a connection.
+/// The listener of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedListener {
-    /// Name, as `Gateway/namespace/name/listeners/http`.
+    /// `Gateway/namespace/name/listeners/http`.
     pub name: String,
     /// `HTTP`, `HTTPS`, `TLS` or `TCP`.
     pub protocol: String,
-    /// Hostname; empty if the listener accepts all hosts.
+    /// Hostname; empty for all hosts.
     pub hostname: String,
-    /// Why this listener receives the connection.
+    /// Why this listener was selected.
     pub reason: String,
 }
 
@@ -141,23 +139,23 @@ pub struct ExplainedHost {
     pub domain: String,
 }
 
-/// A route in the virtual host. It may come before or after the route that handles the request.
+/// A route of the virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedCandidate {
-    /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub route: String,
-    /// Match of the route, as text.
+    /// The match as text.
     pub condition: String,
-    /// Verdict on the route for this request.
+    /// The verdict.
     pub verdict: CandidateVerdict,
-    /// True if the request's path matches, whether or not the other conditions do.
+    /// True if the path matches, even if other conditions do not.
     pub path_matches: bool,
-    /// Reasons for the verdict. Empty for the route that handles the request.
+    /// Reasons for the verdict. Empty for [`CandidateVerdict::Taken`].
     pub reasons: Vec<String>,
 }
 
-/// The verdict on a route for this request.
+/// The verdict on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateVerdict {
@@ -165,7 +163,7 @@ pub enum CandidateVerdict {
     NoMatch,
     /// The route handles the request.
     Taken,
-    /// The request matches the route, but an earlier route handles it.
+    /// An earlier route handles the request.
     TooLate,
 }
 
@@ -173,22 +171,22 @@ pub enum CandidateVerdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedRoute {
-    /// Name, as `HTTPRoute/namespace/name/rules/0/matches/0`.
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub name: String,
-    /// Object, as `HTTPRoute/namespace/name`.
+    /// `HTTPRoute/namespace/name`.
     pub object: String,
     /// 0-based index of the rule.
     pub rule: usize,
-    /// 0-based index of the match in its rule. `None` for a route for connections.
+    /// 0-based index of the match. `None` for connections.
     #[serde(rename = "match", default)]
     pub match_index: Option<usize>,
-    /// True if the request is a CORS preflight for another request that the route would handle.
+    /// True if the request is a CORS preflight for a request that the route would handle.
     #[serde(default)]
     pub preflight: bool,
 }
 
 impl ExplainedRoute {
-    /// Parses the name of a route. Returns `None` if the name contains no rule.
+    /// `None` if the name contains no rule.
     pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {
@@ -205,7 +203,7 @@ impl ExplainedRoute {
     }
 }
 
-/// The effect of one filter on the request or its response.
+/// The effect of one filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedFilter {
     /// Name of the filter in the Gateway API.
@@ -222,72 +220,72 @@ pub struct ExplainedFilter {
     rename_all_fields = "camelCase"
 )]
 pub enum ExplainedOutcome {
-    /// The connection is rejected, or closed without a response.
+    /// The connection is closed without a response.
     Refused {
-        /// Cause, as text.
+        /// Cause.
         reason: String,
     },
-    /// The proxy itself responds.
+    /// Envoy responds.
     Answered {
-        /// Status of the response.
+        /// HTTP status.
         status: u32,
-        /// gRPC status that a gRPC client gets, with HTTP status 200.
+        /// Status for gRPC clients, which get HTTP status 200.
         grpc_status: Option<u32>,
-        /// Cause, as text.
+        /// Cause.
         reason: String,
     },
-    /// The proxy redirects the client.
+    /// Envoy redirects the client.
     Redirected {
-        /// Status of the response.
+        /// HTTP status.
         status: u32,
-        /// gRPC status that a gRPC client gets, with HTTP status 200.
+        /// Status for gRPC clients, which get HTTP status 200.
         grpc_status: Option<u32>,
-        /// `Location` header of the response.
+        /// `Location` header.
         location: String,
-        /// Cause, as text.
+        /// Cause.
         reason: String,
     },
     /// A backend responds.
     Forwarded {
-        /// Backends, each with its share.
+        /// Backends with their shares.
         backends: Vec<ExplainedBackend>,
-        /// Value of the `Host` header that backends receive.
+        /// `Host` header that backends receive.
         host: String,
-        /// Path and query that the backends receive.
+        /// Path and query that backends receive.
         path: String,
-        /// Timeout in milliseconds for the request, including all retries. `None` for no limit.
+        /// Timeout including retries. `None` for no limit.
         request_timeout_ms: Option<u64>,
-        /// Timeout in milliseconds for one attempt. `None` for no limit.
+        /// Timeout per attempt. `None` for no limit.
         backend_timeout_ms: Option<u64>,
-        /// Retries, as text.
+        /// Retries as text.
         retries: String,
     },
-    /// A backend receives the bytes of the connection.
+    /// A backend receives the connection's bytes.
     Connected {
-        /// Backends, each with its share of connections.
+        /// Backends with their shares.
         backends: Vec<ExplainedBackend>,
     },
 }
 
-/// One backend of a route.
+/// A backend of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedBackend {
-    /// Name, as `Service/namespace/name/80`. `None` if the reference is invalid.
+    /// `Service/namespace/name/80`. `None` if the reference is invalid.
     pub backend: Option<String>,
-    /// Weight, relative to the sum of the weights of all backends.
+    /// Weight relative to the sum of all weights.
     pub weight: u32,
-    /// Why requests in this backend's share are rejected, as text.
+    /// Why requests in this share are rejected.
     pub refused: Option<String>,
-    /// Protocol of the backend.
+    /// Protocol.
     pub protocol: Option<String>,
-    /// TLS settings for connections to the backend. `None` for plaintext.
+    /// `None` for plaintext.
     pub tls: Option<ExplainedTls>,
     /// Endpoints that may receive the request.
     pub endpoints: Vec<String>,
-    /// Effects of this backend's own filters.
+    /// Effects of the backend's own filters.
     pub filters: Vec<ExplainedFilter>,
-    /// Number of entries omitted from the lists above.
+    /// Entries omitted from the lists above.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -296,10 +294,10 @@ pub struct ExplainedBackend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedTls {
-    /// Server name that Envoy sends.
+    /// Server name.
     pub sni: String,
-    /// Names of which the backend's certificate must contain at least one.
+    /// Names of which the certificate must contain one.
     pub names: Vec<String>,
-    /// Name of the trust bundle for validating the backend. Empty for the system's CAs.
+    /// Trust bundle. Empty for the system's CAs.
     pub authorities: String,
 }

@@ -1,11 +1,10 @@
-//! Explains why one of two matches in a virtual host takes precedence.
+//! Explains why one of two matches takes precedence.
 
 use std::cmp::{Ordering, Reverse};
 
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 
-/// Explains why `first` takes precedence over `later`.
 pub(super) fn why_first(first: &Route, later: &Route) -> String {
     let name = &first.name;
     let parts = [
@@ -87,7 +86,7 @@ fn path_length(route: &Route) -> usize {
     }
 }
 
-/// Returns the rank of the route's kind. Among equal matches, lower ranks take precedence.
+/// Lower ranks take precedence among equal matches.
 fn layer(route: &Route) -> u8 {
     match object(route).map(|object| object.kind) {
         Some("Ingress") => 2,
@@ -96,8 +95,7 @@ fn layer(route: &Route) -> u8 {
     }
 }
 
-/// Returns the number of header conditions that count for precedence. For a wildcard host,
-/// Ingresses and HTTPProxies add a condition on `Host`, which does not count.
+/// Ignores the `Host` condition that Ingresses and HTTPProxies add for wildcard hosts.
 fn headers(route: &Route) -> usize {
     let of_host = |it: &&StringMatch| {
         it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))

@@ -1,48 +1,45 @@
-//! The request to explain, parsed from a method, a URL and headers in the form that HTTP clients
-//! accept.
-//!
-//! Keeps the path as written, because the explanation shows how paths such as `/a/../b` are
-//! normalized.
+//! The request to explain. Keeps the path as written, so the explanation can show its
+//! normalization.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum length in bytes of a URL or header. Not below Envoy's default limit.
+/// For a URL or header. At least Envoy's default limit.
 const MAX_BYTES: usize = 60 << 10;
-/// Maximum number of headers. Not below Envoy's default limit.
+/// At least Envoy's default limit.
 const MAX_HEADERS: usize = 100;
 
-/// A request, as a client would send it.
+/// A request as a client would send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainRequest {
-    /// Method, as sent.
+    /// Method.
     pub method: String,
-    /// Scheme of the URL, which determines whether TLS is used.
+    /// URL scheme.
     pub scheme: UrlScheme,
-    /// `Host` header or `:authority`, with the port if the URL contains one.
+    /// `Host` header or `:authority`, with the port if the URL has one.
     pub authority: String,
     /// Destination port.
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// All other headers, in order. Names are in lower case.
+    /// All other headers, in order.
     #[serde(default)]
     pub headers: Vec<HeaderField>,
-    /// Server name in the TLS handshake. `None` without TLS, and if the host is an IP address.
+    /// TLS server name. `None` without TLS, or if the host is an IP address.
     #[serde(default)]
     pub sni: Option<String>,
-    /// True if the client has a certificate and presents it on request.
+    /// True if the client presents a certificate on request.
     #[serde(default)]
     pub client_certificate: bool,
-    /// Address of the client, which is assumed to connect directly. `None` if unknown.
+    /// Client address. The client is assumed to connect directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
 }
 
-/// Scheme of a URL.
+/// URL scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UrlScheme {
@@ -65,9 +62,9 @@ impl UrlScheme {
 /// One header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderField {
-    /// Name, in lower case.
+    /// Name in lower case.
     pub name: String,
-    /// Value, without surrounding spaces.
+    /// Value without surrounding spaces.
     pub value: String,
 }
 
@@ -79,7 +76,7 @@ pub enum ExplainRequestError {
     Url {
         /// The given URL.
         url: String,
-        /// Error, as text.
+        /// Error.
         reason: &'static str,
     },
     /// The method is invalid.
@@ -95,7 +92,7 @@ pub enum ExplainRequestError {
 
 impl ExplainRequest {
     /// Parses a request. Headers have the form `Name: value`; a `Host` header replaces the URL's
-    /// host. `sni` replaces the server name.
+    /// host.
     pub fn parse(
         method: &str,
         url: &str,
@@ -140,7 +137,6 @@ impl ExplainRequest {
     }
 }
 
-/// Formats the method and the URL.
 impl fmt::Display for ExplainRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = self.scheme.as_str();
@@ -152,7 +148,6 @@ impl fmt::Display for ExplainRequest {
     }
 }
 
-/// The parts of a URL.
 struct UrlParts<'u> {
     scheme: UrlScheme,
     authority: &'u str,
@@ -174,7 +169,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
         "https" => UrlScheme::Https,
         _ => return Err("its scheme is neither http nor https"),
     };
-    // Clients never send the fragment of a URL.
+    // Clients never send the fragment.
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -214,7 +209,6 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
     })
 }
 
-/// Parses `Name: value`.
 fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     let error = || ExplainRequestError::Header(text.chars().take(200).collect());
     let (name, value) = text.split_once(':').ok_or_else(error)?;
@@ -232,7 +226,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     .ok_or_else(error)
 }
 
-/// Returns true if RFC 9110 allows the byte in a token.
+/// Tokens of RFC 9110.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! Tries the routes of a virtual host in Envoy's order, until one handles the request.
+//! Tries routes in Envoy's order until one handles the request.
 
 use sesame_proto::expressions::{self as costs, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;
@@ -13,24 +13,20 @@ use super::matching;
 use super::outcome::{CandidateVerdict, ExplainedCandidate};
 use super::precedence;
 
-/// The route that handles a request.
 #[derive(Clone, Copy)]
 pub(super) struct Taker<'h> {
     pub(super) route: &'h Route,
-    /// True if the request is a CORS preflight for another request that the route would handle.
+    /// True for a CORS preflight of a request that the route would handle.
     pub(super) preflight: bool,
 }
 
-/// The results of comparing a request with the routes of a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
-    /// Number of routes omitted from `candidates`.
     pub(super) omitted: usize,
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Compares a request with all routes of a virtual host, including routes after the one that
-/// handles it.
+/// Includes routes after the one that handles the request.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,
@@ -80,7 +76,7 @@ pub(super) fn try_all<'h>(
     }
 }
 
-/// Returns true if the route forwards requests, and false if Envoy itself responds.
+/// False if Envoy itself responds.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
         return false;
@@ -89,7 +85,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// If rendering leaves out the route, returns the reason. Otherwise, adds its cost to `cost`.
+/// If rendering keeps the route, adds its cost to `cost`.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -106,8 +102,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
 }
 
 /// Returns `Some(true)` if the route handles the request as a CORS preflight, `Some(false)` if it
-/// handles the request in another way, and `None` if it does not handle the request. The second
-/// value lists mismatches.
+/// handles it in another way. The second value lists mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,
@@ -116,7 +111,7 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If Envoy itself responds, check for a preflight first. Otherwise, check for it last.
+    // If Envoy itself responds, it checks for a preflight first, otherwise last.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

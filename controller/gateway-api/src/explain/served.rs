@@ -1,4 +1,4 @@
-//! Finds the listeners and matches that belong to an object or use it.
+//! Finds the listeners and matches of an object.
 
 use std::fmt::Write as _;
 
@@ -14,22 +14,22 @@ use super::hosts;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedPlace {
-    /// Gateway, as `Gateway/namespace/name`.
+    /// `Gateway/namespace/name`.
     pub gateway: String,
-    /// Listener, as `Gateway/namespace/name/listeners/http`.
+    /// `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Port to which clients connect; `/UDP` is appended for UDP.
+    /// Port, with `/UDP` appended for UDP.
     pub port: String,
-    /// Host name or server name. Empty for all hosts.
+    /// Host or server name. Empty for all hosts.
     pub host: String,
-    /// The listener itself, or a match on it.
+    /// The listener, or a match on it.
     pub part: String,
-    /// Conditions that a request or connection must meet to be served by the part, as text.
+    /// Conditions that a request or connection must meet, as text.
     pub condition: String,
 }
 
-/// Returns the listeners and matches that belong to an object or use it. `object` has the form
-/// `Kind/namespace/name`. The result is in the order of ports and route tables.
+/// Returns listeners and matches that belong to `object` (`Kind/namespace/name`) or use it, in the
+/// order of ports and route tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {
@@ -47,8 +47,7 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Formats the result of [`served`]. `plain` must remove control characters if the text is for a
-/// terminal.
+/// Formats the result of [`served`]. `plain` must remove control characters for terminals.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();
@@ -96,7 +95,6 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the listener if it belongs to the object or uses its key.
     fn of_listener(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let Listener { name, hostname, .. } = self.listener;
         if is_of(name, object) || self.snapshot.gateway == object {
@@ -108,8 +106,6 @@ impl Place<'_> {
         }
     }
 
-    /// Adds the matches in the listener's route table that belong to the object or send requests to
-    /// it.
     fn of_requests(&self, object: &str, places: &mut Vec<ServedPlace>) {
         let tables = self.snapshot.route_tables.iter();
         let tables = tables.filter(|it| it.name == self.listener.route_table);
@@ -138,7 +134,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns true if `name` is the name of the object or of a part of it.
+/// Parts of the object count too.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

@@ -42,7 +42,6 @@ fn listener(name: &str, protocol: Protocol, hostname: &str, table: &str) -> List
     }
 }
 
-/// Returns the snapshot of a Gateway with an HTTP listener on port 80 and these virtual hosts.
 fn snapshot(hosts: Vec<(&str, Vec<Route>)>) -> Snapshot {
     let hosts = hosts.into_iter();
     Snapshot {
@@ -348,7 +347,7 @@ fn the_server_name_picks_the_listener() {
     assert!(matches!(mutual.outcome, ExplainedOutcome::Refused { .. }));
     request.client_certificate = true;
     let shown = Explainer::new(&snapshot).explain(&request);
-    // The TLS handshake succeeds, but this listener has no route table in the snapshot.
+    // This listener has no route table, although the TLS handshake succeeds.
     assert_eq!(status(&shown), 404);
 }
 
@@ -362,7 +361,7 @@ fn changed_answer_names_previous_match() {
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!(changed[0].route, "HTTPRoute/default/b/rules/0/matches/0");
     assert!(changed[0].before.contains("/all/"), "{changed:?}");
-    // The first match handles every request, so adding the second one has no effect.
+    // The first match handles every request, so the second one has no effect.
     let hidden = snapshot(vec![("*", vec![all(), route("b", prefix("/b"))])]);
     assert_eq!(changed_answers(Some(&old), Some(&hidden)), []);
     let gone = changed_answers(Some(&old), None);

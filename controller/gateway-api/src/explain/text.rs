@@ -1,5 +1,3 @@
-//! Formats an explanation for display.
-
 use std::fmt::Write as _;
 
 use super::describe::duration;
@@ -8,21 +6,20 @@ use super::outcome::{
     Explanation,
 };
 
-/// If there are at most this many routes, all are shown, even without [`TextDetail::AllRoutes`].
+/// Up to this many routes are shown even without [`TextDetail::AllRoutes`].
 const FEW: usize = 8;
-/// Maximum number of endpoints to show per backend.
 const MAX_ENDPOINTS: usize = 5;
 
 /// Selects the routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// All routes if there are few, otherwise only routes whose path matches.
+    /// All routes if there are few, otherwise routes with a matching path.
     Brief,
     /// All routes.
     AllRoutes,
 }
 
-/// Formats the explanation for people. Writing to a String cannot fail.
+/// Formats the explanation. Writing to a String cannot fail.
 pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     let mut text = String::new();
     let Explanation {
@@ -86,7 +83,6 @@ fn line(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<9} {value}");
 }
 
-/// Appends the number of entries that are omitted from an explanation.
 fn more(text: &mut String, omitted: usize, what: &str) {
     if omitted > 0 {
         let _ = writeln!(text, "    …       {omitted} more {what}");
@@ -121,7 +117,6 @@ fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDeta
     skip(text, &mut skipped);
 }
 
-/// Appends the number of skipped routes, and resets it.
 fn skip(text: &mut String, skipped: &mut usize) {
     let count = std::mem::take(skipped);
     if count > 0 {
@@ -186,7 +181,6 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
     }
 }
 
-/// Formats the status that a gRPC client gets.
 fn for_grpc(status: Option<u32>) -> String {
     status.map_or(String::new(), |code| {
         format!(" (for gRPC 200 with grpc-status {code})")
@@ -231,8 +225,6 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
     }
 }
 
-/// Formats the first endpoints, and the total number, including endpoints that the explanation
-/// omits.
 fn places(endpoints: &[String], omitted: usize) -> String {
     let shown = endpoints.get(..MAX_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");

@@ -1,5 +1,4 @@
-//! Constructs a request that a match accepts. The match handles it unless another match takes
-//! precedence.
+//! Constructs a request that a match accepts.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -10,11 +9,10 @@ use sesame_proto::schema::{
 use super::matching;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Replaces the `*` of a wildcard. Exact hostnames are unlikely to contain this label.
+/// Replaces a wildcard's `*`. Exact hostnames are unlikely to contain this label.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to the listener, for `domain`, that the route's match accepts. Returns `None`
-/// if no matching text is found for one of the match's regular expressions.
+/// `None` if no text is found for one of the match's regular expressions.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -106,8 +104,7 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Returns a short text that a regular expression matches. It consists of characters that a request
-/// can contain.
+/// Contains only characters that a request can contain.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();
@@ -128,8 +125,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
             Some(())
         }
         HirKind::Repetition(it) => {
-            // Repeat at least once. Without any repetition, two slashes might be adjacent, which
-            // Envoy would merge.
+            // Repeat at least once: Envoy would merge two adjacent slashes.
             let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
             (0..times).try_for_each(|_| write(&it.sub, text))
         }
@@ -139,7 +135,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
     }
 }
 
-/// Returns a character in a class, preferably a letter or digit.
+/// Prefers letters and digits.
 fn member(class: &Class) -> Option<char> {
     let usual = "a0A1bcxyz-_".chars().chain(' '..='~');
     let contains = |wanted: &char| match class {

@@ -1,21 +1,9 @@
-//! Resolution: a pure function from a set of objects to Envoy snapshots, keys and statuses.
+//! Resolution: a pure function from objects to Envoy snapshots, keys and statuses.
 //!
-//! Resolution does no I/O and uses no clock and no randomness. The order in which objects arrive
-//! does not matter: the same world always produces the same bytes. Snapshots and statuses are
-//! derived from the same values. Each step uses the results of earlier steps and never changes
-//! them:
-//!
-//! 1. `gateways`: the Gateways of this controller's `gateways::classes`, checked with their
-//!    `settings` and `listeners`, including the listeners of ListenerSets;
-//! 2. `backends`: the BackendTLSPolicies, and the Backends that routes reference;
-//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
-//!    followed by the routes of `proxies` and `ingresses`, and attached to listeners;
-//! 4. `tables`: ports, virtual hosts and routes;
-//! 5. `snapshot`: assembles one Gateway, or several of a class that are served together, from
-//!    these; `conditions`: the statuses of all objects.
-//!
-//! All steps use `syntax`, `context` and `tls`. `incremental` resolves only a few changed routes or
-//! endpoints, and produces the same result.
+//! The same world always produces the same bytes, in whatever order objects arrive. There is no
+//! I/O, clock or randomness. The steps are `gateways`, `backends`, `routes`, `tables` and
+//! `snapshot`, and no step changes the results of an earlier one. `incremental` resolves only
+//! changed routes or endpoints, with the same result.
 
 mod backends;
 mod conditions;
@@ -82,39 +70,37 @@ use crate::expiry::{Expiry, ExpiryOf, ListenerExpiries};
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, ServedTogether, World};
 
-/// The result of [`resolve`].
+/// Result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The accepted Gateways of Sesame's classes, sorted by published name.
+    /// Accepted Gateways, sorted by published name.
     pub gateways: Vec<ResolvedGateway>,
-    /// The statuses of all objects that belong to this controller.
+    /// Statuses of this controller's objects.
     pub statuses: Statuses,
     /// Gateways that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways published together with others of their class, including unaccepted Gateways.
+    /// Gateways published together with others of their class, even if not accepted.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names under which nothing can be published now, because parameters are invalid. The last
-    /// publication under these names remains in effect.
+    /// Names whose last publication remains in effect because parameters are invalid.
     pub retained: BTreeSet<NamespacedName>,
-    /// Settings of the Gateways that use a Sesame class and have valid parameters. Gateways that
-    /// are published together have an additional entry under their shared name.
+    /// Settings of Gateways with valid parameters, and of merged Gateways under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// Service requests, keyed by the name under which the Gateways are published.
+    /// Service requests by published name.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Listener hostnames that none of the listener's own certificates covers.
+    /// Listener hostnames without a certificate.
     pub uncovered: UncoveredHostnames,
-    /// Problems that no status condition can report, sorted by object.
+    /// Problems that no condition reports, sorted by object.
     pub problems: Vec<Problem>,
-    /// The last good key pair of each Secret that was read, as input for the next resolution.
+    /// Last good key pairs for the next resolution.
     pub last_good: LastGoodKeys,
-    /// The ports on which Gateways are served together, as input for the next resolution.
+    /// Last served ports for the next resolution.
     pub served_together: ServedTogether,
-    /// Contents of the ConfigMaps from which meshes read the Gateways' CA certificates.
+    /// ConfigMaps from which meshes read the Gateways' CA certificates.
     pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
-    /// Returns when the certificates of each accepted Gateway expire.
+    /// Returns expiries by Gateway. For merged Gateways, trust bundles are not included.
     pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
         let mut all = BTreeMap::new();
         for published in &self.gateways {
@@ -139,8 +125,7 @@ impl Resolution {
 }
 
 impl Resolution {
-    /// Returns when each listener's certificates expire. The outer key is the object that defines
-    /// the listener, as `Gateway/namespace/name`; the inner key is the listener's name.
+    /// Returns the certificate expiries of each listener.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
@@ -158,7 +143,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // The certificate is valid without a staple, unless it requires one.
+                    // The certificate is valid without an optional staple.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -175,16 +160,15 @@ impl Resolution {
     }
 }
 
-/// Resolves a sequence of worlds. The cache of parsed values never affects the result.
+/// Resolves a sequence of worlds. Its caches never affect the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
     key_sets: Parsed<Arc<str>>,
-    /// Total size in bytes of each published Gateway's routes, before any are excluded.
+    /// In bytes, before any routes are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Separate resolver for the reduced worlds of incremental resolution, which would otherwise
-    /// evict the cached values of the whole world.
+    /// Reduced worlds would evict the cached values of the whole world.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -194,7 +178,7 @@ impl Resolver {
         self.run(world, options, Shadowed::default()).0
     }
 
-    /// Like `resolve`, but also returns which matches of each virtual host are unreachable.
+    /// Also returns unreachable matches.
     fn resolve_by_host(&mut self, world: &World, options: &Options) -> (Resolution, Hidden) {
         self.run(world, options, Shadowed::by_host())
     }
@@ -354,15 +338,14 @@ impl Resolver {
     }
 }
 
-/// Returns the Gateway's own name, with the name under which it is published. Returns `None` if it
-/// is published separately.
+/// `None` if the Gateway is published separately.
 fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
     let published_as = gateway.merged.clone()?;
     let keys = gateway.keys();
     Some((gateway.name(), MergedGateway { published_as, keys }))
 }
 
-/// Returns the settings and Service requests of Gateways whose parameters are valid.
+/// Only for valid parameters.
 fn publishing(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,

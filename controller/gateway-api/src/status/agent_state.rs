@@ -1,5 +1,3 @@
-//! State of one Gateway on one host, as the host's agent reports it.
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

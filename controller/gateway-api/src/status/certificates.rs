@@ -1,8 +1,5 @@
-//! Conditions about the certificates of listeners: whether they are valid, and whether hosts
-//! present them. Callers pass the current time.
-//!
-//! Neither condition affects traffic or the Gateway API's own conditions, because a certificate
-//! that expires soon still works.
+//! Conditions about listener certificates. They never affect traffic or the Gateway API's own
+//! conditions, because a certificate that expires soon still works.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +8,11 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Maximum number of certificates that a message lists. Messages have a size limit and must be
-/// readable.
+/// Keeps messages readable and below their size limit.
 const MAX_TOLD: usize = 20;
 
-/// Adds the condition CertificatesValid to each listener with a certificate that has expired,
-/// expires soon, or is not valid yet. The worst certificate determines the condition's status.
-/// `expiries` contains the expiry times of each listener's certificates, by listener name.
+/// Adds CertificatesValid to listeners whose certificates are expired, expire soon or are not valid
+/// yet. `expiries` is keyed by listener name.
 pub fn tell_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,
@@ -56,8 +51,6 @@ pub fn tell_expiry(
     }
 }
 
-/// Adds the condition CertificatesShown to each listener in `unshown`, which maps listener names to
-/// explanations.
 pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
     for listener in listeners {
         if let Some(why) = unshown.get(&listener.name) {

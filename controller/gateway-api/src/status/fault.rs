@@ -1,5 +1,3 @@
-//! Determines which conditions report a problem.
-
 use super::{Condition, ConditionStatus, ConditionType};
 
 impl Condition {
@@ -10,8 +8,8 @@ impl Condition {
 }
 
 impl ConditionType {
-    /// Returns true if a condition of this type and status reports a problem. Advice does not
-    /// count: overlapping hostnames and an insecure validation mode work as configured.
+    /// Returns true if a condition of this type and status reports a problem. Advice, such as
+    /// overlapping hostnames, does not count.
     pub fn is_fault(self, status: ConditionStatus) -> bool {
         match self {
             Self::Accepted

@@ -1,4 +1,4 @@
-//! Stored conditions. They have transition times, and may come from several controllers.
+//! Stored conditions, which may come from several controllers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::{Condition, ConditionType};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
-    /// The aspect that the condition is about.
+    /// The aspect that the condition describes.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
@@ -26,12 +26,10 @@ pub struct TimedCondition {
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: this controller's conditions in the order of `new`, then other
-/// controllers' conditions unchanged.
+/// Returns the conditions to store, followed by other controllers' conditions unchanged.
 ///
-/// A condition keeps its transition time as long as its status stays the same. A stored condition
-/// for a later generation is kept, because `new` was computed from an old copy of the object. A
-/// stored condition is removed if Sesame knows its type and `new` does not contain it.
+/// A condition keeps its transition time while its status stays the same. A stored condition for a
+/// later generation wins, because `new` was computed from an old object.
 pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
     let ours = new.iter().map(|condition| {
         let stored = old

@@ -1,12 +1,8 @@
-//! Statuses as values. Their conditions have the order and names that the Gateway API specifies,
-//! but no transition times.
+//! Statuses as values, without transition times.
 //!
-//! Resolution derives [`Statuses`] only from the objects. [`program`] and [`refuse_rules`] add the
-//! hosts' reports, and [`merge`] adds transition times when a status is written. Nothing here reads
-//! a clock or writes to a cluster.
-//!
-//! Functions for conditions that depend on the time ([`tell_expiry`], [`tell_lapsed`]) take the
-//! time as an argument. Only callers with a clock use these functions.
+//! Resolution derives [`Statuses`] only from objects. [`program`] and [`refuse_rules`] add the
+//! hosts' reports, and [`merge`] adds transition times. Nothing here reads a clock; [`tell_expiry`]
+//! and [`tell_lapsed`] take the time as an argument.
 
 mod agent_state;
 mod certificates;
@@ -50,15 +46,14 @@ pub struct Statuses {
     /// Statuses of the Gateways of these GatewayClasses.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Statuses of the ListenerSets that have one of these Gateways as their parent.
+    /// Statuses of the ListenerSets that attach to these Gateways.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Statuses of the routes that have one of these Gateways or ListenerSets as a parent. Contains
-    /// only this controller's entries.
+    /// Statuses of the routes that attach to these Gateways or ListenerSets. Only this controller's
+    /// entries.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the policies and XBackends that affect one of these Gateways. Contains only this
-    /// controller's entries.
+    /// Statuses of the policies and XBackends of these Gateways. Only this controller's entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
@@ -84,20 +79,19 @@ pub struct SupportedFeature {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// The addresses at which the Gateway is served. Empty until hosts report them.
+    /// The Gateway's addresses. Empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
-    /// Accepted, Programmed and ResolvedRefs, followed by conditions that are only sometimes
-    /// present, such as InsecureFrontendValidationMode.
+    /// Accepted, Programmed and ResolvedRefs, then the optional conditions.
     pub conditions: Vec<Condition>,
-    /// One entry per listener that the Gateway itself defines, in the order of `spec.listeners`.
+    /// The Gateway's own listeners, in the order of `spec.listeners`.
     pub listeners: Vec<ListenerStatus>,
-    /// Number of accepted ListenerSets that attach to the Gateway.
+    /// Number of accepted ListenerSets.
     pub attached_listener_sets: i32,
 }
 
 impl GatewayStatus {
-    /// Returns the status of a Gateway that has a Sesame class but is not served at all.
+    /// Returns the status of a Gateway that is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);
@@ -127,25 +121,23 @@ pub struct GatewayStatusAddress {
 pub struct ListenerStatus {
     /// The listener's name.
     pub name: String,
-    /// The route kinds that the listener supports.
+    /// The supported route kinds.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Number of accepted routes that attach to the listener, even if it is not accepted itself.
+    /// Number of accepted routes that attach, even if the listener is not accepted itself.
     pub attached_routes: i32,
-    /// Accepted, Programmed, ResolvedRefs and Conflicted. If there is something to report, also
-    /// OverlappingTLSConfig, CertificatesValid and CertificatesShown.
+    /// Accepted, Programmed, ResolvedRefs and Conflicted, then the optional conditions.
     pub conditions: Vec<Condition>,
 }
 
 /// `ListenerSetStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ListenerSetStatus {
-    /// The Gateway to which the ListenerSet adds listeners.
+    /// The Gateway that the ListenerSet extends.
     #[serde(skip)]
     pub gateway: NamespacedName,
     /// The conditions Accepted and Programmed.
     pub conditions: Vec<Condition>,
-    /// One entry per listener, in the order of `spec.listeners`. Empty if the whole ListenerSet is
-    /// rejected.
+    /// In the order of `spec.listeners`. Empty if the ListenerSet is rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
 }
@@ -153,7 +145,7 @@ pub struct ListenerSetStatus {
 /// `PolicyStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatus {
-    /// One entry per ancestor, sorted by ancestor.
+    /// Sorted by ancestor.
     pub ancestors: Vec<PolicyAncestorStatus>,
 }
 
@@ -163,20 +155,20 @@ pub struct PolicyStatus {
 pub struct PolicyAncestorStatus {
     /// The Gateway or mesh that the policy affects.
     pub ancestor_ref: ParentRef,
-    /// Name of this controller.
+    /// This controller's name.
     pub controller_name: String,
     /// Accepted, and in some cases ResolvedRefs and Programmed.
     pub conditions: Vec<Condition>,
 }
 
 impl PolicyAncestorStatus {
-    /// Returns true if one of the conditions depends on reports from hosts.
+    /// Returns true if a condition depends on reports from hosts.
     pub fn awaits_hosts(&self) -> bool {
         let mut conditions = self.conditions.iter();
         conditions.any(|it| it.type_ == ConditionType::Programmed)
     }
 
-    /// Returns the Gateway, or `None` if the ancestor is not a Gateway.
+    /// Returns `None` if the ancestor is not a Gateway.
     pub fn gateway(&self) -> Option<NamespacedName> {
         let ParentRef {
             kind,
@@ -190,27 +182,27 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus` of the Gateway API, for a route of any kind. Also used for HTTPProxies and
-/// Ingresses, whose parent is the Gateway that their class specifies.
+/// `RouteStatus` of the Gateway API. Also used for HTTPProxies and Ingresses, whose parent is the
+/// Gateway of their class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
-    /// One entry per parent, in the order of `spec.parentRefs`.
+    /// In the order of `spec.parentRefs`.
     pub parents: Vec<RouteParentStatus>,
-    /// Errors and warnings of an HTTPProxy; empty for other kinds.
+    /// Errors and warnings of an HTTPProxy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ProxyDetail>,
 }
 
-/// An error or warning of an HTTPProxy, called `SubCondition` in Contour.
+/// A `SubCondition` of Contour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyDetail {
-    /// True for a warning.
+    /// True for a warning, false for an error.
     pub warning: bool,
-    /// Subject of the error or warning, such as `TLSError`.
+    /// Subject, such as `TLSError`.
     #[serde(rename = "type")]
     pub type_: &'static str,
-    /// The reason, such as `SecretNotValid`.
+    /// Reason, such as `SecretNotValid`.
     pub reason: &'static str,
     /// The human-readable explanation.
     pub message: String,
@@ -225,17 +217,15 @@ pub struct RouteParentStatus {
     /// The Gateway that serves the route, if `parent_ref` does not refer to a Gateway.
     #[serde(skip)]
     pub through: Option<NamespacedName>,
-    /// Name of this controller.
+    /// This controller's name.
     pub controller_name: String,
-    /// Accepted and ResolvedRefs. If there is something to report, also PartiallyInvalid and
-    /// Displaced.
+    /// Accepted and ResolvedRefs, then the optional conditions.
     pub conditions: Vec<Condition>,
-    /// Ports of the listeners to which an HTTPProxy or Ingress attaches. Empty for other routes.
+    /// Listener ports to which an HTTPProxy or Ingress attaches. Empty for other routes.
     #[serde(skip)]
     pub ports: Vec<u16>,
 }
 
-/// Serializes a map. Converts its keys to strings.
 fn by_text<K: Display, V: Serialize, S: Serializer>(
     map: &BTreeMap<K, V>,
     serializer: S,

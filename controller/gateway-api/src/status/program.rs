@@ -1,4 +1,4 @@
-//! Adds the reports of a Gateway's hosts to the Gateway's status.
+//! Adds host reports to a Gateway's status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,33 +12,31 @@ use super::{
 use crate::api::AddressType;
 use crate::world::ObjectKey;
 
-/// The combined reports of all hosts that serve one Gateway.
+/// The combined reports of a Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// IP addresses or hostnames at which the Gateway is served.
     pub addresses: Vec<String>,
-    /// Number of hosts whose Envoy runs the desired revision.
+    /// Number of hosts that run the desired revision.
     pub hosts_ready: u32,
-    /// Number of all hosts of the Gateway.
+    /// Number of all hosts.
     pub hosts: u32,
-    /// Listeners that hosts cannot open, or for which they have no certificate, each with an
-    /// explanation. Keyed by name in the snapshot or, after `of_object`, in the object.
+    /// Listeners that hosts cannot open or have no certificate for, each with a reason. Keyed by
+    /// name in the snapshot or, after `of_object`, in the object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners with at least one certificate that they do not present, each with an explanation.
-    /// Keyed like `refused_listeners`.
+    /// Listeners that do not present at least one certificate, each with a reason. Keyed like
+    /// `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
-    /// Addresses in `spec.addresses` that no host has, each with an explanation.
+    /// Addresses in `spec.addresses` that no host has, each with a reason.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Why the Gateway has no address yet. `None` if it has one, or if hosts have merely not
-    /// reported it yet.
+    /// Why the Gateway has no address yet. `None` if it has one, or if hosts must still report it.
     pub awaited: Option<String>,
-    /// Notes about the hosts, appended to the condition's message.
+    /// Notes for the condition's message.
     pub notes: Vec<String>,
 }
 
 impl Programmed {
-    /// Returns a copy with only the listeners of one object, keyed by their names in the object. In
-    /// reports, the keys are the listeners' names in the snapshot.
+    /// Returns a copy with only the listeners of one object, keyed by their names in the object.
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
@@ -56,9 +54,8 @@ impl Programmed {
     }
 }
 
-/// Adds the hosts' reports to `status`.
-///
-/// Changes only conditions that are still pending, so an invalid Gateway or listener stays invalid.
+/// Adds the hosts' reports to `status`. Changes only pending conditions, so an invalid Gateway or
+/// listener stays invalid.
 pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
@@ -99,8 +96,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         }
         true
     } else {
-        // The Gateway is not programmed because one of its addresses cannot be used, but its other
-        // addresses are reported.
+        // Report the usable addresses even if another address is not usable.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
@@ -122,8 +118,8 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// Adds the reports of an ancestor's hosts to the conditions of a policy. The policy is programmed
-/// once all of these hosts run the desired revision.
+/// Adds host reports to a policy's conditions. The policy is programmed once all hosts run the
+/// desired revision.
 pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     let Some(condition) = pending(conditions) else {
         return;
@@ -137,11 +133,9 @@ pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     }
 }
 
-/// Appended to the message if hosts rejected all listeners.
 const ALL_REFUSED: &str = "but every listener was rejected; see status.listeners";
 
-/// Sets the condition of an object. It stays pending until a host is ready, and then becomes False
-/// if there is a fault, or else True.
+/// The condition stays pending until a host is ready.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
         wait(condition, programmed.hosts, &noted("", programmed));
@@ -167,8 +161,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
     }
 }
 
-/// Sets the condition Programmed of each listener. Returns the number of listeners that are open on
-/// a host.
+/// Returns the number of listeners that are open on a host.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
@@ -207,7 +200,6 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Returns a message: the number of ready hosts, `addition`, and the notes about hosts.
 fn noted(addition: &str, programmed: &Programmed) -> String {
     let mut message = progress(programmed);
     if !addition.is_empty() {
@@ -228,7 +220,6 @@ fn status_address(value: &str) -> GatewayStatusAddress {
     }
 }
 
-/// Returns the condition Programmed if hosts still have to report.
 fn pending(conditions: &mut [Condition]) -> Option<&mut Condition> {
     conditions.iter_mut().find(|condition| {
         condition.type_ == ConditionType::Programmed && condition.reason == Reason::Pending
@@ -241,7 +232,6 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// Sets a condition to False while no host is ready, or leaves it Unknown if there are no hosts.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

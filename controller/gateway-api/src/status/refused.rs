@@ -1,4 +1,4 @@
-//! Adds to a route's status the rules and backends that Envoy rejects on a Gateway's hosts.
+//! Adds the rules and backends that Envoy rejects to a route's status.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,18 @@ use crate::api::NamespacedName;
 /// The parts of one route that Envoy rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
-    /// Rejected rules by index, each with Envoy's reason.
+    /// Envoy's reasons, by rule index.
     pub rules: BTreeMap<usize, String>,
-    /// Rules with a rejected backend, by index, each with Envoy's reason.
+    /// Envoy's reasons for a rejected backend, by rule index.
     pub backends: BTreeMap<usize, String>,
     /// True if Envoy accepts any part of the route.
     pub works: bool,
 }
 
-/// Adds to `status` the parts of a route that this Gateway's hosts reject, in the entries of all
-/// parents that belong to this Gateway.
+/// Reports the rejected parts of a route to all parents that belong to `gateway`.
 ///
-/// If a part of the route works, `PartiallyInvalid` is set; otherwise the route is not accepted. A
-/// rejected backend is reported like an unresolved reference, and requests in its share get the
-/// same response.
+/// If a part of the route works, sets `PartiallyInvalid`; otherwise the route is not accepted. A
+/// rejected backend is reported like an unresolved reference.
 pub fn refuse_rules(
     status: &mut RouteStatus,
     namespace: &str,
@@ -74,8 +72,7 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// Joins rules and reasons, such as `Dropped Rule 0: why; Dropped Rule 2: why`. The Gateway API
-/// requires this prefix.
+/// The Gateway API requires the prefix, as in `Dropped Rule 0: why; Dropped Rule 2: why`.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -84,7 +81,7 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Makes the condition report a problem. If it already does, its old message comes first.
+/// Keeps the old message if the condition already reports a problem.
 fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,

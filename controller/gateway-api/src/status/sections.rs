@@ -1,16 +1,16 @@
-//! Enumerates every list of conditions in all statuses, with its location. No other module does so.
+//! Enumerates all lists of conditions. No other module does so.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// The part of a status to which a list of conditions belongs.
+/// The part of a status that has a list of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.
     Object,
-    /// A listener, by index and name.
+    /// A listener, with index and name.
     Listener(usize, &'a str),
     /// A parent of a route, by index.
     Parent(usize),
@@ -18,7 +18,7 @@ pub enum Section<'a> {
     Ancestor(usize),
 }
 
-/// The status of an object of any kind.
+/// The status of an object.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectStatus<'a> {
     /// Status of a GatewayClass.
@@ -27,7 +27,7 @@ pub enum ObjectStatus<'a> {
     Gateway(&'a GatewayStatus),
     /// Status of a ListenerSet.
     ListenerSet(&'a ListenerSetStatus),
-    /// Status of a route of any kind.
+    /// Status of a route.
     Route(&'a RouteStatus),
     /// Status of a policy or XBackend.
     Policy(&'a PolicyStatus),
@@ -62,7 +62,7 @@ impl<'a> ObjectStatus<'a> {
 }
 
 impl Statuses {
-    /// Returns the status of every object, with its kind and name.
+    /// Returns the status of every object.
     pub fn objects(&self) -> impl Iterator<Item = (Kind, &NamespacedName, ObjectStatus<'_>)> {
         let Self {
             gateway_classes,

@@ -1,4 +1,4 @@
-//! The conditions of one object, parsed from the JSON of its status for display.
+//! Conditions parsed from the JSON of an object's status, for display.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 
 use super::{ConditionStatus, ConditionType};
 
-/// A condition, and the part of the status to which it belongs.
+/// A condition and its section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownCondition {
-    /// The listener, parent or ancestor. Empty for a condition of the object itself.
+    /// The listener, parent or ancestor. Empty for the object itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub section: String,
-    /// Type of the condition.
+    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Status of the condition.
+    /// Status.
     pub status: String,
-    /// Reason of the condition.
+    /// Reason.
     pub reason: String,
-    /// Message of the condition.
+    /// Message.
     pub message: String,
 }
 
 impl ShownCondition {
-    /// Returns true if the condition reports a problem, as far as Sesame knows its type.
+    /// Returns true if the condition reports a problem. False for unknown types.
     pub fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
@@ -36,7 +36,6 @@ impl ShownCondition {
     }
 }
 
-/// Formats the condition as one line. The line starts with the section, if any.
 impl fmt::Display for ShownCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -80,7 +79,6 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     all
 }
 
-/// Returns the name, section name and port in a reference.
 fn reference(reference: &Value) -> String {
     let mut section = word(reference, "name");
     for extra in ["sectionName", "port"] {
@@ -97,7 +95,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a string field without line breaks, for tables.
+/// Removes line breaks, for tables.
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

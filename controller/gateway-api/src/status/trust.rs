@@ -1,8 +1,5 @@
-//! Trust in a certificate. It depends on signatures, and on the validity periods of all
-//! certificates on a path to an authority.
-//!
-//! Nothing here reads a clock. Signatures do not change, but certificates expire, so the caller
-//! passes the time.
+//! Trust in a certificate. Signatures do not change, but certificates on the path expire, so
+//! callers pass the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,24 +9,22 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// The period in which all certificates on a path to an authority are valid. Times are in seconds
-/// since the Unix epoch.
+/// Period in which all certificates on a path are valid, in seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
-    /// Time at which the last of these certificates becomes valid.
+    /// Start of the period.
     pub not_before: i64,
-    /// Time at which the first of these certificates expires.
+    /// End of the period.
     pub not_after: i64,
 }
 
 impl PathValidity {
-    /// The period for a path that was not checked.
+    /// For a path that was not checked.
     pub(crate) const ALWAYS: Self = Self {
         not_before: i64::MIN,
         not_after: i64::MAX,
     };
 
-    /// Returns the period in which both paths are valid.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -45,14 +40,14 @@ impl PathValidity {
 /// A peer's trust in a certificate, as far as signatures show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
-    /// The owner of the certificate, or the peer that trusts the certificate.
+    /// The certificate's owner, or the peer that trusts it.
     pub of: String,
-    /// Validity of each path of signatures to an authority. Never empty.
+    /// Validity of each path to an authority. Never empty.
     pub paths: Vec<PathValidity>,
 }
 
 impl SignatureTrust {
-    /// Returns an explanation if no path is valid at `now`, or `None` if any path is.
+    /// Returns `None` if a path is valid at `now`.
     fn lapse(&self, now: Timestamp) -> Option<String> {
         let Self { of, paths } = self;
         if paths.iter().any(|path| path.includes(now.as_second())) {
@@ -68,7 +63,7 @@ impl SignatureTrust {
     }
 }
 
-/// Sets each condition that depends on trust to False if no path is valid at `now`.
+/// Sets conditions to False if they depend on trust and no path is valid at `now`.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);
@@ -100,7 +95,7 @@ fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
 }
 
 impl Statuses {
-    /// Returns the objects with conditions that [`tell_lapsed`] would set to False at `now`.
+    /// Returns the objects that [`tell_lapsed`] would change at `now`.
     pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let any = |conditions: &[Condition]| {
             let mut all = conditions.iter();
@@ -119,7 +114,6 @@ impl Statuses {
 }
 
 impl Condition {
-    /// Makes the condition depend on these peers' trust in certificates.
     pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
         let trust = (!trust.is_empty()).then(|| Arc::from(trust));
         Self { trust, ..self }

@@ -1,16 +1,16 @@
-//! The Gateway API release of each definition (CRD) that is installed in a cluster.
+//! Gateway API releases of the definitions (CRDs) in a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
 
-/// Annotation of a definition that states its release.
+/// Annotation with the release.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation of a definition that states its channel.
+/// Annotation with the channel.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
-/// A minor release of the Gateway API, such as 1.6. All of its patch releases have the same fields.
+/// A minor release. Its patch releases all have the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApiRelease {
     /// The 1 in 1.6.
@@ -20,7 +20,7 @@ pub struct ApiRelease {
 }
 
 impl ApiRelease {
-    /// Parses a version such as `v1.6.3`, `v1.7.0-rc.1` or `v1.6.0-dev`, or returns `None`.
+    /// Example: `v1.6.3`, `v1.7.0-rc.1`, `v1.6.0-dev`.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix('v')?.splitn(3, '.');
         let major = numbers.next()?.parse().ok()?;
@@ -37,7 +37,7 @@ impl fmt::Display for ApiRelease {
     }
 }
 
-/// Channel of a release. The standard channel has fewer kinds and fields than the experimental one.
+/// The standard channel has fewer kinds and fields than the experimental one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the API's own words")]
 pub enum ReleaseChannel {
@@ -46,7 +46,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// Returns the name of the channel as it appears in definitions.
+    /// Returns the name as in definitions.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -55,22 +55,22 @@ impl ReleaseChannel {
     }
 }
 
-/// The release that a definition's annotations state.
+/// Release according to a definition's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionRelease {
-    /// A release and channel that could be parsed.
+    /// Both annotations are valid.
     Known(ApiRelease, ReleaseChannel),
-    /// At least one annotation is missing or malformed. Both are kept as written.
+    /// An annotation is missing or malformed.
     Unknown {
-        /// Value of [`BUNDLE_VERSION`]; empty if missing.
+        /// [`BUNDLE_VERSION`] as written; empty if missing.
         version: String,
-        /// Value of [`CHANNEL`]; empty if missing.
+        /// [`CHANNEL`] as written; empty if missing.
         channel: String,
     },
 }
 
 impl DefinitionRelease {
-    /// Reads the annotations of a definition.
+    /// Reads a definition's annotations.
     pub fn read(annotations: &BTreeMap<String, String>) -> Self {
         let value = |name: &str| {
             annotations
@@ -94,22 +94,21 @@ impl DefinitionRelease {
     }
 }
 
-/// Maximum number of characters of an annotation that a message quotes.
+/// In characters.
 const MAX_SHOWN: usize = 64;
 
-/// The definitions on which the objects are based.
+/// The definitions of the objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// Objects do not come from a cluster. They may use all fields that Sesame knows.
+    /// Objects do not come from a cluster, so they may use all fields that Sesame knows.
     #[default]
     OwnTypes,
-    /// The release of each kind that is installed in the cluster.
+    /// Releases installed in the cluster.
     Installed(BTreeMap<Kind, DefinitionRelease>),
 }
 
 impl Definitions {
-    /// Returns true if the definition of this kind is from Gateway API 1.`minor` or a later
-    /// release.
+    /// Returns true if the kind's definition is from Gateway API 1.`minor` or later.
     pub fn since(&self, kind: Kind, minor: u32) -> bool {
         let since = ApiRelease { major: 1, minor };
         match self {

@@ -1,8 +1,7 @@
-//! The last valid key pair of each Secret. It remains in use while the Secret is invalid.
+//! The last valid key pair of each Secret, used while the Secret is invalid.
 //!
-//! Resolution keeps no state, so this history is part of its input. After each resolution, the
-//! caller passes the valid pairs to the next one. After a restart, it passes the pairs that were
-//! last published or accepted. Private keys are never printed.
+//! Resolution keeps no state, so the caller passes these pairs to the next resolution. After a
+//! restart, it passes the published or accepted pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read, so that it is unknown whether they exist. Their pairs are
-    /// kept, unlike the pairs of deleted Secrets.
+    /// Secrets that could not be read and may exist. Their pairs are kept, unlike those for deleted
+    /// Secrets.
     unread: BTreeSet<NamespacedName>,
 }
 
 impl LastGoodKeys {
-    /// Collects pairs that were published or accepted. If a Secret has several, keeps the first.
+    /// Keeps the first pair of a Secret.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -33,17 +32,17 @@ impl LastGoodKeys {
         found.into_iter().collect()
     }
 
-    /// Returns the last valid key pair of a Secret.
+    /// Returns the last valid key pair.
     pub fn get(&self, secret: &NamespacedName) -> Option<&Arc<KeyPair>> {
         self.pairs.get(secret)
     }
 
-    /// Returns true if the Secret could not be read, so that it is unknown whether it exists.
+    /// Returns true if the Secret could not be read and may exist.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }
 
-    /// Records whether the last attempt to read the Secret failed.
+    /// Records whether the last read failed.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());
@@ -52,7 +51,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Replaces the pairs with those that the last resolution used.
+    /// Replaces the pairs with those from the last resolution.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

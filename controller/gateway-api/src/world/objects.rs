@@ -1,7 +1,5 @@
-//! The objects of one kind, sorted by namespace and name.
-//!
-//! There may be many thousands of objects, and a world may be cloned. Therefore names are stored
-//! only in the objects, and clones share memory until one of them changes.
+//! The objects of one kind. Worlds have thousands of objects and are cloned, so clones share memory
+//! until one changes.
 
 use std::slice;
 use std::sync::Arc;
@@ -10,9 +8,9 @@ use crate::api::{
     ConfigMap, EndpointSlice, Metadata, Namespace, NamespacedName, Object, Pod, Secret,
 };
 
-/// An object with a namespace and a name.
+/// An object with a name.
 pub trait Named {
-    /// Returns the object's `metadata`.
+    /// Returns the `metadata`.
     fn metadata(&self) -> &Metadata;
 }
 
@@ -34,7 +32,7 @@ macro_rules! named {
 
 named!(ConfigMap, EndpointSlice, Namespace, Pod, Secret);
 
-/// Objects of one kind. Each combination of namespace and name occurs at most once.
+/// Objects of one kind, unique by namespace and name.
 #[derive(Debug, PartialEq)]
 pub struct Objects<T>(Arc<Vec<Arc<T>>>);
 
@@ -51,7 +49,7 @@ impl<T> Default for Objects<T> {
 }
 
 impl<T> Objects<T> {
-    /// Returns all objects, ordered by namespace, then name.
+    /// Iterates in order of namespace and name.
     pub fn iter(&self) -> slice::Iter<'_, Arc<T>> {
         self.0.iter()
     }
@@ -61,19 +59,19 @@ impl<T> Objects<T> {
         self.0.len()
     }
 
-    /// Returns true if the collection is empty.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl<T: Named> Objects<T> {
-    /// Returns the object with this namespace and name.
+    /// Returns an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.0.get(self.find(namespace, name).ok()?)
     }
 
-    /// Adds the object, replacing any object with the same namespace and name.
+    /// Adds or replaces an object.
     pub fn insert(&mut self, object: Arc<T>) {
         let Metadata {
             namespace, name, ..
@@ -86,7 +84,7 @@ impl<T: Named> Objects<T> {
         }
     }
 
-    /// Removes an object. Returns true if it existed.
+    /// Returns true if the object existed.
     pub fn remove(&mut self, key: &NamespacedName) -> bool {
         let place = self.find(&key.namespace, &key.name);
         if let Ok(at) = place {
@@ -95,7 +93,7 @@ impl<T: Named> Objects<T> {
         place.is_ok()
     }
 
-    /// Keeps only the objects for which `keep` returns true.
+    /// Removes all other objects.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         Arc::make_mut(&mut self.0).retain(|object| keep(object));
     }
@@ -105,7 +103,7 @@ impl<T: Named> Objects<T> {
             let metadata = object.metadata();
             (metadata.namespace.as_str(), metadata.name.as_str()).cmp(&(namespace, name))
         };
-        // Fast path, because objects often arrive in order.
+        // Objects often arrive in order.
         if self.0.last().is_none_or(|last| order(last).is_lt()) {
             return Err(self.0.len());
         }

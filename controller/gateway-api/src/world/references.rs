@@ -1,5 +1,4 @@
-//! References from other objects to Services. They are not checked here; resolution determines
-//! whether they are valid.
+//! References to Services, whether or not they are valid.
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
@@ -14,12 +13,11 @@ pub struct ServiceReference<'w> {
     pub namespace: &'w str,
     /// Name of the Service.
     pub name: &'w str,
-    /// Port of the Service, if the reference has one.
+    /// Port, if specified.
     pub port: Option<i32>,
 }
 
-/// Calls `take` for each reference in routes, listeners, policies and configurations. For routes,
-/// also passes the route's kind and metadata.
+/// Calls `take` for each reference in `world`. For routes, also passes kind and metadata.
 pub fn each<'w>(
     world: &'w World,
     mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
@@ -61,7 +59,7 @@ pub fn each<'w>(
     of_others(world, &mut |reference| take(None, reference));
 }
 
-/// Calls `take` for each reference in an HTTPRoute or GRPCRoute. Ignores objects of other kinds.
+/// Calls `take` for each reference in an HTTPRoute or GRPCRoute. Ignores other kinds.
 pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
     match object {
         AnyObject::HttpRoute(route) => of_route(route, http, &mut take),
@@ -70,7 +68,7 @@ pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>))
     }
 }
 
-/// Returns the key of a route with this kind and metadata.
+/// Returns the key of a route.
 pub fn key_of((kind, metadata): (Kind, &Metadata)) -> ObjectKey {
     ObjectKey {
         kind,

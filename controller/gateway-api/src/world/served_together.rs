@@ -1,9 +1,8 @@
-//! The ports on which Gateways that are published together were last served. These ports are kept
-//! while the settings of one of the Gateways are invalid.
+//! Ports on which merged Gateways were last served, kept while the settings of one of them are
+//! invalid.
 //!
-//! Resolution keeps no state, so this history is part of its input. After each resolution, the
-//! caller passes the ports to the next one. After a restart, it passes the ports that were last
-//! published or accepted. A port is included only if it is served.
+//! Resolution keeps no state, so the caller passes the ports to the next resolution. After a
+//! restart, it passes the published or accepted ports.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Ports of served listeners, keyed by the object that defines the listeners.
+/// Served ports by the object that defines the listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Collects the ports from a snapshot of several Gateways. Returns none for a snapshot of one
-    /// Gateway. Listeners that only reject requests do not count as served.
+    /// Collects the ports from a snapshot of several Gateways. Ignores listeners that only reject
+    /// requests.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
         let refusing = refusing(snapshot);
@@ -50,13 +49,13 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host rejects all requests to a listener, so that the listener
-    /// may count as not served.
+    /// Returns true if the virtual host rejects all requests to a listener, which may then count as
+    /// not served.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
 
-    /// Parses the format of [`Self::text`]. Ignores lines that are not in this format.
+    /// Parses the format of [`Self::text`]. Ignores malformed lines.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (object, ports) = line.split_once(' ')?;
@@ -67,7 +66,7 @@ impl ServedPorts {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// Returns one line per object, such as `Gateway/namespace/name 80 443`.
+    /// Returns a line per object, such as `Gateway/namespace/name 80 443`.
     pub fn text(&self) -> String {
         let line = |(object, ports): (&ObjectKey, &BTreeSet<u16>)| {
             let ports = ports.iter().map(|port| format!(" {port}"));
@@ -77,19 +76,17 @@ impl ServedPorts {
     }
 }
 
-/// Returns true if a listener closes all connections.
 fn is_closed(listener: &Listener) -> bool {
     listener.route_table.is_empty() && listener.tls.is_none() && listener.l4_routes.is_empty()
 }
 
-/// Returns the names of the listeners that reject all requests in a virtual host.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     let tables = snapshot.route_tables.iter();
     let hosts = tables.flat_map(|it| &it.virtual_hosts);
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// If this virtual host rejects all requests to a listener, returns the name of the listener.
+/// Returns the listener if the virtual host rejects all requests to it.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -102,13 +99,12 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// The ports on which Gateways are served, keyed by the name under which these Gateways are
-/// published together.
+/// Served ports by the name under which Gateways are published together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
 impl ServedTogether {
-    /// Collects the ports from snapshots that were resolved, published or accepted.
+    /// Collects the ports from resolved, published or accepted snapshots.
     pub fn of<'s>(snapshots: impl IntoIterator<Item = &'s Snapshot>) -> Self {
         let named = |snapshot: &'s Snapshot| {
             let name = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway)?;
@@ -117,7 +113,6 @@ impl ServedTogether {
         snapshots.into_iter().filter_map(named).collect()
     }
 
-    /// Returns the ports on which the listeners of an object were last served.
     pub(crate) fn ports(
         &self,
         published_as: &NamespacedName,
@@ -126,8 +121,7 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds, from `before`, the ports of all objects for which `is_kept` returns true, because
-    /// their listeners may be served again.
+    /// Adds the ports of objects whose listeners may be served again.
     pub(crate) fn keep(
         &mut self,
         before: &Self,

@@ -34,7 +34,6 @@ fn message(text: &str) -> String {
     one(text).expect_err("must not decode").to_string()
 }
 
-/// Returns a `ConfigMap`, which needs nothing but a name.
 fn named(name: &str, namespace: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name:?}\n  namespace: {namespace:?}\n"
@@ -349,7 +348,7 @@ proptest! {
         }
         for document in split(&text) {
             for error in decode(document.text, &DecodeLimits::default()).into_iter().filter_map(Result::err) {
-                // In YAML, a single CR also ends a line.
+                // A single CR also ends a line in YAML.
                 let lines = document.text.lines().count() + document.text.matches('\r').count();
                 prop_assert!(error.line >= 1 && error.line <= lines + 1);
             }
@@ -363,7 +362,7 @@ proptest! {
         const VALUE: &str = "S3cr3tV4lu3";
         let mut text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  password: {VALUE}\n");
         for (at, length, insert) in cuts {
-            // Do not break the kind, so that the broken document is still a Secret.
+            // Keep the kind so the broken document is still a Secret.
             let at = at.clamp(28, text.len());
             let end = (at + length).min(text.len());
             text.replace_range(at..end, &insert);
@@ -377,8 +376,7 @@ proptest! {
 
 #[test]
 fn lists_have_no_room_to_spare() {
-    // Memory adds up: a cluster has many objects with short lists of large elements, so lists must
-    // have no spare capacity.
+    // Clusters have many objects with short lists, so lists must have no spare capacity.
     let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
         panic!("not a route")
     };

@@ -1,5 +1,4 @@
-//! In every field of every kind, null counts as a missing field, whether the object comes from a
-//! file or from an API server.
+//! Null counts as a missing field, from files and API servers alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::*;
 
-/// Returns objects in which every field is set, as JSON.
+/// Every field is set.
 pub(super) fn objects() -> Vec<Json> {
     split(include_str!("every_field.yaml"))
         .iter()
@@ -21,8 +20,7 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// Fields that are maps with arbitrary keys. In these maps, a null value is the empty string, as in
-/// Go.
+/// In maps with arbitrary keys, null is the empty string, as in Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
@@ -35,7 +33,6 @@ pub(super) const MAPS: &[&str] = &[
     "stringData",
 ];
 
-/// Collects the paths of all values that `value` contains.
 pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Json)> = match value {
         Json::Object(fields) => fields
@@ -56,7 +53,6 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the object as decoded from a file and as decoded from an API server, or the errors.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
@@ -96,7 +92,7 @@ fn null_fields_decode_like_absent_ones() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // In a list, a null element counts as an empty string or map.
+                // In a list, null is an empty string or map.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {

@@ -1,12 +1,11 @@
-//! For a wrong value in any field of any kind, the error states the object, path, value, expected
-//! value and line.
+//! For a wrong value in any field, the error states object, path, value, expected value and line.
 
 use serde_json::{Value as Json, json};
 
 use super::super::*;
 use super::nulls::{MAPS, objects, places};
 
-/// Returns the object as block YAML, and the line on which the value at the path `place` starts.
+/// Also returns the line on which the value at `place` starts.
 fn text(value: &Json, place: &str) -> (String, usize) {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -57,8 +56,7 @@ fn write(
     }
 }
 
-/// Converts a JSON pointer such as `/spec/rules/0/name` to a field path such as
-/// `spec.rules[0].name`, and stops before the first arbitrary map key.
+/// Converts a JSON pointer to a field path, and stops before the first arbitrary map key.
 fn path(place: &str, is_secret: bool) -> String {
     let mut path = String::new();
     let mut is_map = false;
@@ -78,7 +76,7 @@ fn path(place: &str, is_secret: bool) -> String {
     path
 }
 
-/// Returns true for HTTPProxy fields whose value is ignored: only their presence matters.
+/// Only the presence of these HTTPProxy fields matters.
 fn is_noted(kind: &str, place: &str) -> bool {
     const NOTED: [&str; 13] = [
         "/authorization",
@@ -106,8 +104,7 @@ fn wrong_value_error_names_path_value_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // Skip these fields: errors need the kind and name to identify the object, and unknown
-            // fields of `metadata` are ignored.
+            // Errors need kind and name, and unknown fields of `metadata` are ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
@@ -209,7 +206,7 @@ fn misspelt_field_error_suggests_intended_field() {
                     let is_block = line - at;
                     assert!(is_block <= 1, "{place}: {at} is not {line}");
                 }
-                // The error names the required field that is missing.
+                // The error names the missing required field.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
             }
             told += 1;

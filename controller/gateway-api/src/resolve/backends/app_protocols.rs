@@ -1,22 +1,21 @@
-//! Maps the `appProtocol` of a Service port to the protocol that Envoy uses to connect to the port.
+//! Maps `appProtocol` to Envoy's upstream protocol.
 //!
-//! Kubernetes reserves unprefixed names for IANA service names and defines some prefixed names,
-//! such as `kubernetes.io/h2c`. Users also set names of neither kind. An unknown name is rejected,
-//! because a wrong guess could send plaintext to a backend that expects another protocol.
+//! Unprefixed names are IANA service names, and Kubernetes defines some prefixed ones. Other names
+//! are rejected, because a wrong guess could send plaintext to a backend that expects another
+//! protocol.
 
 use sesame_proto::schema::AppProtocol;
 
-/// Returns the protocol for HTTP requests to a port with this `appProtocol`. Returns `None` if the
-/// name is unknown, or if the name requires TLS and no policy configures TLS.
+/// `None` if the name is unknown, or requires TLS without a policy that configures it.
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
-        // IANA names are case-insensitive. `tcp` names only the transport, so HTTP/1.1 is assumed.
+        // IANA names are case-insensitive. `tcp` names only the transport, so assume HTTP/1.1.
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }
-        // `h2c`, `h2` and `http2` are common but not registered. Matching is case-sensitive,
-        // because one cloud provider uses upper-case `HTTP2` for HTTP/2 over TLS.
+        // Common but not registered. Case-sensitive, because one cloud provider uses `HTTP2` for
+        // HTTP/2 over TLS.
         Some("kubernetes.io/h2c" | "grpc" | "h2c" | "h2" | "http2") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
         // Never send plaintext to a port that requires HTTPS.

@@ -1,5 +1,3 @@
-//! Builds the Backends of a snapshot, and chooses their protocols and names.
-
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 
@@ -11,9 +9,8 @@ use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Builds the Backend that carries this kind of traffic to a port. The Backend has the port's name
-/// if it uses the port's own HTTP protocol, no TLS and default settings. Each other combination of
-/// protocol, TLS and settings becomes a separate Backend.
+/// The Backend has the port's name if it uses the port's own HTTP protocol, no TLS and default
+/// settings. Any other combination becomes a separate Backend.
 pub(super) fn backend(
     service: &Metadata,
     port: &ServicePort,
@@ -51,8 +48,6 @@ pub(super) fn backend(
     Ok(backend)
 }
 
-/// Chooses the protocol that carries this kind of traffic to a port. `http` is the protocol for
-/// HTTP requests to the port.
 fn protocol(
     key: &NamespacedName,
     port: &ServicePort,
@@ -78,8 +73,7 @@ fn protocol(
         }
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
-        // gRPC requires HTTP/2. A port with the default HTTP protocol is assumed to support HTTP/2
-        // for gRPC.
+        // gRPC requires HTTP/2. Ports with the default protocol are assumed to support it.
         (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
             (Some(AppProtocol::Http2), "")
         }
@@ -98,24 +92,22 @@ fn protocol(
     })
 }
 
-/// Returns the name of a Backend whose contents differ from the port's default Backend.
+/// For Backends that differ from the port's default Backend.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// How a Gateway connects to a Backend that has no TLS policy.
+/// Transport to a Backend without a TLS policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// The Backend's own protocol, without TLS.
     Plain,
     /// TLS, as the Gateway's mesh requires.
     Mesh(&'a BackendTls),
-    /// No transport: the Gateway's mesh settings are unusable, so the traffic is rejected.
+    /// The Gateway's mesh settings are unusable, so reject the traffic.
     Refused,
 }
 
-/// Returns a copy of the Backend with the TLS settings of this Gateway. A Backend with TLS gets the
-/// Gateway's client key. A TLS policy takes precedence over `transport`.
+/// Applies this Gateway's TLS settings. A TLS policy takes precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -134,8 +126,7 @@ pub(crate) fn reached_by(
         // TLS cannot carry datagrams. A Backend without endpoints receives no traffic.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // `backend.endpoints` is the name of the port or XBackend. `reached.endpoints` may be empty
-    // here.
+    // `backend.endpoints` is the name of the port or XBackend. `reached.endpoints` may be empty.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

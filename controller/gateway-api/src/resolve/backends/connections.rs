@@ -1,5 +1,4 @@
-//! Connection settings that HTTPProxies and Ingresses request for Services. They complement
-//! `appProtocol` and policies.
+//! Connection settings of HTTPProxies and Ingresses for Services.
 
 use std::sync::Arc;
 
@@ -14,15 +13,12 @@ use crate::api::{MAX_CONTOUR_CHARACTERS, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
-/// An upstream protocol, as Contour names it. If an HTTPProxy or Ingress sets one, it takes
-/// precedence over `appProtocol`.
+/// Upstream protocol in Contour's terms. Takes precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
-    /// HTTP/2 in plaintext.
     H2c,
-    /// HTTP/2 over TLS.
     H2,
-    /// TLS that carries HTTP/1.1 or raw bytes.
+    /// With HTTP/1.1 or raw bytes.
     Tls,
 }
 
@@ -40,7 +36,6 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the Service annotation that assigns this protocol to ports.
     fn annotation(self) -> &'static str {
         match self {
             Self::H2c => "projectcontour.io/upstream-protocol.h2c",
@@ -49,16 +44,15 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the protocol that Contour's annotations on the Service assign to a port, or `None`
-    /// if the port has an `appProtocol`. If several annotations list the port, protocols with TLS
-    /// take precedence.
+    /// Reads Contour's annotations for a port without `appProtocol`. Protocols with TLS take
+    /// precedence.
     fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
         let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
         let is_meant =
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
             let list = service.metadata.annotations.get(protocol.annotation());
-            // A list of this length was truncated, so assume that the missing part named the port.
+            // Lists of this length were truncated, so assume that the missing part names the port.
             list.is_some_and(|list| {
                 list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)
             })
@@ -67,7 +61,6 @@ impl UpstreamProtocol {
         all.find(lists).filter(|_| app_protocol.is_empty())
     }
 
-    /// Returns the HTTP version that this protocol uses for requests.
     pub(super) fn http(self) -> AppProtocol {
         match self {
             Self::H2c | Self::H2 => AppProtocol::Http2,
@@ -83,15 +76,13 @@ impl UpstreamProtocol {
     }
 }
 
-/// TLS settings that an HTTPProxy or Ingress requires for a backend, and their trust bundle. They
-/// override any BackendTLSPolicy.
+/// Overrides any BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OwnTls {
     pub(crate) tls: BackendTls,
     pub(crate) bundle: Arc<TrustBundle>,
 }
 
-/// Settings that an HTTPProxy or Ingress requests for its connections to a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,
@@ -100,8 +91,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Fails if the protocol requires TLS settings that are missing, or if `own_tls` would not be
-    /// used.
+    /// Fails if required TLS settings are missing, or if `own_tls` would not be used.
     pub(super) fn check(
         &self,
         key: &NamespacedName,
@@ -130,8 +120,7 @@ impl Connection {
 }
 
 impl<'w> Backends<'w> {
-    /// Resolves a Service port that an HTTPProxy or Ingress references. Contour's protocol
-    /// annotations on the Service apply unless `connection` sets a protocol.
+    /// Contour's protocol annotations apply unless `connection` sets a protocol.
     pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
@@ -140,7 +129,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // Annotations are irrelevant to passed-through TLS, which the client negotiates itself.
+        // The client itself negotiates passed-through TLS.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

@@ -1,8 +1,8 @@
-//! Reads the endpoints of Services from EndpointSlices.
+//! Reads endpoints from EndpointSlices.
 //!
-//! Only ready endpoints are used. If a port has no ready endpoint, its terminating endpoints that
-//! still serve are used, as in kube-proxy. Addresses that could reach the host itself or its cloud
-//! metadata service are rejected unless the options allow them.
+//! If a port has no ready endpoint, its terminating endpoints that still serve are used, as in
+//! kube-proxy. Addresses that could reach the host or its cloud metadata service are rejected
+//! unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
-/// All EndpointSlices, keyed by the namespace and name of their Service.
+/// By namespace and name of the Service.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
@@ -37,7 +37,7 @@ impl<'w> Slices<'w> {
         Self(slices)
     }
 
-    /// Returns the distinct endpoints of a Service port, sorted by address and port.
+    /// Distinct and sorted.
     pub(crate) fn endpoints(
         &self,
         service: &Metadata,
@@ -51,9 +51,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Computes the endpoint set of each port of a Service from the Service's slices. Also returns the
-/// problems found in the slices and in the Service's annotations. Slices affect no other part of a
-/// resolution.
+/// Returns the endpoint set of each port, and problems in slices and annotations. Slices affect
+/// nothing else.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -75,7 +74,6 @@ pub fn endpoint_sets(
     (sets, problems.into_sorted())
 }
 
-/// Returns the Service port with this number and transport.
 pub(crate) fn service_port<'s>(
     spec: &'s ServiceSpec,
     number: i32,
@@ -85,8 +83,7 @@ pub(crate) fn service_port<'s>(
     same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// Returns the name of a Service port's endpoint set. For UDP, the name ends with the transport,
-/// because TCP and UDP ports may share a number.
+/// TCP and UDP ports may share a number, so UDP names end with the transport.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
@@ -132,7 +129,7 @@ fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     })
 }
 
-/// Returns a port's transport protocol; an empty `protocol` means TCP.
+/// An empty `protocol` means TCP.
 fn transport_of(protocol: &str) -> &str {
     match protocol {
         "" => "TCP",
@@ -142,8 +139,7 @@ fn transport_of(protocol: &str) -> &str {
 
 type Found = Vec<(IpAddr, u16)>;
 
-/// Adds each ready endpoint of a slice to `ready`, and each terminating endpoint that still serves
-/// to `terminating`. Other endpoints are skipped.
+/// Skips endpoints that neither are ready nor still serve while they terminate.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
@@ -208,7 +204,7 @@ fn read(
     }
 }
 
-/// Parses an endpoint's address. The error states why the address cannot be used.
+/// Fails if the address must not be used.
 pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()

@@ -1,8 +1,6 @@
-//! Converts the Service ports and XBackends that routes reference to snapshot Backends.
-//!
-//! Each port or XBackend has one Backend per combination of protocol and settings, however many
-//! routes reference it. An invalid reference becomes an error value, so that its share of the
-//! traffic can be rejected.
+//! Converts the Service ports and XBackends of routes to Backends: one per combination of protocol
+//! and settings. An invalid reference becomes an error value, so its share of the traffic can be
+//! rejected.
 
 mod app_protocols;
 mod backend;
@@ -47,17 +45,15 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, unsupported};
 use crate::world::{Kind, World};
 
-/// The result of resolving a valid reference.
+/// Result of a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackendTarget {
-    /// The Backend with this name.
     Backend(String),
-    /// The reference is valid, but its traffic is rejected because of this problem.
+    /// Reject the traffic because of this problem.
     Refused(String),
 }
 
 impl BackendTarget {
-    /// Returns the Backend's name, or the reason for rejecting the traffic.
     pub(crate) fn served(self) -> Result<String, Grounds> {
         match self {
             Self::Backend(name) => Ok(name),
@@ -66,19 +62,16 @@ impl BackendTarget {
     }
 }
 
-/// A resolved backend reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// One entry for each kind of status that must list the Gateways sending traffic to the
-    /// backend.
+    /// The kinds of status that list the Gateways sending traffic to the backend.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// Index of a Service port's Backend in `Backends::entries`. The outer error means that the
-/// reference is invalid; the inner error explains why traffic to the port is rejected.
+/// Index in `Backends::entries`. The outer error is an invalid reference; the inner error explains
+/// why traffic is rejected.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
-/// The validated XBackends, and the validated policies for Services and XBackends.
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
     pub(crate) traffic_policies: XTrafficPolicies<'w>,
@@ -86,7 +79,6 @@ pub(crate) struct CheckedBackends<'w> {
     pub(crate) x_backends: XBackends<'w>,
 }
 
-/// The Service ports and XBackends that routes reference.
 pub(crate) struct Backends<'w> {
     slices: Slices<'w>,
     pods: Pods<'w>,
@@ -94,12 +86,10 @@ pub(crate) struct Backends<'w> {
     ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
     entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
-    /// CA certificates that HTTPProxies reference.
     pub(crate) ca_bundles: CaBundles<'w>,
-    /// Trust bundles that HTTPProxies configure for their backends, keyed by name.
+    /// Bundles of HTTPProxies for their backends, by name.
     own_bundles: BTreeMap<String, Arc<TrustBundle>>,
-    /// Messages about BackendPolicy settings that have no effect on some traffic, keyed by the
-    /// policy's index.
+    /// Messages about BackendPolicy settings without effect, by policy index.
     unfit: BTreeMap<usize, BTreeSet<String>>,
 }
 
@@ -108,7 +98,6 @@ struct BackendEntry<'w> {
     source: Source<'w>,
 }
 
-/// The object from which a Backend is derived.
 #[derive(Clone, Copy)]
 enum Source<'w> {
     Service(&'w Metadata, &'w ServicePort),
@@ -135,7 +124,6 @@ impl<'w> Backends<'w> {
         &self.checked
     }
 
-    /// Returns messages about settings of this BackendPolicy that have no effect on some traffic.
     pub(crate) fn unfit(&self, policy: usize) -> impl Iterator<Item = &String> {
         self.unfit.get(&policy).into_iter().flatten()
     }
@@ -149,7 +137,6 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns the trust bundles of all Backends, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         let CheckedBackends {
             tls_policies,
@@ -195,7 +182,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns one entry for each kind of policy that targets the Service.
+    /// One entry per kind of policy.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -302,9 +289,8 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns the Backend with this name, and its endpoints. [`Self::resolve`] returns such names.
-    /// Endpoints are not cached, because they take as much memory as everything else combined and
-    /// nearly every Backend is in only one snapshot.
+    /// `name` is from [`Self::resolve`]. Does not cache endpoints: they use as much memory as
+    /// everything else, and most Backends are in only one snapshot.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -325,8 +311,7 @@ impl<'w> Backends<'w> {
         Some((backend, endpoints))
     }
 
-    /// Returns the session key of the Backend with this name, or an empty key if no such Backend
-    /// exists.
+    /// Empty if there is no such Backend.
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
@@ -337,11 +322,11 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the key for the digests that identify an object's endpoints in persistent sessions.
+/// Key for the endpoint digests in persistent sessions.
 ///
-/// All Gateways, hosts and revisions use the same key, so sessions survive when any of these
-/// changes. The UID makes the key unpredictable to clients. Objects loaded from files usually have
-/// no UID, so their keys can be guessed.
+/// Gateways, hosts and revisions share the key, so sessions survive changes of these. The UID makes
+/// it unpredictable to clients. Objects from files usually have no UID, so their keys can be
+/// guessed.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

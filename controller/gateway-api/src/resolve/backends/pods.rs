@@ -1,8 +1,7 @@
-//! Finds the endpoints of XBackends, which are Pods selected by labels.
+//! Finds the Pods of XBackends.
 //!
-//! As with EndpointSlices, only ready Pods are used. If an XBackend selects no ready Pod, the
-//! selected terminating Pods that still serve are used. Addresses that could reach the host itself
-//! are rejected unless the options allow them.
+//! Without a ready Pod, terminating Pods that still serve are used. Addresses that could reach the
+//! host are rejected unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +14,7 @@ use crate::api::{Pod, PodState};
 use crate::resolve::context::ResolveContext;
 use crate::world::{Kind, World};
 
-/// All Pods, keyed by namespace.
+/// By namespace.
 pub(super) struct Pods<'w>(HashMap<&'w str, Vec<&'w Pod>>);
 
 impl<'w> Pods<'w> {
@@ -28,7 +27,7 @@ impl<'w> Pods<'w> {
         Self(pods)
     }
 
-    /// Returns the distinct endpoints of an XBackend, sorted by address.
+    /// Distinct and sorted.
     pub(super) fn of(
         &self,
         backend: &CheckedXBackend<'_>,

@@ -1,4 +1,4 @@
-//! References to Services in policies and configurations.
+//! References from policies and configurations to Services.
 
 use super::app_protocols::is_https;
 use super::references::SERVICES;
@@ -9,7 +9,6 @@ use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason};
 
 impl<'w> Backends<'w> {
-    /// Resolves a policy's reference to a Service and returns the Backend's name.
     pub(crate) fn resolve_service(
         &mut self,
         referrer: Referrer<'_>,
@@ -23,8 +22,7 @@ impl<'w> Backends<'w> {
         target.served()
     }
 
-    /// Resolves a reference to a telemetry collector. The boolean is true if the port's protocol is
-    /// HTTP rather than gRPC.
+    /// The boolean is true if the port's protocol is HTTP rather than gRPC.
     pub(crate) fn collector(
         &mut self,
         referrer: Referrer<'_>,
@@ -56,7 +54,6 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the Service that a policy refers to.
 fn service<'w>(
     referrer: Referrer<'_>,
     reference: &BackendObjectRef,

@@ -1,4 +1,4 @@
-//! Validates backend references and looks up the referenced Service ports.
+//! Validates backend references and looks up Service ports.
 
 use super::traffic::Traffic;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -7,7 +7,6 @@ use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Describes references to Services, the default target of backend references.
 pub(super) const SERVICES: Expected = Expected {
     group: "",
     kind: "Service",
@@ -16,7 +15,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// Describes references to XBackends, which must always specify the kind.
+/// References to XBackends must specify the kind.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",
@@ -25,25 +24,23 @@ pub(super) const X_BACKENDS: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// Namespace and name of a backend.
+/// Namespace and name.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// A backend for which a status must list the Gateways that send traffic to it: the backend's own
-/// status, or the status of a policy.
+/// Object whose own or policy status lists the Gateways that send traffic to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
-    /// A Service with BackendTLSPolicies that apply to the traffic.
+    /// Service with BackendTLSPolicies.
     WithTls(BackendName<'w>),
-    /// A Service with XBackendTrafficPolicies.
+    /// Service with XBackendTrafficPolicies.
     WithTraffic(BackendName<'w>),
-    /// A Service with BackendPolicies.
+    /// Service with BackendPolicies.
     WithSettings(BackendName<'w>),
-    /// An XBackend, with or without policies.
+    /// XBackend, with or without policies.
     XBackend(BackendName<'w>),
 }
 
-/// Returns the Service's port with this number. The error states why this kind of traffic cannot be
-/// sent to the port.
+/// Fails if this kind of traffic cannot be sent to the port.
 pub(super) fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,

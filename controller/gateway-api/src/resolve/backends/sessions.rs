@@ -1,14 +1,12 @@
-//! Session persistence that is configured on a backend instead of a route rule. Each rule still has
-//! separate sessions.
+//! Session persistence configured on a backend. Each rule still has separate sessions.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};
 use crate::world::{Kind, ObjectKey};
 
-/// Session persistence that is configured for one backend.
 pub(crate) struct BackendSession<'w> {
     pub(crate) target: ObjectKey,
-    /// The object that configures session persistence: the backend, or a policy.
+    /// The backend or a policy.
     pub(crate) asked_by: ObjectKey,
     pub(crate) spec: &'w SessionPersistence,
 }
@@ -18,8 +16,7 @@ fn name_of(metadata: &Metadata) -> BackendName<'_> {
 }
 
 impl<'w> Backends<'w> {
-    /// Returns the session persistence that applies to the Backend with this name. An XBackend's
-    /// own field takes precedence over a policy.
+    /// An XBackend's own field takes precedence over a policy.
     pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
         let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
         let (kind, metadata) = match source {

@@ -1,4 +1,4 @@
-//! Applies load balancing, health checks, limits and connection settings to Backends.
+//! Applies load balancing, health checks and limits to Backends.
 
 use sesame_proto::schema::health_check::Kind as CheckKind;
 use sesame_proto::schema::{
@@ -12,8 +12,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::{limits, names};
 use crate::world::Kind;
 
-/// Settings requested for a backend; `None` keeps the default. References that request the same
-/// settings share a Backend.
+/// `None` keeps the default. References with equal settings share a Backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BackendSettings {
     pub(crate) load_balancer: Option<LoadBalancer>,
@@ -22,12 +21,12 @@ pub(crate) struct BackendSettings {
     pub(crate) panic_percent: Option<u32>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) connections: Option<BackendConnections>,
-    /// Idle timeout of HTTP connections in milliseconds; 0 means no timeout.
+    /// 0 means no timeout.
     pub(crate) idle_timeout_ms: Option<u64>,
 }
 
 impl BackendSettings {
-    /// Returns these settings, with unset fields taken from `others`.
+    /// `self` takes precedence.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
@@ -49,15 +48,13 @@ impl BackendSettings {
         }
     }
 
-    /// Returns these settings, with unset limits taken from the Service's annotations.
     pub(super) fn or_annotated(mut self, service: &Metadata) -> Self {
         self.breaker = self.breaker.or_else(|| annotated(service));
         self
     }
 
-    /// Applies the settings to a Backend whose protocol is already set. Returns true if any field
-    /// now differs from its default. Settings that the traffic does not support are omitted and
-    /// reported in `unfit`.
+    /// The Backend's protocol must be set. Returns true if any field differs from its default. Adds
+    /// unsupported settings to `unfit`.
     pub(super) fn apply(
         self,
         traffic: Traffic,
@@ -149,7 +146,7 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations on Services, and the limit that each sets.
+/// Contour's annotations.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections
@@ -164,8 +161,7 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
     }),
 ];
 
-/// Returns the limits that a Service's annotations set, or `None` if they set no limit. As in
-/// Contour, 0 means no limit.
+/// `None` if there are no limits. As in Contour, 0 means no limit.
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {
@@ -178,7 +174,6 @@ fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     (breaker != CircuitBreaker::default()).then_some(breaker)
 }
 
-/// Reports invalid values of these annotations as problems.
 pub(super) fn check(service: &Metadata, problems: &mut Problems) {
     for (name, _) in ANNOTATIONS {
         if let Some(text) = service.annotations.get(name)

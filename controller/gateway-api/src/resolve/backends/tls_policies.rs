@@ -1,8 +1,6 @@
-//! Validates BackendTLSPolicies, and determines the policy and the TLS settings for each Service
-//! port.
+//! Validates BackendTLSPolicies.
 //!
-//! An invalid policy still applies to its targets: traffic to them is rejected, never sent in
-//! plaintext.
+//! An invalid policy still applies: traffic to its targets is rejected, never sent in plaintext.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +18,6 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A checked BackendTLSPolicy.
 pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
@@ -30,14 +27,13 @@ pub(crate) struct Policy<'w> {
     bundle: Option<Arc<TrustBundle>>,
 }
 
-/// How policies affect the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// Traffic is rejected because of this problem.
+    /// Reject traffic because of this problem.
     Refused(String),
 }
 
-/// All policies in order of precedence: oldest first.
+/// In order of precedence: oldest first.
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -56,8 +52,7 @@ impl<'w> Policies<'w> {
         }
     }
 
-    /// Returns how policies affect traffic to the named port, or `None` if no policy applies. A
-    /// policy for the port takes precedence over a policy for the whole Service.
+    /// A policy for the port takes precedence over one for the whole Service.
     pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let place = self.targets.applied(Kind::Service, service, port)?;
         let policy = self.all.get(place)?;
@@ -91,7 +86,7 @@ fn check<'w>(
 ) -> Policy<'w> {
     let BackendTlsPolicySpec {
         target_refs,
-        // `Validation::read` reads this field and its CA certificates.
+        // `Validation::read` reads this field.
         validation: _,
         options,
     } = &object.spec;
@@ -119,8 +114,7 @@ fn check<'w>(
     }
 }
 
-/// Reads `spec.options`. An invalid value of a Sesame option invalidates the policy, because its
-/// author relies on the option's protection.
+/// An invalid Sesame option invalidates the policy, because its author relies on the protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

@@ -1,28 +1,26 @@
-//! Kinds of traffic. The kind determines the protocol to the backend, and the response to requests
-//! whose backend is invalid.
+//! Kinds of traffic. They determine the protocol to the backend, and the response if it is invalid.
 
 use sesame_proto::refusal;
 
-/// The kind of traffic that a route sends to its backends.
+/// Traffic from a route to its backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Traffic {
-    /// Requests routed by HTTPRoutes.
+    /// From HTTPRoutes.
     Http,
-    /// Requests routed by GRPCRoutes.
+    /// From GRPCRoutes.
     Grpc,
-    /// Connections that a listener in Passthrough mode routes by TLSRoutes.
+    /// From TLSRoutes on listeners in Passthrough mode.
     Connections,
-    /// Connections routed by TCPRoutes. Their bytes are sent over TLS if a policy requires it.
+    /// From TCPRoutes, over TLS if a policy requires it.
     Bytes,
-    /// Connections that a TLS-terminating listener routes by TLSRoutes. Their bytes are sent over
-    /// TLS if a policy requires it.
+    /// From TLSRoutes on terminating listeners, over TLS if a policy requires it.
     Terminated,
-    /// Datagrams routed by UDPRoutes.
+    /// From UDPRoutes.
     Datagrams,
 }
 
 impl Traffic {
-    /// Returns the response status for requests whose backend is invalid.
+    /// Status for requests whose backend is invalid.
     pub(crate) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => refusal::GRPC,
@@ -32,7 +30,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the transport, in the notation of a Service port's `protocol` field.
+    /// As in the `protocol` field of Service ports.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -40,8 +38,7 @@ impl Traffic {
         }
     }
 
-    /// Returns true if BackendTLSPolicies apply to this traffic. They do not apply to
-    /// passed-through TLS, which the client negotiates itself.
+    /// BackendTLSPolicies do not apply to passed-through TLS, which the client negotiates itself.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

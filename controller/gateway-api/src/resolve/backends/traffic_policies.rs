@@ -1,5 +1,4 @@
-//! Checks the targets and settings of XBackendTrafficPolicies. A policy with an unsupported setting
-//! has no effect at all.
+//! Checks XBackendTrafficPolicies. A policy with an unsupported setting has no effect.
 
 use super::references::BackendName;
 use crate::api::{RetryConstraint, XBackendTrafficPolicy, XBackendTrafficPolicySpec};
@@ -13,7 +12,7 @@ pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) accepted: Verdict,
 }
 
-/// All policies in order of precedence: oldest first.
+/// In order of precedence: oldest first.
 pub(crate) struct XTrafficPolicies<'w> {
     all: Vec<XTrafficPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -34,7 +33,6 @@ impl<'w> XTrafficPolicies<'w> {
         }
     }
 
-    /// Returns the policy that configures session persistence for this target, if any.
     pub(super) fn for_sessions(
         &self,
         kind: Kind,
@@ -59,7 +57,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // This field is validated for each rule that uses session persistence.
+        // Validated for each rule with session persistence.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();

@@ -1,5 +1,5 @@
-//! Reads the fields of BackendTLSPolicies and XBackends that configure certificate validation. A
-//! setting that cannot be read is an error: no check is ever skipped.
+//! Reads the certificate validation of BackendTLSPolicies and XBackends. An unreadable setting is
+//! an error: never skip a check.
 
 use std::sync::Arc;
 
@@ -14,19 +14,18 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Certificate validation settings from a BackendTLSPolicy or XBackend.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// Path of the field that contains these settings, for messages.
+    /// Path of the field with these settings.
     pub(super) at: &'static str,
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
-    /// Accepted name patterns, in addition to the names in `of`.
+    /// In addition to the names in `of`.
     pub(super) patterns: Option<AltNames>,
 }
 
 impl<'w> Validation<'w> {
-    /// Returns the TLS settings and the trust bundle. Errors are added to the verdicts.
+    /// Adds errors to the verdicts.
     pub(super) fn read(
         self,
         accepted: &mut Verdict,
@@ -74,8 +73,7 @@ impl<'w> Validation<'w> {
         (tls, bundle)
     }
 
-    /// Returns the bundle of CA certificates. Returns `None` if the system's CA certificates are
-    /// used. Errors are added to the verdicts.
+    /// `None` for the system's CA certificates. Adds errors to the verdicts.
     fn trust_bundle(
         &self,
         accepted: &mut Verdict,

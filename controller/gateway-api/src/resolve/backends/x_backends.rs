@@ -26,11 +26,11 @@ pub(crate) struct CheckedXBackend<'w> {
     pub(crate) accepted: Verdict,
     tls: Option<BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
-    /// Port number, or 0 if the XBackend is not accepted.
+    /// 0 if the XBackend is not accepted.
     pub(super) port: u16,
 }
 
-/// All XBackends, keyed by namespace and name.
+/// By namespace and name.
 #[derive(Default)]
 pub(crate) struct XBackends<'w>(HashMap<(&'w str, &'w str), CheckedXBackend<'w>>);
 
@@ -49,7 +49,6 @@ impl<'w> XBackends<'w> {
         self.0.get(&name)
     }
 
-    /// Returns the trust bundles of all XBackends.
     pub(super) fn bundles(&self) -> impl Iterator<Item = &TrustBundle> {
         self.0.values().filter_map(|it| it.bundle.as_deref())
     }
@@ -66,7 +65,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // This field is validated for each rule that uses session persistence.
+        // Validated for each rule with session persistence.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -113,8 +112,6 @@ fn check<'w>(
     }
 }
 
-/// Reads the TLS settings for connections to the XBackend's endpoints, and the trust bundle. Errors
-/// are added to the verdict.
 fn read_tls<'w>(
     object: &'w XBackend,
     tls: Option<&'w XBackendTls>,
@@ -164,7 +161,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// Returns an error if the protocol is unsupported or does not match the TLS settings.
+/// The protocol must match the TLS settings.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
@@ -184,14 +181,13 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
 }
 
 impl CheckedXBackend<'_> {
-    /// Returns the labels that select the Pods. Returns `None` if the XBackend is not accepted.
+    /// `None` if the XBackend is not accepted.
     pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
         let selector = self.object.spec.endpoint_selector.as_ref();
         let selector = selector.filter(|_| self.accepted.good());
         selector.map(|EndpointSelector { match_labels }| match_labels)
     }
 
-    /// Builds the Backend that carries this kind of traffic.
     pub(super) fn backend(
         &self,
         traffic: Traffic,
@@ -224,7 +220,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // The client itself negotiates passed-through TLS, so no TLS settings apply.
+        // The client itself negotiates passed-through TLS.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {
@@ -246,7 +242,7 @@ impl CheckedXBackend<'_> {
 }
 
 impl Backends<'_> {
-    /// Resolves a backend reference to an XBackend. The reference must not set a port.
+    /// The reference must not set a port.
     pub(super) fn x_backend(
         &mut self,
         name: BackendName<'_>,

@@ -1,4 +1,4 @@
-//! Conditions of BackendPolicies, with one status entry per Gateway that sends traffic to a target.
+//! Conditions of BackendPolicies, for each Gateway that sends traffic to a target.
 
 use super::policies::{StatusesOfKind, add_programmed, of_backends};
 use crate::resolve::backends::{Backends, PolicedBackend};
@@ -8,7 +8,6 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Returns the statuses of BackendPolicies with a target to which a Gateway sends traffic.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

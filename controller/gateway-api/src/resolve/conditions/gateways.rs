@@ -12,7 +12,6 @@ use crate::status::{
 };
 use crate::world::Kind;
 
-/// Returns the status of a Gateway.
 pub(crate) fn status(
     attached: &AttachedGateway<'_, '_>,
     mesh_trust: &MeshTrust<'_>,
@@ -99,8 +98,7 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     }
 }
 
-/// Returns the condition AddressesAssigned with status False if a requested address is unavailable,
-/// and otherwise `None`.
+/// `None` if all requested addresses are available.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
     let reason = if addresses.nowhere() {
@@ -127,7 +125,7 @@ fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     mesh.verdict().meshed(&message, generation)
 }
 
-/// If no host can serve the Gateway, returns the reason and a message.
+/// Set if no host can serve the Gateway.
 fn not_programmed<'g>(
     gateway: &'g CheckedGateway<'_>,
     verdict: &'g Verdict,
@@ -144,7 +142,7 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict on the Gateway as a whole. If it contains an error, no listener is served.
+/// After an error, no listener is served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

@@ -1,5 +1,5 @@
-//! Statuses of HTTPProxies. As in Contour, the condition `Valid` lists errors and warnings. The
-//! parent in the status is the Gateway that serves the HTTPProxy's class.
+//! Statuses of HTTPProxies. As in Contour, `Valid` lists errors and warnings. The parent is the
+//! Gateway of the HTTPProxy's class.
 
 use super::ingresses::{ports, reference};
 use crate::resolve::gateways::CheckedGateway;
@@ -12,8 +12,7 @@ use crate::status::{
 };
 use crate::world::ObjectKey;
 
-/// Returns the statuses of all HTTPProxies. `lost` lists the requests that HTTPProxies lose to
-/// other routes.
+/// `lost` has the requests that go to other routes.
 pub(crate) fn statuses(
     proxies: &[CheckedProxy<'_>],
     routes: &Routes<'_>,

@@ -1,6 +1,5 @@
-//! Conditions of Ingresses. An Ingress has no conditions in its own status, so they are reported
-//! elsewhere: hosts display them, and in a cluster, Events contain their reasons and messages. The
-//! conditions' parent is the Gateway that serves the Ingress's class.
+//! Conditions of Ingresses. Their status has no conditions, so hosts display them, and clusters
+//! report them as Events. The parent is the Gateway of the Ingress's class.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +11,7 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Ingresses. `lost` lists the requests that Ingresses lose to other
-/// routes.
+/// `lost` has the requests that go to other routes.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
     routes: &Routes<'_>,
@@ -38,7 +36,7 @@ pub(crate) fn statuses(
     ingresses.iter().map(status).collect()
 }
 
-/// Returns the ports of the listeners to which the routes with these indices attach.
+/// `of` contains route indices.
 pub(super) fn ports(
     of: impl Iterator<Item = usize>,
     routes: &Routes<'_>,

@@ -11,7 +11,6 @@ use crate::status::{
     Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
 };
 
-/// Returns the statuses of a Gateway's ListenerSets.
 pub(crate) fn statuses(
     attached: &AttachedGateway<'_, '_>,
     policies: &TrafficPolicies<'_>,
@@ -27,8 +26,7 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway, as the statuses of its ListenerSets report it. The message
-/// does not name the actual problem, which may belong to another tenant.
+/// The message does not name the Gateway's actual problem, which may belong to another tenant.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -46,7 +44,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     verdict
 }
 
-/// Returns the number of accepted ListenerSets that are attached to the Gateway.
+/// Number of accepted ListenerSets.
 pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     let for_sets = for_listener_sets(gateway);
     let accepted = |set: &&CheckedListenerSet<'_>| {
@@ -56,8 +54,7 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     gateway.listener_sets().filter(accepted).count()
 }
 
-/// Returns the verdict on a ListenerSet that has these listeners. `gateway` is the verdict on the
-/// Gateway.
+/// `gateway` is the verdict on the Gateway.
 fn verdict(
     set: &CheckedListenerSet<'_>,
     listeners: &[CheckedListener<'_>],
@@ -70,8 +67,8 @@ fn verdict(
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
-        // A ListenerSet without any valid listener is not accepted, even if the only error is a
-        // missing certificate. A Gateway with only this error would be accepted.
+        // Without a valid listener, a ListenerSet is not accepted, even if it only lacks a
+        // certificate. A Gateway would be.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

@@ -6,8 +6,7 @@ use crate::resolve::listeners::{CheckedListener, protocols};
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
-/// Returns the status of a listener. `generation` is the generation of the object that contains the
-/// listener, and `gateway` is the verdict on the Gateway as a whole.
+/// `generation` is from the listener's object, and `gateway` is the verdict on the Gateway.
 pub(super) fn status(
     attached: &AttachedListener<'_, '_>,
     generation: i64,
@@ -36,15 +35,13 @@ pub(super) fn status(
     }
 }
 
-/// Returns the condition OverlappingTLSConfig with status True if hostnames or certificates
-/// overlap, and otherwise `None`.
 fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
     let CheckedListener {
         overlaps,
         certificate_overlaps,
         ..
     } = listener;
-    // If both overlap, the reason names the certificates (Gateway API,
+    // Certificates take precedence over hostnames (Gateway API,
     // `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
@@ -75,7 +72,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs. Its message includes warnings about flawed certificates.
+/// The message includes warnings about certificates.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

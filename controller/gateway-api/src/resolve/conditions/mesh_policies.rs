@@ -1,4 +1,4 @@
-//! Conditions of GatewayMeshPolicies, with one status entry per targeted Gateway.
+//! Conditions of GatewayMeshPolicies, for each targeted Gateway.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use crate::resolve::gateways::mesh_policies::MeshPolicies;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies that target a Gateway of a Sesame class.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,
@@ -17,7 +16,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are sorted by name, so the entries are sorted too.
+    // Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         let Some(mesh) = &gateway.mesh else {
             continue;

@@ -1,8 +1,5 @@
-//! Conditions of Gateways, listeners, routes and policies, derived from the results of their
-//! checks.
-//!
-//! This module makes no decisions. `crate::status` adds the conditions that depend on the current
-//! time, such as certificate expiry.
+//! Converts check results to conditions without making decisions. `crate::status` adds conditions
+//! that depend on the time.
 
 pub(crate) mod backend_policies;
 pub(crate) mod gateways;
@@ -20,8 +17,7 @@ pub(crate) mod x_backends;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Returns the condition Programmed: False if there is an error, otherwise Unknown until a host
-/// reports.
+/// Unknown until a host reports, unless there is an error.
 fn programmed(fault: Option<(Reason, &str)>, generation: i64) -> Condition {
     let waiting = (Reason::Pending, "waiting for an agent to report");
     let (status, (reason, message)) = match fault {

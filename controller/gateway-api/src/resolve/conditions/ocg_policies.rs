@@ -1,4 +1,4 @@
-//! Conditions of MeshOCGPolicies, with one status entry per targeted XMesh.
+//! Conditions of MeshOCGPolicies, for each targeted XMesh.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyAncestorStatus, PolicyStatus};
 use crate::world::Kind;
 
-/// Returns the statuses of all policies.
 pub(crate) fn statuses(
     mesh_trust: &MeshTrust<'_>,
     controller_name: &str,

@@ -1,5 +1,4 @@
-//! Conditions of policies. A BackendTLSPolicy has one status entry per Gateway that sends traffic
-//! to a target.
+//! Conditions of policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +16,7 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// Maximum number of status ancestors that the API schema allows. Entries beyond it are dropped
-/// when the status is written.
+/// As in the API schema. Further entries are dropped when the status is written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
@@ -35,7 +33,6 @@ pub(crate) struct PolicyInput<'a, 'w> {
 }
 
 impl<'w> PolicyInput<'_, 'w> {
-    /// Returns the statuses of all policies and XBackends.
     pub(crate) fn statuses(
         &self,
         cx: &mut ResolveContext<'w, '_>,
@@ -95,7 +92,6 @@ impl<'w> PolicyInput<'_, 'w> {
     }
 }
 
-/// Returns the statuses of all BackendTLSPolicies with a target to which a Gateway sends traffic.
 fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -140,15 +136,13 @@ fn statuses(
     statuses
 }
 
-/// A policy's index, and the error that keeps the policy from applying to a target, if any.
+/// Index of a policy, and why it does not apply to a target.
 pub(super) type Judged = (usize, Option<Grounds>);
 
-/// A Gateway, the index of a policy that affects this Gateway, and the policy's errors for this
-/// Gateway.
+/// A Gateway, the index of a policy, and the policy's errors for the Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Returns the policies of one kind that affect each Gateway, sorted by Gateway name. `judge`
-/// returns the policies that affect a Gateway, once per target.
+/// Sorted by Gateway name. `judge` returns the policies that affect a Gateway, once per target.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
@@ -168,8 +162,7 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     all
 }
 
-/// Like [`by_gateway`], but for policies that target backends. A policy affects the Gateways that
-/// send traffic to its targets.
+/// A policy for a backend affects all Gateways that send traffic to it.
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,
@@ -180,8 +173,7 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the
-/// condition Accepted has this `message`, and Programmed remains Unknown until a host reports.
+/// `message` is for an accepted policy. Programmed remains Unknown until a host reports.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -199,7 +191,6 @@ pub(super) fn add_programmed(
     status.ancestors.push(ancestor);
 }
 
-/// Builds a Gateway's entry in the status of a policy.
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
@@ -219,8 +210,7 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the backends for which a status must list the Gateway: the backends of its routes,
-/// authorization filters, tracing and access log.
+/// Returns the backends of routes, authorization filters, tracing and access log.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
@@ -234,7 +224,7 @@ pub(super) fn backends<'r>(
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // TLS settings have no effect on TLS that the Gateway passes through.
+            // TLS settings have no effect on passed-through TLS.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
             let told = route.policed.iter().copied();
             backends

@@ -1,4 +1,4 @@
-//! Conditions of each route for each of its parents.
+//! Conditions of routes, for each parent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,9 +15,7 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Gateway API routes. `displaced` explains which traffic a route loses
-/// to other routes, keyed by route index and parent index. `unreached` lists the matches that never
-/// receive requests, keyed by route index.
+/// `displaced` is keyed by route index and parent index, `unreached` by route index.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
@@ -51,8 +49,7 @@ pub(crate) fn statuses(
                 conditions,
             })
         });
-        // Allocate the exact capacity: a growing vector starts with four entries, and every route
-        // has such a vector.
+        // A growing vector starts with four entries, and every route has this vector.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
         (
@@ -121,7 +118,6 @@ fn conditions(
     conditions
 }
 
-/// Returns the verdicts on a route and on its references for one parent.
 fn verdicts<'r>(
     route: &'r CheckedRoute<'_>,
     parent: &RouteParent<'_>,

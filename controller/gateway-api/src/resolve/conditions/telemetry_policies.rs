@@ -1,4 +1,4 @@
-//! Conditions of XTelemetryPolicies, with one status entry per targeted Gateway.
+//! Conditions of XTelemetryPolicies, for each targeted Gateway.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,14 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies that target a Gateway of a Sesame class. A policy has at
-/// most as many entries as target references.
+/// A policy has at most as many entries as target references.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are sorted by name, so the entries are sorted too.
+    // Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         let tracing = &gateway.tracing;
         let oldest = tracing.policy.map(crate::api::Metadata::key);

@@ -1,5 +1,4 @@
-//! Conditions of TrafficPolicies and AccessPolicies, with one status entry for each Gateway whose
-//! requests are affected.
+//! Conditions of TrafficPolicies and AccessPolicies, for each affected Gateway.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,6 @@ use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies of one kind that affect a Gateway's requests.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -33,8 +31,7 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the objects through which a policy may affect the Gateway's requests: the Gateway, its
-/// ListenerSets, and the routes that attach to any of them.
+/// A policy may target the Gateway, its ListenerSets, or the routes that attach to them.
 fn targets<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

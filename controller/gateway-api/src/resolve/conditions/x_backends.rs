@@ -1,5 +1,5 @@
-//! Conditions of XBackends and XBackendTrafficPolicies, with one status entry per Gateway. The
-//! entries list the Gateways that send traffic to the XBackend, or to a target of the policy.
+//! Conditions of XBackends and XBackendTrafficPolicies, for each Gateway that sends traffic to
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,6 @@ use crate::world::Kind;
 
 type Statuses = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Returns the statuses of the XBackends to which a Gateway sends traffic.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -25,7 +24,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> Statuses {
     let mut statuses = Statuses::new();
-    // The Gateways are sorted by name, so the entries are sorted too.
+    // Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         for backend in backends(gateway, routes) {
             let PolicedBackend::XBackend(name) = backend else {
@@ -47,8 +46,6 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the statuses of the XBackendTrafficPolicies that have a target to which a Gateway sends
-/// traffic.
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -81,9 +78,9 @@ pub(crate) fn of_policies(
     statuses
 }
 
-/// Rejects session persistence settings that would be invalid in every rule.
+/// Rejects settings that would be invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // Any session name will do here, because the name does not affect the validation.
+    // The session name does not affect validation.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

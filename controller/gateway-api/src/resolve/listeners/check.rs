@@ -1,5 +1,4 @@
-//! Checks each listener individually: its name, port, hostname, TLS settings, allowed namespaces
-//! and route kinds.
+//! Checks each listener of an object individually.
 
 use std::collections::HashMap;
 
@@ -17,9 +16,7 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Checks each listener of an object individually. `object` is the object's rank on the Gateway: 0
-/// for the Gateway itself, followed by its ListenerSets, HTTPProxies and Ingresses in order of
-/// precedence.
+/// `object` is the object's [`Rank`] on the Gateway.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
     object: usize,
@@ -56,7 +53,7 @@ fn check_one<'w>(
         protocol,
         tls,
         allowed_routes,
-        // Filters are resolved later, once all listeners are known.
+        // Filters are resolved once all listeners are known.
         filters: _,
     } = spec;
     let mut accepted = Verdict::default();
@@ -64,7 +61,7 @@ fn check_one<'w>(
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
     let withheld = owner.unknown.refusal_of("listeners", index);
-    // These listeners have no hostnames and never share a port, so report the error immediately.
+    // These protocols have no hostnames and never share a port, so report the error immediately.
     let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let (withheld, at_once) = if has_hostname {
         (withheld, None)
@@ -141,7 +138,6 @@ fn name_faults(name: &str, unique: bool) -> Vec<String> {
     faults
 }
 
-/// Parses the hostname. Returns `None` if the hostname is invalid.
 fn check_hostname(
     hostname: Option<&str>,
     protocol: &Protocol,
@@ -160,8 +156,7 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the protocol and the route kinds that may attach. The protocol is `None` if it is
-/// unsupported.
+/// The protocol is `None` if it is unsupported.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

@@ -1,5 +1,5 @@
-//! Compares all listeners that are served by the same Envoys: namespace shares, conflicts, and
-//! overlapping hostnames.
+//! Compares listeners that the same Envoys serve: namespace shares, conflicts and overlapping
+//! hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,21 +10,18 @@ use super::overlaps;
 use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
-/// A Gateway whose listeners are compared.
 pub(crate) struct ComparedGateway<'c, 'w> {
-    /// Name of the Gateway in messages, as `Gateway namespace/name`.
+    /// For messages, as `Gateway namespace/name`.
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
-    /// Number of listeners in the Gateway's spec. The listeners of other objects follow them.
+    /// Number of listeners in the Gateway's spec. The listeners of other objects follow.
     pub(crate) own: usize,
-    /// Ranges of the other listeners' indices, each with the namespace of the object that defines
-    /// these listeners.
+    /// Index ranges of these other listeners, with the namespace of their object.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
-/// Compares the listeners of Gateways that are served together. The Gateways must be in order of
-/// precedence.
+/// The Gateways must be in order of precedence.
 pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     for (place, gateway) in gateways.iter_mut().enumerate() {
         for listener in gateway.listeners.iter_mut() {
@@ -39,8 +36,7 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     overlaps::find_by_hostname(&mut all, &names);
 }
 
-/// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
-/// together. The certificates must already be resolved.
+/// The certificates must already be resolved.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways
@@ -49,8 +45,7 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, the
-/// listeners in the Gateway's spec do not count. With several Gateways, all listeners count.
+/// The listeners in a Gateway's spec only count if several Gateways share the Envoys.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -106,8 +101,6 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The total cost of the listeners that each namespace requests, and the ports that this cost
-/// includes.
 #[derive(Default)]
 struct Asked<'w> {
     counts: BTreeMap<&'w str, usize>,
@@ -115,9 +108,8 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// Adds a listener and returns its cost: 1, or 2 if it opens a new port. A port costs extra
-    /// because it needs sockets and a share of the connections. `port` is `None` if a Gateway's own
-    /// listener already opens the port.
+    /// A listener costs 1, or 2 if it opens a port, which needs sockets and a share of the
+    /// connections. `port` is `None` if the Gateway's own listener opens it.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);
@@ -127,17 +119,15 @@ impl<'w> Asked<'w> {
 }
 
 impl<'w> ComparedGateway<'_, 'w> {
-    /// Returns the ranges of listeners that count towards a namespace's share. If the Gateway is
-    /// `alone`, the listeners in its spec do not count.
+    /// Returns the listeners that count towards a namespace's share.
     fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
         let own = (!alone).then_some((self.namespace, 0..self.own));
         own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
-/// Returns the largest share of `room` that any namespace can get. Requests up to an equal share
-/// are granted in full, and larger requests share the rest equally. Therefore, large requests take
-/// nothing from small ones, in whichever order they arrive.
+/// Returns the largest share of `room` that a namespace can get. Requests up to an equal share are
+/// granted in full in any order, so large requests take nothing from small ones.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();
@@ -153,7 +143,6 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     usize::MAX
 }
 
-/// Finds and rejects conflicting listeners. Listeners that are already rejected are ignored.
 fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();

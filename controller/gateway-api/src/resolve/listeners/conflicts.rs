@@ -1,10 +1,8 @@
-//! Finds conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
+//! Finds listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! If listeners of one object conflict, all these listeners are rejected. Between objects, the
-//! Gateway takes precedence over its ListenerSets, and each ListenerSet over later ones. Among
-//! Gateways that are served together, the first Gateway and its ListenerSets take precedence. A
-//! rejected listener does not affect other listeners. The input must only contain valid listeners
-//! with a supported protocol.
+//! If listeners of one object conflict, all of them are rejected. Between objects, the smaller
+//! [`Rank`] wins. A rejected listener does not affect others. The input must only contain valid
+//! listeners with a supported protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,10 +12,9 @@ use super::listener::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::{Grounds, Reason};
 
-/// The properties that make a listener distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    /// Rank of the listener's object. Claims are sorted by rank.
+    /// Claims are sorted by rank.
     pub(crate) rank: Rank,
     pub(crate) name: &'a str,
     pub(crate) port: u16,
@@ -25,7 +22,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) hostname: &'a Hostname,
 }
 
-/// Groups of protocols. Listeners whose protocols are in different groups cannot share a port.
+/// Protocols of different groups cannot share a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     PlainHttp,
@@ -43,16 +40,14 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A port number, preceded by true for UDP. UDP ports are separate from TCP ports with the same
-/// number.
+/// UDP flag and port number. UDP and TCP ports are separate.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// Returns the conflict of each claim, or `None` for claims without a conflict. `gateways` are the
-/// Gateways' names in order of precedence.
+/// `gateways` are the names in order of precedence.
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -82,7 +77,6 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
     found
 }
 
-/// The claims on one port.
 #[derive(Default)]
 struct PortClaims<'a> {
     all: Vec<&'a Claim<'a>>,
@@ -99,7 +93,7 @@ impl<'a> PortClaims<'a> {
         claims.push(claim);
     }
 
-    /// Returns another claim that cannot share the port with this claim, if any.
+    /// Returns a claim that cannot share the port with `claim`.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
         let of_claim = family(claim.protocol);
         let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
@@ -112,15 +106,13 @@ impl<'a> PortClaims<'a> {
         })
     }
 
-    /// Returns the claims on this port that have the same hostname as this claim.
     fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a Claim<'a>] {
         let claims = self.by_hostname.get(claim.hostname.as_str());
         claims.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Returns the conflict between a claim and objects that take precedence, if any. The message names
-/// only Gateways, because other objects may belong to other tenants.
+/// Messages name only Gateways, because other objects may belong to other tenants.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
@@ -146,7 +138,6 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     Some((Reason::HostnameConflict, message))
 }
 
-/// Returns the conflict between a claim and other claims of the same object, if any.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
     if own.refusing(claim).is_some() {
@@ -172,7 +163,6 @@ fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     })
 }
 
-/// Returns the protocol as the API spells it.
 fn word(protocol: schema::Protocol) -> &'static str {
     match protocol {
         schema::Protocol::Http => "HTTP",
@@ -296,14 +286,13 @@ mod tests {
                 (2, 80, Http, "a.com", P),
                 (3, 80, RawTcp, "", P),
             ],
-            // Two listeners of the Gateway itself conflict, so no listener gets the hostname.
+            // Listeners of the Gateway itself conflict, so no listener gets the hostname.
             &[
                 (0, 80, Http, "a.com", H),
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Two listeners of a ListenerSet conflict, so the next ListenerSet may have the
-            // hostname.
+            // Listeners of a ListenerSet conflict, so the next one may have the hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

@@ -1,8 +1,7 @@
-//! Resolves the filters of listeners, which apply to requests before routing.
+//! Resolves the filters of listeners.
 //!
-//! If a listener's filters cannot be served, the listener keeps its hostname and rejects all
-//! requests. Otherwise, its requests would reach a listener with a wider hostname, which may have
-//! no filters at all.
+//! A listener whose filters cannot be served keeps its hostname and rejects all requests.
+//! Otherwise, a listener with a wider hostname and no filters might serve them.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -16,19 +15,17 @@ use crate::resolve::filters::external_auth::{self, AuthorizeBy};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The filters of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedFilters<'w> {
-    /// Settings of the authorizations, in order of execution.
+    /// In order of execution.
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
-    /// True if the listener rejects all requests because some of its filters cannot be served.
+    /// True if the listener rejects all requests because a filter cannot be served.
     pub(crate) refuse: bool,
-    /// Backends of the filters. The Gateway is listed in the statuses of these backends or of their
-    /// policies.
+    /// The Gateway is listed in the statuses of these backends or of their policies.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Resolves the filters of a listener. `meshed` is true if the Gateway sends traffic to a mesh.
+/// `meshed` is true if the Gateway sends traffic to a mesh.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -36,8 +33,7 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // If the listener has other errors, `hold` decides later whether it rejects all requests for
-    // its hostname.
+    // After other errors, `hold` decides whether the listener rejects all requests.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
@@ -99,7 +95,6 @@ pub(crate) fn resolve<'w>(
     listener.filters = found;
 }
 
-/// Checks the protocol, and the number of filters in a listener's list.
 fn check(
     listener: &CheckedListener<'_>,
     ListenerFilters { requests }: &ListenerFilters,
@@ -124,7 +119,7 @@ fn check(
     .map_err(|why| (Reason::InvalidListenerFilter, why))
 }
 
-/// Reads a filter. Errors start with the field path relative to the filter.
+/// Errors start with the field path relative to the filter.
 fn read(index: usize, filter: &ListenerFilter) -> Result<AuthorizeBy<'_>, Grounds> {
     let ListenerFilter {
         type_,

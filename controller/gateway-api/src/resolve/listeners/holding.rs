@@ -1,9 +1,5 @@
-//! Prevents listeners with wider hostnames from serving the hostnames of listeners that cannot be
-//! served.
-//!
-//! Without this protection, requests for the hostname would reach a listener with a wider hostname
-//! on the same port. They would then get that listener's certificate, filters and routes. Holding a
-//! hostname never takes it away from a listener that is served.
+//! Prevents listeners with wider hostnames from serving the hostnames of rejected listeners, with
+//! the wrong certificate, filters and routes. Never takes a hostname away from a served listener.
 
 use std::collections::HashSet;
 
@@ -12,12 +8,11 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, HeldHostname};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Port number, true for protocols over TLS, and hostname key.
+/// Port, true for TLS, and hostname key.
 type HostnameKey = (u16, bool, String);
 
-/// Makes an unserved listener hold its hostname if a listener with a wider hostname is served on
-/// the same port. `listeners` are all listeners on the same Envoys, in order of precedence, after
-/// all other checks. The flag of each listener is false if its Gateway is not accepted.
+/// `listeners` are all listeners on the same Envoys, in order of precedence. The flag is false if
+/// the listener's Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -44,21 +39,19 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
             && held.insert((port, tls, name))
         {
             listener.holds = Some(HeldHostname { tls, hostname });
-            // Without TLS settings, TLS handshakes for the hostname are rejected.
+            // Without TLS settings, Envoy rejects TLS handshakes for the hostname.
             listener.tls = None;
         }
     }
 }
 
-/// Returns the listener's hostname. For an invalid hostname, returns the hostname that was probably
-/// intended.
+/// For an invalid hostname, returns the one that was probably intended.
 fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
     listener.hostname.clone().or_else(text)
 }
 
-/// Returns the hostname keys that a listener may hold. Protocols without hostnames have no keys. An
-/// unknown protocol has a plaintext key and a TLS key.
+/// Unknown protocols have a plaintext key and a TLS key.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

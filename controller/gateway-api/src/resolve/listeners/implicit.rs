@@ -8,43 +8,40 @@ use crate::api::{Listener, ListenerTls, Metadata, ObjectRef, Protocol};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Port of implicit listeners.
 const HTTPS: i32 = 443;
 
-/// The listeners that an HTTPProxy or Ingress adds to the Gateway of its class.
+/// The listeners that an HTTPProxy or Ingress adds to a Gateway.
 #[derive(Clone, Debug)]
 pub struct ImplicitListeners<'w> {
     /// `HTTPProxy` or `Ingress`.
     pub kind: Kind,
-    /// Namespace and name of the Gateway to which the listeners are added.
+    /// Namespace and name of the Gateway.
     pub gateway: (&'w str, &'w str),
     /// Metadata of the HTTPProxy or Ingress.
     pub metadata: &'w Metadata,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Client certificate validation on all these listeners, if configured.
+    /// Client certificate validation for all listeners.
     pub clients: Option<HostClients>,
 }
 
 /// Client certificate validation for a host.
 #[derive(Clone, Debug)]
 pub struct HostClients {
-    /// Determines whether clients need a certificate, and whether it must be valid.
+    /// Whether clients need a certificate, and whether it must be valid.
     pub mode: ClientMode,
-    /// The Secret with the CA certificates for clients.
+    /// Secret with the CA certificates.
     pub authorities: Option<ObjectRef>,
-    /// The Secret with the revocation lists that these CAs issued.
+    /// Secret with the revocation lists.
     pub revoked: Option<ObjectRef>,
-    /// True if only the client's own certificate is checked against the revocation lists, not its
-    /// issuers' certificates.
+    /// Check only the leaf certificate against the revocation lists.
     pub leaf_only: bool,
-    /// Which details of the client certificate are forwarded to backends.
+    /// Certificate details that backends get.
     pub forward: Option<ForwardClientCertificate>,
 }
 
-/// Returns the name of an implicit listener in the snapshot. The name does not depend on the object
-/// that defines the host. Connections therefore survive if another object takes over the host and
-/// uses the same certificate.
+/// The name does not depend on the object, so connections survive if another object takes over the
+/// host with the same certificate.
 pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     format!(
         "TLSHost/{}/{}/listeners/{name}",
@@ -52,8 +49,7 @@ pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     )
 }
 
-/// Builds the HTTPS listener for a host. The listener's name does not depend on the object's other
-/// hosts.
+/// The listener's name does not depend on the object's other hosts.
 pub(crate) fn listener<'o>(
     host: &Hostname,
     certificate_refs: Vec<ObjectRef>,

@@ -1,4 +1,4 @@
-//! A checked listener, and the object that defines it.
+//! A checked listener and the object that defines it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The Gateway, ListenerSet, HTTPProxy or Ingress that defines a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOwner<'w> {
     pub(crate) kind: Kind,
@@ -39,7 +38,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Checks the object's name, and rejects an object with security-relevant unknown fields.
+    /// Also rejects security-relevant unknown fields.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         self.check_name(verdict);
@@ -56,7 +55,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// Returns the object that defines a listener, as a ReferenceGrant's `from` describes it.
+    /// As in `from` of a ReferenceGrant.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -65,7 +64,6 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the name of the field that refers to a certificate of a listener, for messages.
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
         match self.kind {
             Kind::Ingress | Kind::HttpProxy => format!("tls.secretName {:?}", reference.name),
@@ -73,40 +71,36 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Names the object for messages, as `Gateway namespace/name`.
     pub(crate) fn display(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
-/// The precedence of the object that defines a listener. Smaller ranks take precedence.
+/// Precedence of the object that defines a listener. Smaller ranks win.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Index of the Gateway in the order of Gateways that are served together.
+    /// Index among Gateways that are served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway itself. ListenerSets, HTTPProxies and Ingresses follow in order of
-    /// precedence.
+    /// 0 for the Gateway, then ListenerSets, HTTPProxies and Ingresses in order of precedence.
     pub(crate) object: usize,
 }
 
-/// A hostname for which listeners with wider hostnames on the same port must not serve requests.
+/// Listeners with wider hostnames on the port must not serve requests for this hostname.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
-    /// True for HTTPS and TLS listeners, false for HTTP listeners.
+    /// False for HTTP listeners.
     pub(crate) tls: bool,
     pub(crate) hostname: Hostname,
 }
 
-/// A checked listener, before routes attach.
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
-    /// Kind of the object that defines the listener.
     pub(crate) owner: Kind,
     pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
     pub(crate) provenance: String,
-    /// `None` if the protocol does not support any kind of route.
+    /// `None` if the protocol is unsupported.
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
@@ -115,75 +109,68 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// The reason, if an unknown field prevents the listener from being served. `filters::resolve`
-    /// moves the reason to `accepted`.
+    /// Reason if an unknown field prevents the listener from being served. `filters::resolve` moves
+    /// it to `accepted`.
     pub(crate) withheld: Option<String>,
-    /// Message of the condition Accepted if the listener is accepted.
+    /// Message of the condition Accepted.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// True if this listener makes its namespace exceed its share of listeners.
+    /// This listener makes its namespace exceed its share.
     pub(crate) beyond_share: bool,
-    /// The hostname that this unserved listener keeps away from listeners with wider hostnames. All
-    /// requests for the hostname are rejected.
+    /// Hostname that this unserved listener holds. All requests for it are rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
-    /// Limits and defaults that apply to requests.
     pub(crate) traffic: TrafficSettings,
-    /// HTTPS listeners on the same port whose hostnames overlap with this listener's. The
-    /// descriptions reveal only what this listener's author may see.
+    /// HTTPS listeners on the port with overlapping hostnames. Descriptions reveal only what this
+    /// listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some of the listeners whose certificates overlap with this listener's. Certificates overlap
-    /// if one listener's certificate covers the other listener's hostname.
+    /// Some listeners on the port with overlapping certificates: one certificate covers the other
+    /// listener's hostname.
     pub(crate) certificate_overlaps: Vec<String>,
-    /// Client certificate validation that an HTTPProxy configures, if any.
     pub(crate) clients: Option<&'w HostClients>,
-    /// The trust bundle for `clients`.
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
-    /// TLS termination. `None` if the listener does not terminate TLS.
+    /// `None` if the listener does not terminate TLS.
     pub(crate) tls: Option<schema::TlsTermination>,
-    /// Filters that apply to requests before routing.
     pub(crate) filters: CheckedFilters<'w>,
-    /// DNS names in the listener's certificates, sorted.
+    /// Sorted.
     pub(crate) certificate_names: Vec<String>,
-    /// The listener's hostname, if none of the certificates covers it.
+    /// Set if no certificate covers the hostname.
     pub(crate) uncovered: Option<UncoveredHostname>,
-    /// True if the listener terminates TLS but has no usable certificate.
+    /// The listener terminates TLS without a usable certificate.
     pub(crate) lacks_certificate: bool,
-    /// Warnings about flawed certificates that are served despite their flaws.
+    /// Warnings about served certificates.
     pub(crate) advice: Vec<String>,
 }
 
 impl CheckedListener<'_> {
-    /// Returns true if the listener is in the snapshot, either to serve requests or to reject all
-    /// of them.
+    /// True if the listener is in the snapshot, even if it rejects all requests.
     pub(crate) fn is_served(&self) -> bool {
         self.holds.is_some()
             || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
     }
 
-    /// Returns true if the listener is in the snapshot only to reject all requests.
+    /// True if the listener rejects all requests.
     pub(crate) fn refuses(&self) -> bool {
         self.holds.is_some() || self.filters.refuse
     }
 
-    /// Returns true if the listener has lost its hostname to a TLSRoute.
+    /// True if the listener has lost its hostname to a TLSRoute.
     pub(crate) fn has_yielded(&self) -> bool {
         let reason = self.conflict.as_ref().map(|(reason, _)| *reason);
         reason == Some(Reason::OtherRoute)
     }
 
-    /// Returns true if the listener can serve routes.
+    /// True if the listener can serve routes.
     pub(crate) fn serves(&self) -> bool {
         self.accepted.good() && !self.lacks_certificate
     }
 
-    /// Returns true if routes of this kind may attach from this namespace.
     pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &ResolveContext<'_, '_>) -> bool {
         self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
     }
 }
 
-/// Returns one explanation for each listener that is not served, joined with semicolons.
+/// Returns one explanation per unserved listener.
 pub(crate) fn invalid(listeners: &[CheckedListener<'_>]) -> String {
     let faults: Vec<String> = listeners
         .iter()

@@ -1,14 +1,8 @@
-//! Listeners of Gateways and ListenerSets. They are checked individually and compared with each
-//! other.
+//! Listeners of Gateways and ListenerSets.
 //!
-//! [`check()`] reads the listeners of one object, and `sets` appends the listeners of other
-//! objects. [`compare()`] finds conflicts among all listeners that are served together.
-//! `termination` looks up certificates, and `filters` resolves the filters that apply to requests.
-//! A rejected listener does not affect other listeners. [`hold()`] decides which rejected listeners
-//! keep their hostnames.
-//!
-//! This module does not depend on routes. Conversely, routes attach to a listener regardless of its
-//! conditions (`ListenerStatus.attachedRoutes`).
+//! [`check()`] checks them individually, [`compare()`] finds conflicts, and [`hold()`] decides
+//! which rejected listeners keep their hostnames. Nothing here depends on routes, because routes
+//! attach regardless of a listener's conditions.
 
 mod check;
 mod compare;

@@ -4,19 +4,17 @@ use super::selectors;
 use crate::api::{AllowedNamespaces, FromNamespaces, LabelSelector};
 use crate::world::World;
 
-/// The namespaces from which objects may attach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// No namespace is allowed, either as configured or because the configuration is invalid.
+    /// As configured, or because the configuration is invalid.
     Nothing,
 }
 
 impl<'w> NamespaceRule<'w> {
-    /// Reads `allowedRoutes.namespaces` of a listener whose object is in namespace `own`. By
-    /// default, only `own` is allowed.
+    /// By default, only `own` is allowed.
     pub(crate) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -24,8 +22,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read("allowedRoutes.namespaces", namespaces, own, Self::Same(own))
     }
 
-    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
-    /// namespace is allowed.
+    /// By default, no namespace is allowed.
     pub(crate) fn of_listener_sets(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -34,7 +31,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads the field at path `at`. `absent` is the result if `from` is unset.
+    /// `absent` is the result if `from` is unset.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,
@@ -67,7 +64,6 @@ impl<'w> NamespaceRule<'w> {
         }
     }
 
-    /// Returns true if objects in this namespace may attach.
     pub(crate) fn allows(self, namespace: &str, world: &World) -> bool {
         match self {
             Self::All => true,

@@ -1,5 +1,5 @@
-//! Finds overlaps between HTTPS listeners on the same port. With an overlap, clients may reuse a
-//! connection to one listener for requests that belong to another listener.
+//! Finds overlaps between HTTPS listeners on a port. Clients may reuse a connection to one listener
+//! for requests to another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,11 +9,9 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of certificate overlaps per listener. Without a limit, listeners that share a
-/// certificate would all list each other.
+/// Without a limit, listeners that share a certificate would all list each other.
 const MAX_NAMED: usize = 8;
 
-/// Returns the index, port and hostname of each accepted HTTPS listener.
 fn https<'l>(
     listeners: &'l [&mut CheckedListener<'_>],
 ) -> impl Iterator<Item = (usize, u16, &'l Hostname)> {
@@ -24,7 +22,6 @@ fn https<'l>(
     })
 }
 
-/// Sets `overlaps` on HTTPS listeners with overlapping hostnames on the same port.
 pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let by_key: HashMap<(u16, &str), usize> = https(listeners)
         .map(|(i, port, hostname)| ((port, hostname.key()), i))
@@ -46,11 +43,9 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
     }
 }
 
-/// Sets `certificate_overlaps` on HTTPS listeners that share a port. The certificates must already
-/// be resolved.
+/// The certificates must already be resolved.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
-    // Indices of listeners by certificate name, by hostname, and by each hostname that covers the
-    // listener's hostname.
+    // Listener indices by certificate name, by hostname, and by each covering hostname.
     let mut owners: BTreeMap<(u16, Hostname), Vec<usize>> = BTreeMap::new();
     let mut by_key: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
     let mut below: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
@@ -64,8 +59,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // Skip a listener without a certificate for its host: clients reject the connection, so
-        // they cannot reuse it.
+        // Clients reject connections to a listener without a certificate for its host, so they
+        // cannot reuse them.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);
@@ -73,7 +68,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         }
     }
     let hostname = |i: usize| listeners.get(i)?.hostname.as_ref();
-    // True if clients may request this name over a connection to `owner`, but `other` serves it.
+    // True if clients may request `name` over a connection to `owner`, but `other` serves it.
     let differs = |owner: usize, other: usize, name: &Hostname| {
         let both = hostname(owner).zip(hostname(other));
         both.is_some_and(|(own, of_other)| {
@@ -116,8 +111,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns a hostname for all hosts that both a listener and a certificate with this name cover. A
-/// wildcard in the certificate's name covers one label.
+/// A wildcard in the certificate's name covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {
         return Some(name);
@@ -126,8 +120,7 @@ fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname
     is_below.then_some(listener)
 }
 
-/// Describes the second listener of each pair for the author of the first listener, who may not be
-/// allowed to see it.
+/// Describes the second listener of each pair for the author of the first.
 fn named(
     pairs: &[(usize, usize)],
     listeners: &[&mut CheckedListener<'_>],

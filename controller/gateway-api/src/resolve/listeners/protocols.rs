@@ -5,11 +5,10 @@ use sesame_proto::schema;
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// Names of the protocols in messages.
+/// For messages.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
-/// Returns the protocol with this name, and the route kinds that it supports, in the order of
-/// `supportedKinds`. Returns `None` for an unknown protocol.
+/// The kinds are in the order of `supportedKinds`.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
     const REQUESTS: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
     Some(match protocol {
@@ -22,8 +21,8 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     })
 }
 
-/// Splits the requested route kinds into supported kinds and the names of unsupported kinds. If no
-/// kinds are requested, returns all supported kinds.
+/// Also returns the names of unsupported kinds. Without requested kinds, returns all supported
+/// kinds.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());
@@ -44,7 +43,6 @@ pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind
     (kinds, unknown)
 }
 
-/// Converts a kind to an entry of `supportedKinds`.
 pub(crate) fn group_kind(kind: Kind) -> RouteGroupKind {
     RouteGroupKind {
         group: Some(GATEWAY_GROUP.to_owned()),

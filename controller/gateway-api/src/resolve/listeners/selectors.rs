@@ -1,12 +1,11 @@
-//! Validates label selectors, and matches them against the labels of namespaces and other objects.
+//! Validates and matches label selectors.
 
 use crate::api::{LabelSelector, LabelSelectorRequirement, Labels};
 use crate::world::World;
 
-/// Label that every namespace has since Kubernetes 1.22, even if a manifest omits it.
+/// Every namespace has this label since Kubernetes 1.22, even if a manifest omits it.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Validates the selector in the field at path `at`.
 pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     let LabelSelector {
         match_labels: _,
@@ -42,8 +41,7 @@ pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns true if the selector, which must be valid, selects this namespace. An empty selector
-/// selects all namespaces.
+/// The selector must be valid. An empty selector selects all namespaces.
 pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &World) -> bool {
     let object = world.namespaces.get("", name);
     let labels = object.map(|object| &object.metadata.labels);
@@ -53,8 +51,7 @@ pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &Wo
     })
 }
 
-/// Returns true if the selector, which must be valid, selects objects with these labels. An empty
-/// selector selects all objects.
+/// The selector must be valid. An empty selector selects all objects.
 pub(crate) fn selects_labels(selector: &LabelSelector, labels: &Labels) -> bool {
     selects(selector, |key| labels.get(key))
 }

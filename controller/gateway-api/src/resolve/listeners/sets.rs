@@ -1,9 +1,5 @@
-//! Adds listeners to Gateways: the listeners of ListenerSets, and a listener for each TLS host of
-//! an HTTPProxy or Ingress.
-//!
-//! A ListenerSet that is rejected as a whole adds no listeners to its Gateway. A ListenerSet never
-//! affects its Gateway or ListenerSets that take precedence over it. HTTPProxies come after all
-//! ListenerSets, and Ingresses after all HTTPProxies.
+//! Adds the listeners of ListenerSets, and of HTTPProxies and Ingresses with TLS hosts, to
+//! Gateways. They take precedence in this order and never affect the Gateway's own listeners.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,8 +14,6 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// An object that adds listeners to a Gateway: a ListenerSet, or an HTTPProxy or Ingress with TLS
-/// hosts.
 #[derive(Clone, Copy)]
 pub(crate) struct ListenerSource<'w> {
     kind: Kind,
@@ -29,7 +23,6 @@ pub(crate) struct ListenerSource<'w> {
 }
 
 impl ListenerSource<'_> {
-    /// Returns the rank of the object's kind in the order of precedence.
     fn layer(&self) -> usize {
         match self.kind {
             Kind::Ingress => 2,
@@ -43,17 +36,15 @@ impl ListenerSource<'_> {
     }
 }
 
-/// A checked object that adds listeners to a Gateway: a ListenerSet, HTTPProxy or Ingress.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// The reason for rejecting the object as a whole, if any.
+    /// Why the object is rejected as a whole.
     pub(crate) refused: Verdict,
-    /// Range of the object's listeners in the Gateway's list of listeners.
+    /// Range in the Gateway's list of listeners.
     pub(crate) range: Range<usize>,
 }
 
-/// Returns the objects that add listeners to each Gateway, keyed by the Gateway's namespace and
-/// name. ListenerSets come first, then HTTPProxies, then Ingresses, each sorted by age.
+/// Keyed by the Gateway's namespace and name, in order of precedence: by kind, then by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
     implicit: &'w [ImplicitListeners<'w>],
@@ -89,8 +80,7 @@ pub(crate) fn by_gateway<'w>(
     found
 }
 
-/// Returns the namespace and name of the Gateway to which a ListenerSet refers. Returns `None` if
-/// its parent is not a Gateway.
+/// `None` if the parent is not a Gateway.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
         group,
@@ -104,9 +94,8 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks the ListenerSets, HTTPProxies and Ingresses of a Gateway, and appends their listeners to
-/// `all`. Only ListenerSets need permission from `allowedListeners`; for the others, the
-/// IngressClass grants it.
+/// Only ListenerSets need permission from `allowedListeners`. The IngressClass grants it to the
+/// others.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
@@ -147,8 +136,8 @@ pub(crate) fn check<'w>(
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err().filter(|_| is_set));
         let start = all.len();
-        // If an unknown field may be security-relevant, the object's listeners keep their hostnames
-        // and reject all requests.
+        // If an unknown field may be security-relevant, the listeners keep their hostnames and
+        // reject all requests.
         let withheld = owner.unknown.refusal(match kind {
             Kind::HttpProxy => "routes",
             Kind::Ingress => "rules",

@@ -1,4 +1,4 @@
-//! Resolves the TLS termination of a listener: allowed fields, certificates and client validation.
+//! Resolves a listener's TLS termination.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,7 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::{Grounds, Reason};
 
-/// Returns the errors in a listener's `tls`: violations of the API schema, and invalid Sesame
-/// options.
+/// Returns violations of the API schema, and invalid Sesame options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
     let of_schema = check(protocol, tls).err();
@@ -79,7 +78,6 @@ fn terminates(protocol: &Protocol, mode: Option<&TlsMode>) -> bool {
     }
 }
 
-/// Sets the TLS termination of a listener, including its certificates and client validation.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -97,7 +95,7 @@ pub(crate) fn resolve<'w>(
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
         tell(owner, listener, &message, cx);
     }
-    // Invalid options have already been reported in `accepted`.
+    // Invalid options are already reported in `accepted`.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
         keys: match options.source() {
@@ -147,8 +145,7 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Applies the client validation that an HTTPProxy configures for its host, if any. After an error,
-/// the caller must not serve the host.
+/// Applies client validation from an HTTPProxy. After an error, the caller must not serve the host.
 fn host_clients<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -182,15 +179,14 @@ fn host_clients<'w>(
     Ok(())
 }
 
-/// Returns the DNS names in the certificates of these keys, sorted and without duplicates.
+/// Sorted, without duplicates.
 fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
     let shown = keys.iter().filter_map(|name| certificates.named(name));
     let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the name of the session ticket keys in the Secret that a listener's options name. If the
-/// keys are unusable, the error is reported in `listener.resolved`.
+/// Reports errors in `listener.resolved`.
 fn ticket_keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -207,8 +203,7 @@ fn ticket_keys<'w>(
     name
 }
 
-/// Returns the names of a listener's usable keys. Errors in references are reported in
-/// `listener.resolved`, and warnings about certificates in `listener.advice`.
+/// Reports errors in `listener.resolved`, and warnings in `listener.advice`.
 fn keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -262,8 +257,7 @@ fn keys<'w>(
     keys
 }
 
-/// Returns the key names for a listener whose certificates are files on hosts. The files are not
-/// read here, because only the hosts have them.
+/// Only the hosts have these certificates, so they are not read here.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -286,8 +280,7 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Reports a certificate's flaw, as a problem and in the listener's condition. The certificate is
-/// served despite the flaw.
+/// The certificate is served despite its flaw.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -300,7 +293,6 @@ fn advise<'w>(
     }
 }
 
-/// Reports a problem with a listener.
 fn tell(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,

@@ -1,8 +1,7 @@
-//! Reads a listener's `tls.options`. Sesame's own keys set TLS parameters; other keys have no
-//! effect.
+//! Reads a listener's `tls.options`. Keys of other projects have no effect.
 //!
-//! Authors who set such an option rely on its protection, so an invalid option is never ignored.
-//! Instead, the listener is not served, and its condition states the expected values.
+//! Authors rely on the protection that an option provides, so a listener with an invalid option is
+//! not served.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,28 +23,25 @@ const SUITES: &str = "projectsesame.io/cipher-suites";
 const ALPN: &str = "projectsesame.io/alpn";
 pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
-/// Protocols that an HTTPS listener may offer.
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
-/// Supported TLS versions, keyed by name.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// Maximum length of values quoted in messages, in characters.
+/// In characters.
 const MAX_REPORTED: usize = 100;
 
-/// TLS parameters that a listener's options set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     min_version: Version,
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
-    /// Secret with session ticket keys, in the namespace of the object that defines the listener.
+    /// Secret in the namespace of the object that defines the listener.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
     source: CertificateSource,
 }
 
 impl TlsOptions {
-    /// Reads the values of Sesame's keys. Also returns a message for each invalid key or value.
+    /// Also returns a message for each invalid key or value.
     pub(super) fn read(protocol: &Protocol, tls: &ListenerTls) -> (Self, Vec<String>) {
         let ListenerTls {
             mode,
@@ -84,7 +80,7 @@ impl TlsOptions {
         (read, faults)
     }
 
-    /// Sets one parameter. The caller prefixes errors with `tls.options x: `.
+    /// The caller prefixes errors with `tls.options x: `.
     fn set(&mut self, protocol: &Protocol, key: &str, value: &str) -> Result<(), String> {
         match key {
             MIN_VERSION => self.min_version = version(value)?,
@@ -145,13 +141,11 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Returns whether the certificates come from Secrets or from files on hosts.
     pub(super) fn source(&self) -> CertificateSource {
         self.source
     }
 
-    /// Applies the parameters to a TLS termination. The caller sets the session ticket keys,
-    /// because they are in a Secret.
+    /// The caller sets the session ticket keys, because they are in a Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
@@ -178,9 +172,7 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns an error if the options restrict client names but this termination does not verify
-    /// client certificates. The listener is then rejected, because its author wants to exclude
-    /// other clients.
+    /// Fails if the options restrict client names but client certificates are not verified.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
@@ -199,8 +191,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns a warning if the cipher suites have no effect, or if none of them works with keys of
-    /// these types.
+    /// Returns a warning if the cipher suites have no effect, or do not work with these keys.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;
@@ -226,13 +217,12 @@ impl TlsOptions {
     }
 }
 
-/// Returns the name of the Secret with session ticket keys, as written in the options. The name may
-/// be invalid.
+/// Returns the Secret with session ticket keys as written. The name may be invalid.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
 
-/// Returns the options whose keys belong to other projects. They have no effect.
+/// Options of other projects have no effect.
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))
@@ -246,8 +236,7 @@ fn version(value: &str) -> Result<Version, String> {
     })
 }
 
-/// Parses a comma-separated list. `check` validates each part; its error describes the expected
-/// format.
+/// `check` validates each part of the comma-separated list.
 fn list(
     value: &str,
     most: usize,
@@ -275,7 +264,6 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Truncates a value for a message.
 fn told(value: &str) -> String {
     value.chars().take(MAX_REPORTED).collect()
 }

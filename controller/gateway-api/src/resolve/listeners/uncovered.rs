@@ -1,5 +1,4 @@
-//! Finds listener hostnames that no certificate of the listener covers. Clients reject connections
-//! for them. The listener's condition, Events and metrics are derived from these hostnames.
+//! Listener hostnames without a certificate. Clients reject connections for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,17 +6,16 @@ use std::fmt;
 use super::CheckedListener;
 use crate::world::ObjectKey;
 
-/// A listener's hostname that the listener's certificates do not cover.
+/// A hostname that the listener's certificates do not cover.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UncoveredHostname {
     /// Name of the listener.
     pub listener: String,
-    /// The hostname, as written in the listener's spec.
+    /// The hostname as in the spec.
     pub hostname: String,
 }
 
-/// The uncovered hostnames for each object that defines listeners, in the order of the listeners.
-/// Objects without uncovered hostnames are absent.
+/// Uncovered hostnames by the object that defines the listeners. Other objects are absent.
 pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
 
 impl fmt::Display for UncoveredHostname {
@@ -33,7 +31,6 @@ impl fmt::Display for UncoveredHostname {
     }
 }
 
-/// Returns the uncovered hostnames of listeners, keyed by the object that defines the listeners.
 pub(crate) fn collect<'l, 'w: 'l>(
     by_owner: impl Iterator<Item = (ObjectKey, &'l [CheckedListener<'w>])>,
 ) -> UncoveredHostnames {

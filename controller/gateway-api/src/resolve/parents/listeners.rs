@@ -1,5 +1,4 @@
-//! For a parentRef, finds the parent's listeners that match it, and the hostnames that each
-//! listener shares with the route.
+//! Finds the listeners that a parentRef matches, and their common hostnames with the route.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -9,20 +8,16 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 use crate::world::ObjectKey;
 
-/// A hostname through which a route attaches to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommonHostname {
-    /// The intersection of the listener's and the route's hostnames.
+    /// Intersection of the listener's and the route's hostnames.
     pub(crate) domain: Hostname,
-    /// Specificity of the route's own hostname, before the intersection.
+    /// Specificity of the route's own hostname.
     pub(crate) rank: (bool, usize),
 }
 
-/// Returns the listeners that match the route's parentRef `reference`, by index in the Gateway. The
-/// parent is the Gateway's ListenerSet `set`, or the Gateway itself if `set` is `None`.
-///
-/// `hostnames` are the route's hostnames; an empty list means all hosts. Invalid and unready
-/// listeners are included.
+/// Returns listener indices, including invalid listeners. `set` is `None` for the Gateway itself.
+/// Empty `hostnames` mean all hosts.
 pub(crate) fn matching(
     gateway: &CheckedGateway<'_>,
     set: Option<usize>,
@@ -71,18 +66,18 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
-    // Each route keeps this list until resolution ends, so free the unused capacity.
+    // Each route keeps this list until resolution ends.
     matching.shrink_to_fit();
     Ok(matching)
 }
 
-/// Why the listener that comes closest to a match does not match. Later variants are closer.
+/// Later variants are closer to a match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch<'g> {
     Reference,
     AllowedRoutes,
     Hostname,
-    /// The name of the first listener whose own hostname is invalid.
+    /// The first listener whose own hostname is invalid.
     InvalidHostname(&'g str),
 }
 

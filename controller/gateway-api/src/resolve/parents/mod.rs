@@ -1,5 +1,4 @@
-//! Resolves the parents of routes: the Gateways and ListenerSets in parentRefs, and their matching
-//! listeners.
+//! Resolves the parents of routes.
 
 pub(crate) mod listeners;
 
@@ -12,26 +11,23 @@ use crate::resolve::listeners::sets;
 use crate::status::Grounds;
 use crate::world::{Kind, World};
 
-/// A Gateway or ListenerSet of this controller, by index.
+/// Indices of a Gateway or ListenerSet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
-    /// Index of the ListenerSet among the Gateway's ListenerSets, or `None` if the parent is the
-    /// Gateway itself.
+    /// Index among the Gateway's ListenerSets. `None` for the Gateway itself.
     pub(crate) set: Option<usize>,
 }
 
-/// A route's parentRef that refers to a Gateway or ListenerSet of this controller.
 #[derive(Debug)]
 pub(crate) struct RouteParent<'w> {
     pub(crate) reference: &'w ParentRef,
     pub(crate) parent: Parent,
-    /// The matching listeners, by index in the Gateway, each with the hostnames that it shares with
-    /// the route. If no listener matches, the error explains why.
+    /// Listener indices with the common hostnames, or why no listener matches.
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
-/// This controller's Gateways and ListenerSets, keyed by kind, namespace and name.
+/// By kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
 pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
@@ -50,8 +46,7 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// Returns the kind, namespace and name of the object that a parentRef names, or `None` if its kind
-/// is neither Gateway nor ListenerSet. `own` is the route's namespace.
+/// `None` unless the kind is Gateway or ListenerSet. `own` is the route's namespace.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,
@@ -72,8 +67,7 @@ pub(crate) fn referent<'r>(
     Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// Returns the namespace and name of each parent Gateway of a route, including the Gateways to
-/// which the route's parent ListenerSets belong.
+/// Includes the Gateways of parent ListenerSets.
 pub(crate) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,

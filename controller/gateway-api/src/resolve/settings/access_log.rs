@@ -1,8 +1,7 @@
-//! Converts the format and receivers of access logs from configurations to snapshot types.
+//! Converts access log settings.
 //!
-//! The receivers' backends are resolved elsewhere. A log must never contain headers with
-//! credentials, or values that could end a line or field of a text log. Settings that would permit
-//! this are configuration errors.
+//! Logs must never contain headers with credentials, or values that could end a line or field of a
+//! text log.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;
@@ -15,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// A Gateway's access log settings, except for the rules about which requests to log.
+/// All settings except the rules about which requests to log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -23,10 +22,9 @@ pub(crate) struct ConfiguredLog {
     pub(crate) sinks: Option<ConfiguredSinks>,
 }
 
-/// The access log receivers in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredSinks {
-    /// Namespace of the configuration, in which the receivers' backends are looked up.
+    /// Receivers' backends are looked up in this namespace.
     pub(crate) namespace: String,
     pub(crate) sinks: Vec<LogReceiver>,
 }
@@ -35,12 +33,12 @@ const MAX_EXTRA_FIELDS: usize = 32;
 const MAX_SINKS: usize = 4;
 const MAX_LITERAL: usize = 1024;
 
-/// Returns the errors in a format. Each starts with the field path.
+/// Each starts with the field path.
 pub(super) fn faults_of_format(format: &AccessLogFormat) -> Vec<String> {
     read_form(format).err().into_iter().collect()
 }
 
-/// Returns the errors in receivers. Each starts with the field path.
+/// Each starts with the field path.
 pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     if let Err(why) = limits::entries("sinks", sinks.len(), 0..=MAX_SINKS) {
         return vec![why];
@@ -52,7 +50,7 @@ pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     outcomes.flatten().collect()
 }
 
-/// Reads a format. The error names the field.
+/// The error names the field.
 pub(crate) fn read_form(format: &AccessLogFormat) -> Result<LineForm, String> {
     let AccessLogFormat {
         type_,
@@ -131,7 +129,7 @@ fn read_extra(fields: &[ExtraLogField]) -> Result<Vec<ExtraField>, String> {
     }
 }
 
-/// Reads an extra field. The error starts with the field path relative to the extra field.
+/// The error starts with the field path relative to `field`.
 fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     let ExtraLogField {
         name,
@@ -181,8 +179,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads a receiver, except for its backend. The error starts with the field path relative to the
-/// receiver.
+/// Reads all but the backend. The error starts with the field path relative to `sink`.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {
         protocol,

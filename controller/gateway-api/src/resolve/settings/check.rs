@@ -1,4 +1,4 @@
-//! Validates SesameConfigurations, both the controller's own and those used as parameters.
+//! Validates SesameConfigurations.
 
 mod publishing;
 
@@ -15,24 +15,20 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of entries in a list, as in the schema.
+/// As in the schema.
 const MAX_LISTED: usize = 64;
-/// Maximum number of entries in a map. The schema has no such limit.
+/// The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
-/// Allowed range of `lostAfter` in milliseconds. A host that sends no report for this time is
-/// considered lost.
+/// Hosts without a report for this time are considered lost.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// Maximum overlap in milliseconds: how long a certificate stays trusted after it is removed from a
-/// trust bundle.
+/// How long a certificate stays trusted after it leaves a trust bundle.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
-/// Maximum port offset.
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-/// Allowed range, in milliseconds, of the minimum duration of logged requests.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
-/// Returns the errors in a configuration. Each names the field, its value and the expected value.
+/// Returns the errors in a configuration, each with field, value and expected value.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
@@ -101,7 +97,6 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     found
 }
 
-/// Returns the errors in a configuration that a GatewayClass or Gateway uses as its parameters.
 pub(super) fn faults_of_parameters(
     configuration: &SesameConfiguration,
     scope: Scope<'_>,
@@ -125,8 +120,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // The author of a Gateway must not choose the programs that the Gateway's Pods run, because
-    // Pods can see the processes on their nodes. Nor may the author affect other Gateways.
+    // Authors of Gateways must not choose programs for Pods, which can see processes on their
+    // nodes. Nor may they affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
@@ -145,8 +140,7 @@ pub(super) fn faults_of_parameters(
     found
 }
 
-/// Parses a duration in a configuration and returns milliseconds, or `None` if the duration is
-/// invalid.
+/// Parses a duration in a configuration.
 pub fn milliseconds(text: &str) -> Option<u64> {
     durations::milliseconds(text).ok()
 }

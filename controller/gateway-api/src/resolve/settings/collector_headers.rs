@@ -1,6 +1,5 @@
-//! Reads the additional headers that Envoy sends to a collector.
-//!
-//! Rejects headers that affect message framing, and values that Envoy would change.
+//! Reads headers for collectors. Rejects headers that affect message framing, and values that Envoy
+//! would change.
 
 use sesame_proto::{field_names, schema};
 
@@ -8,7 +7,7 @@ use crate::api::Header;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reads headers and sorts them by name. The error names the field.
+/// Sorts headers by name. The error names the field.
 pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
     let unsaid = |header: &Header| header.value.contains('%');
     if let Some(place) = headers.iter().position(unsaid) {

@@ -1,8 +1,5 @@
-//! Edge settings, which protect against untrusted clients: reads configuration fields, and Gateway
-//! annotations that override them.
-//!
-//! An unknown annotation has no effect other than a message in the Gateway's Accepted condition,
-//! because the default is the safe choice.
+//! Settings that protect against untrusted clients. An unknown annotation has no effect, because
+//! the default is safe.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +13,8 @@ use crate::api::{
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
-/// Maximum length of an annotation quoted in a message.
 const MAX_REPORTED: usize = 100;
-/// Upper bounds that Envoy imposes.
+/// Envoy's upper bounds.
 const MAX_HEADER_KIB: u32 = 8192;
 const MAX_HEADERS: u32 = 10_000;
 
@@ -28,24 +24,23 @@ enum Upgrade {
     Tcp,
 }
 
-/// A Gateway's edge settings, initially the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
 
 impl EdgeDefaults {
-    /// Returns the settings, or `None` if they equal the defaults.
+    /// `None` for the defaults.
     pub(super) fn difference(self) -> Option<Edge> {
         (self.0 != Edge::default()).then_some(self.0)
     }
 
-    /// Applies the access log rules. They must already be validated.
+    /// The rules must be valid.
     pub(super) fn log(&mut self, rules: &AccessLogRules) {
         let AccessLogRules {
             enabled,
             min_status,
             min_duration,
             percent,
-            // These fields are not edge settings.
+            // Not edge settings.
             format: _,
             on_host: _,
             sinks: _,
@@ -62,8 +57,7 @@ impl EdgeDefaults {
         self.0.access_log = (log != AccessLog::default()).then_some(log);
     }
 
-    /// Applies the fields that are set. Returns a message for each invalid field, starting with the
-    /// field's name.
+    /// Returns a message for each invalid field, starting with its name.
     // This function is long because a single table lists each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
@@ -108,7 +102,7 @@ impl EdgeDefaults {
                 wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
                 continue;
             }
-            // Configurations use the same values as annotations, but capitalized.
+            // Configurations capitalize the values of annotations.
             let outcome = set(&mut self.0, name, &value.to_lowercase());
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }
@@ -153,8 +147,7 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Applies the Gateway's annotations that have Sesame's prefix, and records each as the source
-    /// of its field. Returns a message for each invalid annotation.
+    /// Records annotations as sources. Returns a message for each invalid one.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,
@@ -180,7 +173,7 @@ impl EdgeDefaults {
     }
 }
 
-/// Returns the name of the configuration field that an annotation overrides.
+/// Returns the configuration field that an annotation overrides.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('-');
     let first = words.next().unwrap_or_default().to_owned();

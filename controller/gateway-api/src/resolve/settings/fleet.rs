@@ -1,5 +1,4 @@
-//! Validates `spec.fleet`. Rejects every value that the API server would reject in the objects of a
-//! fleet.
+//! Validates `spec.fleet`. Rejects values that the API server would reject in fleet objects.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +10,16 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Maximum number of entries in a list or map.
 const MAX_ENTRIES: usize = 32;
-/// Maximum length of an image name. `MAX_LABEL` is the maximum length of a label key without its
-/// prefix, and of a label value.
+/// `MAX_LABEL` is for a label value, and for a key without its prefix.
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
-/// Maximum length of text quoted in a message.
 const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
-/// Returns the errors, each with its field path relative to `spec.fleet`.
+/// With field paths relative to `spec.fleet`.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,
@@ -92,8 +88,7 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     found
 }
 
-/// Returns an error if the number of Pods is invalid. `workload` is `None` if another layer may set
-/// the workload.
+/// `workload` is `None` if another layer may set it.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));
@@ -124,7 +119,7 @@ fn is_image(text: &str) -> bool {
             .is_some_and(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Returns true for a valid label key or resource name, such as `name` or `example.com/name`.
+/// Example: `name` or `example.com/name`.
 fn is_qualified(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -160,7 +155,7 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     }
 }
 
-/// Returns the API server's first error about a toleration.
+/// Reports the API server's first error.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,

@@ -1,5 +1,4 @@
-//! Settings for Ingresses and HTTPProxies: finds the configuration to use, and validates its
-//! settings.
+//! Settings for Ingresses and HTTPProxies.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +12,13 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::Verdict;
 use crate::world::World;
 
-/// Maximum number of classes, as in the schema.
+/// As in the schema.
 const MAX_CLASSES: usize = 64;
-/// Maximum number of namespaces that may contain root HTTPProxies, as in the schema.
+/// As in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// Returns the settings in the controller's own configuration. If it has none, returns the settings
-/// of the oldest GatewayClass with valid parameters that contain such settings.
+/// The controller's own configuration takes precedence, then the oldest GatewayClass with valid
+/// parameters.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {
@@ -37,7 +36,7 @@ pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o
     })
 }
 
-/// Returns the errors in the settings, each with its field path relative to `spec.ingress.`.
+/// With field paths relative to `spec.ingress.`.
 pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
     let IngressSettings {
         gateway_ref,

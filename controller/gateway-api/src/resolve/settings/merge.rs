@@ -1,4 +1,4 @@
-//! Merges configurations field by field, and records which object set each field.
+//! Merges configurations by field, and records which object set each field.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::api::{
     SesameConfigurationSpec, UpstreamSettings,
 };
 
-/// Settings merged from all layers.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) publishing: Publishing,
@@ -22,15 +21,14 @@ pub(super) struct Merged {
     pub(super) access_log: AccessLogRules,
     pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
-    /// Names of the routes with separate request metrics, sorted.
+    /// Sorted route names.
     pub(super) measured_routes: Vec<String>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Overwrites the fields in `$on` with those that the layer `$of` sets, and records the layer as
-/// their source. The braces list the remaining fields of the type, which the caller merges. The
-/// compiler reports fields that are in neither list.
+/// Overwrites the fields in `$on` that the layer `$of` sets. The caller merges the fields in
+/// braces. The compiler reports fields that are in neither list.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;
@@ -42,10 +40,9 @@ macro_rules! lay {
 }
 
 impl Merged {
-    /// Merges the next layer over the previous layers.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // These three fields do not configure individual Gateways.
+        // These fields do not configure individual Gateways.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
@@ -88,7 +85,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // Invalid lists have already been rejected.
+            // Invalid lists are already rejected.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
@@ -238,7 +235,7 @@ impl Merged {
     }
 }
 
-/// Copies the entries of a map over the existing entries, and records the source of each.
+/// Also records the source of each entry.
 fn lay_entries<T: Clone>(
     of: &BTreeMap<String, T>,
     on: &mut BTreeMap<String, T>,

@@ -1,16 +1,13 @@
-//! Reads the list of routes with separate request metrics.
-//!
-//! The list has a maximum length, because each host can keep only a limited number of metric
-//! series.
+//! Reads the routes with separate request metrics. They are limited because hosts keep a limited
+//! number of series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
 
-/// Maximum number of measured routes per Gateway, as in the schema.
+/// As in the schema.
 const MAX_ROUTES: usize = 32;
 
-/// Returns the snapshot names of the listed routes, sorted and without duplicates. The error names
-/// the field.
+/// Returns sorted, distinct names in the snapshot. The error names the field.
 pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
     limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
     let mut found = Vec::with_capacity(routes.len());

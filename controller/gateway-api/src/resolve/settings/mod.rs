@@ -1,9 +1,8 @@
-//! Resolves a Gateway's settings, merged from SesameConfigurations and annotations.
+//! Merges a Gateway's settings.
 //!
-//! The layers are, from lowest to highest precedence: the controller's own configuration, the
-//! GatewayClass's parameters, the Gateway's parameters, the Gateway's annotations. Allowed ports
-//! are an exception: all layers must allow a port. Only this module decides which layer takes
-//! precedence. A configuration with an error must never be applied partially.
+//! Precedence from low to high: controller configuration, GatewayClass parameters, Gateway
+//! parameters, annotations. All layers must allow a port. Never apply a configuration with an error
+//! partially.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -33,31 +32,30 @@ use crate::api::{
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
-/// A Gateway's settings, merged from all layers.
+/// A Gateway's settings from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
-    /// Settings for the Gateway's Service.
+    /// Settings for the Service.
     pub publishing: Publishing,
-    /// Settings for the fleet: the agents and Envoys that serve the Gateway.
+    /// Settings for the agents and Envoys of the Gateway.
     pub fleet: FleetSettings,
-    /// Edge settings, or `None` if they equal the defaults.
+    /// `None` for the defaults.
     pub(crate) edge: Option<schema::Edge>,
-    /// Credential rotation settings, or `None` if they equal the defaults.
+    /// `None` for the defaults.
     pub(crate) rotation: Option<schema::Rotation>,
-    /// Tracing settings, or `None` if no configuration sets them.
+    /// `None` if no configuration sets them.
     pub(crate) tracing: Option<ConfiguredTracing>,
-    /// Format and receivers of access logs. A field is `None` if no configuration sets it.
     pub(crate) log: ConfiguredLog,
-    /// Snapshot names of the routes that have separate request metrics.
+    /// Route names in the snapshot.
     pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
-    /// For each field that is set, the object or annotation that sets it.
+    /// Object or annotation that sets each field.
     pub sources: BTreeMap<String, String>,
 }
 
 impl GatewaySettings {
-    /// Merges the layers, lowest precedence first, and finally the Gateway's annotations. Returns
-    /// the settings, and a message for each invalid annotation.
+    /// `layers` are in order of increasing precedence. Also returns a message for each invalid
+    /// annotation.
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
         for layer in layers {
@@ -76,7 +74,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // Invalid settings have already been rejected.
+        // Invalid settings are already rejected.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -94,24 +92,23 @@ impl GatewaySettings {
         (settings, not_understood)
     }
 
-    /// Returns true if the controller creates and manages the Gateway's fleet.
+    /// Returns true if the controller manages the fleet.
     pub fn is_managed(&self) -> bool {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns whether the Gateways of the class are isolated, merged or limited to one.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         let said = self.fleet.gateways.as_ref();
         said.unwrap_or(&FleetGateways::Isolated)
     }
 
-    /// Returns true if all Gateways of the class are served by the same Envoys.
+    /// Returns true if the same Envoys serve all Gateways of the class.
     pub fn is_merged(&self) -> bool {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// If `self` and `others` differ, returns the fields that have different sources, each with the
-    /// source in `self`. Ignores allowed ports.
+    /// Returns the fields with different sources, each with the source in `self`. Ignores allowed
+    /// ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,
@@ -141,13 +138,13 @@ impl GatewaySettings {
             .collect()
     }
 
-    /// Returns true if the Gateway's fleet is managed and uses the Pod network.
+    /// Returns true if the fleet is managed and uses the Pod network.
     pub fn is_on_pod_network(&self) -> bool {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the type of the Gateway's Service. The default for Pods is a cluster IP, because Pod
-    /// addresses are short-lived.
+    /// Returns the Service type. Pods default to a cluster IP, because their addresses are
+    /// short-lived.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -157,8 +154,7 @@ impl GatewaySettings {
         })
     }
 
-    /// Restricts the Gateway to these ports. `source` names the origin of the restriction in
-    /// messages.
+    /// `source` is the origin of the restriction, for messages.
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
@@ -170,10 +166,10 @@ impl GatewaySettings {
     }
 }
 
-/// Returns the rotation settings for the snapshot, or `None` to use the defaults.
+/// `None` for the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // An invalid duration has already been rejected.
+    // An invalid duration is already rejected.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),
@@ -181,13 +177,11 @@ fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     (rotation != schema::Rotation::default()).then_some(rotation)
 }
 
-/// Formats a configuration's kind and name for messages.
 fn named(configuration: &SesameConfiguration) -> String {
     let key = configuration.metadata.key();
     format!("SesameConfiguration {key}")
 }
 
-/// Returns a configuration that contains these settings.
 #[cfg(test)]
 fn configuration(name: &str, spec: SesameConfigurationSpec) -> SesameConfiguration {
     SesameConfiguration {

@@ -1,32 +1,28 @@
-//! Looks up the configurations that GatewayClasses and Gateways use as parameters.
+//! Looks up the parameters of GatewayClasses and Gateways.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// How the namespace of a referenced configuration is determined.
+/// Namespace of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
-    /// The reference itself must name the namespace, because a GatewayClass has none.
+    /// The reference names the namespace, because a GatewayClass has none.
     Named,
-    /// The configuration is in the namespace of the Gateway that references it.
+    /// Namespace of the Gateway.
     Of(&'w str),
 }
 
-/// The result of looking up parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters<'w> {
-    /// There is no reference to a configuration.
     Absent,
-    /// The configuration is valid.
     Valid(&'w SesameConfiguration),
-    /// The configuration is missing or invalid, or the reference is invalid.
+    /// The configuration is missing or invalid, or the reference is.
     Refused,
 }
 
 impl<'w> Parameters<'w> {
-    /// Returns the configuration if it is valid.
     pub(crate) fn valid(self) -> Option<&'w SesameConfiguration> {
         match self {
             Self::Valid(found) => Some(found),
@@ -35,7 +31,7 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Looks up the configuration that the reference in `field` names. Adds errors to `verdict`.
+/// Adds errors to `verdict`.
 pub(crate) fn find<'w>(
     field: &str,
     reference: Option<&'w ObjectRef>,

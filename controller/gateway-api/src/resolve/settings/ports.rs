@@ -1,4 +1,4 @@
-//! Port settings: which ports listeners may use, and which ports hosts open for them.
+//! Which ports listeners may use, and which ports hosts open for them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,28 +10,26 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
-/// Maximum length of a value quoted in a message.
 const MAX_REPORTED: usize = 40;
 
-/// Port settings merged from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// The ports that hosts open instead of a listener port, keyed by the listener port.
+    /// Opened port by listener port.
     map: BTreeMap<u16, u16>,
-    /// Name of the configuration that sets the map.
+    /// Configuration that sets the map.
     mapped_by: String,
-    /// Added to every listener port that is not in the map.
+    /// Added to listener ports that are not in the map.
     offset: u16,
-    /// Name of the configuration that sets the offset.
+    /// Configuration that sets the offset.
     offset_by: String,
-    /// Restrictions from all layers. A port must be allowed by each of them.
+    /// All of them must allow a port.
     allowed: Vec<AllowedPorts>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct AllowedPorts {
     ranges: Vec<RangeInclusive<u16>>,
-    /// The allowed ranges as written in the configuration, for messages.
+    /// As in the configuration.
     text: String,
     source: String,
 }
@@ -43,7 +41,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Replaces the map. Invalid ports have already been rejected.
+    /// Invalid ports are already rejected.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -52,13 +50,12 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// Replaces the offset. An invalid offset has already been rejected.
+    /// An invalid offset is already rejected.
     pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
         self.offset = u16::try_from(offset).unwrap_or_default();
         source.clone_into(&mut self.offset_by);
     }
 
-    /// Restricts listeners to these port ranges.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
@@ -67,20 +64,17 @@ impl PortLimits {
         });
     }
 
-    /// Returns the port that hosts open for a listener port. The sum cannot overflow for listeners
-    /// that `refuse` accepts.
+    /// Cannot overflow for listeners that `refuse` accepts.
     pub(super) fn opened(&self, port: u16) -> u16 {
         let mapped = self.map.get(&port).copied();
         mapped.unwrap_or_else(|| port.saturating_add(self.offset))
     }
 
-    /// Returns true if both settings map every listener port to the same port.
     pub(super) fn maps_as(&self, other: &Self) -> bool {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Rejects each listener whose port is not allowed, or would exceed 65535 with the offset. Also
-    /// rejects a listener if hosts would open the same port for another listener port in `used`.
+    /// Also rejects a listener if hosts would open its port for another listener port in `used`.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
@@ -116,7 +110,6 @@ impl PortLimits {
         }
     }
 
-    /// Sets the port that hosts open for each listener port in a snapshot.
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
@@ -130,16 +123,16 @@ impl PortLimits {
     }
 }
 
-/// Transport and number of a listener port. The first element is true for UDP.
+/// UDP flag and port number.
 pub(crate) type Socket = (bool, u16);
 
-/// Returns a listener's socket, or `None` if its port or protocol is invalid.
+/// `None` if the port or protocol is invalid.
 pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))
 }
 
-/// Parses a port or a range of ports, such as `443` or `8000-8999`.
+/// Example: `443` or `8000-8999`.
 pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {

@@ -1,7 +1,4 @@
-//! Converts tracing settings from policies and configurations to snapshot types.
-//!
-//! The collector is resolved elsewhere. If Envoy does not support a setting, all tracing settings
-//! are rejected; no setting is ignored.
+//! Converts tracing settings. If Envoy does not support a setting, all are rejected.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
@@ -13,36 +10,31 @@ use crate::api::{
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Tracing settings from a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredTracing {
-    /// Namespace of the configuration.
     pub(crate) namespace: String,
     pub(crate) spec: TracingSettings,
 }
 
-/// Tracing decision in the settings of one object.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
-    /// These settings do not decide whether to trace.
+    /// Lower layers decide.
     Unsaid,
-    /// Tracing is disabled.
     Off,
-    /// Export spans to this collector. The backend's name is added later.
+    /// The collector's Backend name is added later.
     To(&'s BackendObjectRef, Tracing),
 }
 
-/// Default share of new traces to sample, per million. It is low because Gateways handle many
-/// requests.
+/// Low because Gateways handle many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// Returns true if the settings decide whether to trace, and therefore override lower layers.
+/// True if the settings override lower layers.
 pub(super) fn is_said(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
 
-/// Parses the settings. The error names the field.
+/// The error names the field.
 pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Grounds> {
     let TracingSettings {
         mode,
@@ -96,7 +88,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// Returns the decision for a mode that exports no spans, or `None` if the mode exports spans.
+/// `None` if the mode exports spans.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
@@ -123,7 +115,7 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
     let (of, all) = (*numerator, denominator.unwrap_or(100));
     match (u64::try_from(of), u64::try_from(all)) {
         (Ok(part), Ok(whole)) if whole > 0 && part <= whole => {
-            // The result is at most one million, so the conversion cannot fail.
+            // At most one million, so the conversion cannot fail.
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
@@ -169,8 +161,7 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Reads a name that consists of letters, digits and `_.:/-`. It may also contain characters in
-/// `more`, but not at either end. Returns an empty string if the value is unset.
+/// Letters, digits, `_.:/-`, and characters in `more` except at either end. Empty if unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -212,7 +203,7 @@ fn read_attributes(attributes: &[TracingAttribute]) -> Result<Vec<SpanAttribute>
     }
 }
 
-/// Reads a span attribute. The error starts with the field path relative to the attribute.
+/// The error starts with the field path relative to `attribute`.
 fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds> {
     let TracingAttribute {
         name,
@@ -259,7 +250,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// Facts about requests that Envoy can add to spans, sorted by OpenTelemetry name.
+/// By OpenTelemetry name, sorted.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

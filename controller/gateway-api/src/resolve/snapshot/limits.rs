@@ -1,5 +1,4 @@
-//! Collects a snapshot's rate limits and shared filters. If there are too many, each namespace
-//! keeps at most a fair share.
+//! Collects rate limits and shared filters, up to a fair share per namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +14,8 @@ use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the rate limits of the listeners and of all attached routes. Routes that receive no
-/// requests, because other routes take them, are included so that the result does not depend on
-/// other routes. If a namespace exceeds its share, routes with excess limits respond with 500.
+/// Includes unreachable routes, so the result does not depend on other routes. Routes with limits
+/// beyond the share respond with 500.
 pub(super) fn find<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -40,8 +38,7 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Returns the shared filters of the listeners and of all attached routes. As in [`find`], routes
-/// that receive no requests are included.
+/// Includes unreachable routes, as in [`find`].
 pub(super) fn shared_filters<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -72,8 +69,7 @@ pub(super) fn shared_filters<'a>(
     by_name.into_values().collect()
 }
 
-/// If there are more than `most` entries, removes each namespace's entries beyond its share and
-/// reports them.
+/// Removes and reports entries beyond a namespace's share if there are more than `most`.
 fn keep_shares<T>(
     by_name: &mut BTreeMap<String, T>,
     most: usize,
@@ -108,7 +104,7 @@ fn keep_shares<T>(
     }
 }
 
-/// Returns the namespace in the name of a rate limit or filter: `Kind/namespace/name/…`.
+/// `name` is `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

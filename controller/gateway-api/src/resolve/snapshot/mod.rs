@@ -1,5 +1,4 @@
-//! Assembles the snapshot of one Gateway, or of several Gateways that are served together, from
-//! listeners, routes and Backends.
+//! Assembles the snapshot of one or several Gateways.
 
 mod limits;
 mod upstreams;
@@ -19,22 +18,18 @@ use crate::resolve::tables::{self, Findings, RoomOfGateways, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
 
-/// The snapshot and the keys of one Gateway, or of several Gateways of a class that are served
-/// together.
+/// Snapshot and keys of one Gateway, or of several that are served together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
-    /// The name under which the snapshot is published: the Gateway's name, or
-    /// [`merged_name`](crate::resolve::merged_name).
+    /// The Gateway's name, or [`merged_name`](crate::resolve::merged_name).
     pub gateway: NamespacedName,
-    /// The listeners, route tables, Backends and endpoints.
+    /// Listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// Key pairs, sorted by name: one for each entry in `snapshot.keys`, except keys that hosts
-    /// read from files.
+    /// Key pairs for `snapshot.keys`, sorted by name. Keys on hosts have none.
     pub keys: Vec<KeyPair>,
 }
 
-/// Divides the limit for route tables, `most` bytes, among these groups of Gateways that are served
-/// together.
+/// `most` is in bytes. Each group is served together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -47,8 +42,7 @@ pub(crate) fn divide_room<'w>(
     RoomOfGateways::divide(most, groups.len(), wanted)
 }
 
-/// Assembles the snapshot, with its keys, for Gateways that are served together. Returns `None` if
-/// no accepted Gateway has an address.
+/// `None` if no accepted Gateway has an address.
 // This function is long because each value builds on earlier values.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
@@ -60,8 +54,7 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     let served: Vec<_> = served(together).collect();
-    // Gateways that are served together share all settings outside listeners, so use the first
-    // one's.
+    // Gateways that are served together share all settings outside listeners.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
@@ -99,7 +92,7 @@ pub(crate) fn assemble<'w>(
         .into_iter()
         .filter_map(|name| certificates.published(name))
         .collect();
-    // Bundles with equal names are equal, so it does not matter which one is kept.
+    // Bundles with equal names are equal.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
@@ -142,8 +135,7 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// If all Gateways have the same filters, returns them and removes them from the virtual hosts, so
-/// that the snapshot contains them only once.
+/// Removes filters from virtual hosts if all Gateways share them.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,
@@ -161,12 +153,12 @@ fn share_filters(
     Some(first.clone())
 }
 
-/// Returns the Gateways in the snapshot. Empty unless at least one of them is accepted.
+/// Empty unless a Gateway is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // If several Gateways are served together, also include Gateways that only reject requests.
-    // Otherwise, their requests would reach the other Gateways' listeners.
+    // With several Gateways, include Gateways that only reject requests. Otherwise, other Gateways'
+    // listeners would receive their requests.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
@@ -187,7 +179,6 @@ fn listeners<'a, 'w>(
     })
 }
 
-/// Returns the names of the keys for connections from clients and to backends.
 fn key_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,
@@ -199,7 +190,6 @@ fn key_names<'t>(
         .collect()
 }
 
-/// Returns the names of the trust bundles that validate the certificates of clients and backends.
 fn bundle_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,

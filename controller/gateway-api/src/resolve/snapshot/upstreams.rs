@@ -1,5 +1,4 @@
-//! Collects the Backends that route tables, tracing and access logs reference, with the client key
-//! or mesh through which each Gateway reaches them.
+//! Collects the Backends of route tables, tracing and access logs, with client keys and meshes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,7 +10,6 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::tables::reached_by::ReachedBy;
 use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
-/// A snapshot's Backends and their endpoints.
 pub(crate) struct Upstreams {
     /// Sorted by name.
     pub(crate) backends: Vec<Backend>,
@@ -19,12 +17,10 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// TLS settings of each mesh, by its Gateway's name. `None` if the mesh's traffic is rejected.
+/// By Gateway name. `None` if the mesh's traffic is rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that route tables, tracing and access logs reference. A reference may also
-/// encode a client key or a mesh. Its Backend then gets a separate name, which replaces the
-/// reference.
+/// A Backend with a client key or mesh gets its own name, which replaces the reference.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
@@ -44,7 +40,7 @@ pub(crate) fn find<'w>(
     let mut endpoints: Vec<EndpointSet> = Vec::with_capacity(names.len());
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
-        // Traffic is also rejected if the mesh is not in `meshes`.
+        // Also reject traffic if the mesh is not in `meshes`.
         let transport = match mesh.map(|mesh| meshes.get(mesh).copied().flatten()) {
             None => MeshTransport::Plain,
             Some(Some(tls)) => MeshTransport::Mesh(tls),
@@ -64,8 +60,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Set the session key only after the Backend is named. Otherwise, if a route starts to use
-        // session persistence, requests of other routes would move to another Backend.
+        // Name the Backend first. Otherwise, other routes' requests would move to another Backend
+        // when a route starts to use sessions.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
@@ -95,8 +91,7 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Returns the sorted names of the Backends in the tables, and the subset that is used with session
-/// persistence.
+/// Also returns the subset with session persistence.
 fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
     let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());
     for host in tables

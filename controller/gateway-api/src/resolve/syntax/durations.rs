@@ -1,7 +1,6 @@
-//! Parses durations in the format of GEP-2257: one to four numbers of at most five digits, each
-//! followed by `h`, `m`, `s` or `ms`. Also parses Go durations, which Contour uses.
+//! Parses GEP-2257 durations (one to four numbers of at most five digits, each followed by `h`,
+//! `m`, `s` or `ms`), and Go durations for Contour.
 
-/// Parses a GEP-2257 duration and returns milliseconds. The error states the expected format.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
         format!(
@@ -10,7 +9,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads an optional duration in milliseconds. `field` is named in errors.
+/// In milliseconds. `field` is named in errors.
 pub(crate) fn read(field: &str, text: Option<&str>) -> Result<Option<u64>, String> {
     let read = text.map(milliseconds).transpose();
     read.map_err(|why| format!("{field}: {why}"))
@@ -27,7 +26,7 @@ fn parse(text: &str) -> Option<u64> {
         let (number, tail) = rest.split_at_checked(digits)?;
         let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
         let (unit, factor) = units.into_iter().find(|(unit, _)| tail.starts_with(unit))?;
-        // Each of the four numbers has at most five digits, so the total cannot overflow.
+        // Four numbers of at most five digits cannot overflow.
         total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(factor)?)?;
         rest = tail.get(unit.len()..)?;
         if rest.is_empty() {
@@ -37,7 +36,7 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
-/// Go's units with their length in nanoseconds. Use the first unit that is a prefix of the text.
+/// In nanoseconds. Use the first unit that is a prefix of the text.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -49,7 +48,7 @@ const GO_UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a Go duration and returns milliseconds, rounded up. Negative durations are invalid.
+/// Returns milliseconds, rounded up. Negative durations are invalid.
 pub(crate) fn of_go(text: &str) -> Result<u64, String> {
     parse_go(text).ok_or_else(|| {
         format!(

@@ -7,14 +7,12 @@ use sesame_proto::field_names::{self, Reserved};
 
 use super::names;
 
-/// Returns an error if a header name is malformed, or reserved for the proxy.
 pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     names::check_token(at, name)?;
     check_writable(at, name)
 }
 
-/// Returns an error if a header is reserved for the proxy or, like Host, must be changed in another
-/// way.
+/// Some headers are reserved for the proxy or, like Host, must be changed in another way.
 pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
@@ -27,8 +25,7 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
     }
 }
 
-/// Returns true if no action has claimed the header yet, and false if `action` has. Fails if
-/// another action has.
+/// Returns false if `action` has already claimed the header. Fails if another action has.
 pub(crate) fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

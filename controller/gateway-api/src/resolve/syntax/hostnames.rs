@@ -1,6 +1,4 @@
-//! Hostnames of listeners and routes: validation, coverage, intersection and specificity.
-//!
-//! A hostname has no scheme or port. A wildcard stands for one or more labels (Gateway API,
+//! Hostnames of listeners and routes. A wildcard stands for one or more labels (Gateway API,
 //! `HTTPRouteSpec.hostnames`).
 
 use std::borrow::Cow;
@@ -8,17 +6,16 @@ use std::net::IpAddr;
 
 use sesame_proto::dns_name::is_dns_label;
 
-/// A set of lower-case host names: one host, all hosts with a suffix, or all hosts.
+/// One host, all hosts with a suffix, or all hosts. Always lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Hostname(String);
 
 impl Hostname {
-    /// Returns the hostname that covers all hosts.
     pub(crate) fn any() -> Self {
         Self(String::new())
     }
 
-    /// Parses a hostname; an empty string means all hosts. The error states the expected format.
+    /// An empty string means all hosts.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::any());
@@ -27,9 +24,8 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Parses a hostname leniently, to find out which requests an invalid route must reject.
-    /// Accepts everything that a client may send as a host: upper case, IP addresses and `_`. Also
-    /// accepts `*` for all hosts. Returns `None` if no request can have this host.
+    /// Parses leniently everything that a client may send as a host, to find out which requests an
+    /// invalid route must reject. Returns `None` if no request can have this host.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -37,23 +33,23 @@ impl Hostname {
         (text.is_empty() || is_name).then(|| Self(text.into_owned()))
     }
 
-    /// Returns the hostname in the API's notation. An empty string means all hosts.
+    /// An empty string means all hosts.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the hostname as the domain of a virtual host, where `*` means all hosts.
+    /// `*` means all hosts.
     pub(crate) fn domain(&self) -> &str {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// Returns a map key: an exact name itself, a wildcard without its `*`, or an empty string for
-    /// all hosts. The key of a wider hostname is always a suffix of the key of a narrower one.
+    /// Returns the hostname without a wildcard's `*`. The key of a wider hostname is a suffix of
+    /// the keys of narrower ones.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
 
-    /// Returns the keys of this hostname and of all hostnames that cover it, narrowest first.
+    /// Narrowest first, starting with the hostname's own key.
     pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
         let key = self.key();
         let dots = key
@@ -66,12 +62,11 @@ impl Hostname {
             .chain((!key.is_empty()).then_some(""))
     }
 
-    /// Returns true if this hostname covers every host that `other` covers.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.0, &other.0)
     }
 
-    /// Returns the hosts that both hostnames cover, or `None` if there are none.
+    /// `None` if the hostnames have no host in common.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
@@ -82,19 +77,17 @@ impl Hostname {
         }
     }
 
-    /// Returns true if the hostname covers exactly one host.
     pub(crate) fn is_exact(&self) -> bool {
         !self.0.is_empty() && !self.0.starts_with('*')
     }
 
-    /// Returns the specificity. Greater values are more specific: exact names rank above wildcards,
-    /// then longer names above shorter ones.
+    /// Greater values are more specific: exact names first, then longer names.
     pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
     }
 }
 
-/// Returns true if `wide` covers every host that `narrow` covers. Both are in the API's notation.
+/// Both in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
@@ -105,7 +98,7 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Normalizes a hostname to what its author may have meant. See [`Hostname::meant`].
+/// See [`Hostname::meant`].
 pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text == "*" {
@@ -117,8 +110,7 @@ pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Checks that a hostname has no wildcard and is otherwise valid, as redirects and rewrites require
-/// (`PreciseHostname`).
+/// Redirects and rewrites require a hostname without a wildcard (`PreciseHostname`).
 pub(crate) fn check_precise(text: &str) -> Result<(), String> {
     check(text, text)
 }

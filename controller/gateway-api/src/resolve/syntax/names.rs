@@ -1,16 +1,13 @@
-//! Checks the syntax of names and values as the API server does.
-//!
-//! No API server has validated the objects that an agent reads from files.
+//! Checks names and values as the API server does, because no API server validates objects from
+//! files.
 
 use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Default key of the CA certificates in a referenced ConfigMap or Secret.
 pub(crate) const CA_KEY: &str = "ca.crt";
 
-/// Checks an object's namespace and name. Names in the snapshot are built from both, so neither
-/// must contain the separators of these names.
+/// Names in the snapshot contain both, so neither may contain their separators.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -25,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Formats a kind for messages. The group is included unless it is the core group.
+/// The core group is omitted.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -34,8 +31,7 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// Returns true if a header or query parameter may have this name: an RFC 9110 token of at most 256
-/// characters.
+/// An RFC 9110 token of at most 256 characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 256
@@ -44,7 +40,6 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Fails if the name of a header or query parameter is invalid.
 pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     if is_token(name) {
         return Ok(());
@@ -54,12 +49,11 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns true if the text is allowed as a header value: it has no control characters except tabs.
+/// Tabs are the only control characters in header values.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// Returns true if a path consists of allowed characters and valid escapes.
 pub(crate) fn is_path(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -77,7 +71,6 @@ pub(crate) fn is_path(text: &str) -> bool {
     true
 }
 
-/// Fails if the path in `field` has invalid characters or escapes.
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     if is_path(path) {
         return Ok(());
@@ -87,16 +80,15 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns a port number, or `None` if it is out of range.
+/// `None` if the port is out of range.
 pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// Domain of the keys of Sesame's labels, annotations and options. Keys in its subdomains also
-/// belong to Sesame.
+/// Keys in subdomains also belong to Sesame.
 const DOMAIN: &str = "projectsesame.io";
 
-/// Returns true if a key is in Sesame's domain or a subdomain, in upper or lower case.
+/// Ignores case.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let domain = domain.to_ascii_lowercase();

@@ -1,9 +1,6 @@
-//! Caches values that were parsed from text, across resolutions.
-
 use std::collections::HashMap;
 
-/// A cache of parsed values, keyed by their text. A Resolver keeps it between resolutions. The
-/// cache never affects results.
+/// Caches values parsed from text across resolutions. Never affects results.
 #[derive(Debug)]
 pub(crate) struct Parsed<T> {
     known: HashMap<String, (Result<T, String>, u64)>,
@@ -20,7 +17,7 @@ impl<T> Default for Parsed<T> {
 }
 
 impl<T: Clone> Parsed<T> {
-    /// Returns the value parsed from `text`. `parse` must depend only on the text.
+    /// `parse` must depend only on the text.
     pub(crate) fn get(
         &mut self,
         text: &str,
@@ -36,7 +33,7 @@ impl<T: Clone> Parsed<T> {
         value
     }
 
-    /// Ends a resolution: evicts the values that it did not use.
+    /// Evicts values that the resolution did not use.
     pub(crate) fn finish(&mut self) {
         let round = self.round;
         self.known.retain(|_, (_, used)| *used == round);

@@ -1,10 +1,9 @@
-//! Rejects regular expressions that Rust's `regex` crate accepts but RE2 rejects or interprets
-//! differently.
+//! Rejects regular expressions that RE2 rejects or interprets differently than Rust's `regex`
+//! crate.
 //!
-//! If RE2 rejects a single expression, Envoy rejects the whole route table. If RE2 interprets an
-//! expression differently, the expression matches requests that its author does not expect. Envoy
-//! passes bytes (Latin-1) to RE2, so RE2 treats a non-ASCII character as several characters.
-//! `tests/tests/routes/regexes.rs` compares these checks with Envoy.
+//! If RE2 rejects one expression, Envoy rejects the whole route table. Envoy passes bytes
+//! (Latin-1), so RE2 treats a non-ASCII character as several. `tests/tests/routes/regexes.rs`
+//! compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -13,11 +12,10 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a subexpression, multiplied by the enclosing expressions'
-/// repetitions.
+/// Product over all nested repetitions.
 const MAX_REPETITIONS: u32 = 1000;
 
-/// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.
+/// General categories and common scripts that RE2 supports as `\p{...}`.
 const UNICODE_CLASSES: &[&str] = &[
     "Any",
     "C",
@@ -87,8 +85,7 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Fails if RE2 would reject the pattern or interpret it differently. Ignores parse errors, because
-/// compiling the pattern reports them.
+/// Ignores parse errors, because compiling the pattern reports them.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(
@@ -104,8 +101,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// How many repetitions are still allowed at each level of nesting: [`MAX_REPETITIONS`] divided
-    /// by the enclosing repetitions.
+    /// Remaining repetitions at each nesting level.
     left: Vec<u32>,
 }
 
@@ -299,7 +295,7 @@ fn literal(it: &Literal) -> Result<(), String> {
     }
 }
 
-/// Checks a literal in a character class. RE2 would match a multi-byte character byte by byte.
+/// RE2 would match a multi-byte character byte by byte.
 fn class_literal(it: &Literal) -> Result<(), String> {
     if !it.c.is_ascii() && is_verbatim(it) {
         return Err(format!(

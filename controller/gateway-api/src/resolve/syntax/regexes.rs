@@ -1,8 +1,5 @@
-//! Checks that regular expressions have RE2 syntax and are not too large.
-//!
-//! Envoy makes the final check. This module reports errors to the author early, and rejects
-//! expressions that would stall Envoy. `routes::rules` limits the total cost of expressions per
-//! route, and `tables::candidates` limits the total cost per virtual host.
+//! Reports invalid regular expressions early, and rejects expressions that would stall Envoy.
+//! `routes::rules` and `tables::candidates` limit their total cost per route and virtual host.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{HirKind, Literal};
@@ -12,24 +9,22 @@ use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use super::parsed::Parsed;
 use super::re2;
 
-/// Caches the number of instructions of each expression.
+/// Number of instructions by expression.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(Parsed<u64>);
 
 impl Regexes {
-    /// Checks an expression and returns its number of instructions. The error message completes the
-    /// sentence "value x …".
+    /// Returns the number of instructions. The error completes the sentence "value x …".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         self.0.get(pattern, check)
     }
 
-    /// Ends a resolution: evicts the expressions that it did not use.
+    /// Evicts expressions that the resolution did not use.
     pub(crate) fn finish(&mut self) {
         self.0.finish();
     }
 }
 
-/// Does the same as [`Regexes::check`], without the cache.
 pub(crate) fn check(pattern: &str) -> Result<u64, String> {
     if pattern.is_empty() {
         return Err("is empty; expected a regular expression".to_owned());
@@ -52,17 +47,16 @@ pub(crate) fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is the message; the other lines quote the expression.
+        // The last line is the message; the others quote the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a supported regular expression (RE2): {last}")
     })?;
     re2::check(pattern)?;
-    // The size is always known for a valid expression.
+    // Valid expressions always have a size.
     Ok(size.unwrap_or(MAX_INSTRUCTIONS))
 }
 
-/// Returns an escape sequence that every matching path would have to contain, although no
-/// normalized path does.
+/// Returns an escape that every matching path must contain, but that normalized paths never have.
 pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     if !pattern.contains('%') {
         return None;

@@ -1,7 +1,5 @@
-//! Parses sizes in bytes: a number, and optionally one of the units `Ki`, `Mi` and `Gi` (powers of
-//! 1024).
+//! Parses sizes in bytes with optional units `Ki`, `Mi` and `Gi` (powers of 1024).
 
-/// Reads a size in bytes. Fails if it is not in the range `allowed`; the error names `field`.
 pub(crate) fn read(
     field: &str,
     text: &str,
@@ -21,7 +19,7 @@ fn parse(text: &str) -> Option<u64> {
     with_unit(text, [("Ki", 10), ("Mi", 20), ("Gi", 30)]).filter(|_| is_canonical)
 }
 
-/// Parses a size that may end with a unit. `units` maps units to base-2 exponents.
+/// `units` maps units to base-2 exponents.
 pub(crate) fn with_unit(text: &str, units: [(&str, u32); 3]) -> Option<u64> {
     let unit = units
         .into_iter()

@@ -1,4 +1,4 @@
-//! Candidates for the routes of a virtual host, and the cost limit for their regular expressions.
+//! Candidates for the routes of a virtual host, and the cost limit for their expressions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,20 +14,18 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
-/// A rule's match that may become a route of one virtual host.
+/// A match that may become a route of one virtual host.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// True if the route's regular expressions exceed the virtual host's cost limit, but its
-    /// requests must not reach other routes. Requests that meet the match's other conditions then
-    /// get an error.
+    /// The route's expressions exceed the limit, but its requests must not reach other routes.
+    /// Requests that meet the other conditions get an error.
     pub(super) refuses: bool,
 }
 
 impl MatchCandidate<'_> {
-    /// Converts the candidate to a route in the snapshot.
     pub(super) fn to_schema(
         self,
         place: MatchPlace,
@@ -54,7 +52,7 @@ impl MatchCandidate<'_> {
             cors,
             external_auth,
             timeouts_decided: _,
-            // Already included in the result of `limits_on`.
+            // Already included in `limits_on`.
             rate_limits: _,
             filters,
             protects: _,
@@ -95,7 +93,6 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns the action of the rule on a listener.
     fn action(self, place: MatchPlace, listener: &PlacedListener<'_>) -> RouteAction {
         let traffic = &listener.listener.traffic;
         match &self.rule.action {
@@ -115,8 +112,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns a route that rejects the requests of this match. The match's regular expressions are
-    /// ignored.
+    /// Ignores the match's expressions.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -152,15 +148,13 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose regular expressions exceed a virtual host's cost limit. For each, also
-/// returns its cost and the total cost of the routes within the limit. Older routes take
-/// precedence. A route is dropped with all of its matches, because the remaining matches would
-/// behave differently.
+/// Returns the cost of each route over the limit, and the total cost within it. Older routes take
+/// precedence. Drops all matches of a route, because the rest would behave differently.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
-    // Count each match once, even if several hostnames of its route cover the domain.
+    // Count each match once, even if several of its route's hostnames cover the domain.
     let mut seen: HashSet<MatchPlace> = HashSet::new();
     for (order, candidate) in candidates {
         let (place, instructions) = (order.place, candidate.route_match.instructions);

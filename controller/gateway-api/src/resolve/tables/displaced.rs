@@ -1,8 +1,5 @@
-//! Records requests and connections that a valid route loses because other routes or listeners take
-//! precedence.
-//!
-//! Such a route has no error, so it is still accepted. Messages never reveal objects in other
-//! namespaces.
+//! Traffic that valid routes lose to other routes or listeners. The routes stay accepted. Messages
+//! never reveal objects in other namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +7,16 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Maximum number of losses that a message describes.
+/// Per message.
 const MAX_SHOWN: usize = 4;
 
-/// Index of a route, and index of one of its parents.
+/// Route index and parent index.
 pub(crate) type ParentPlace = (usize, usize);
 
-/// For each route and parent, the lost requests and connections.
 #[derive(Debug, Default)]
 pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
 impl Displaced {
-    /// Records that a route loses requests or connections that it would get through `parent`.
     pub(super) fn add(
         &mut self,
         route: usize,
@@ -33,8 +28,7 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    /// Reports the losses of each route as problems. Returns a reason and a message for each route
-    /// and parent.
+    /// Reports the losses as problems.
     pub(crate) fn tell(
         &self,
         routes: &Routes<'_>,
@@ -49,7 +43,6 @@ impl Displaced {
         messages
     }
 
-    /// Combines all losses of a route through one parent into one reason and message.
     fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
@@ -68,7 +61,7 @@ impl Displaced {
     }
 }
 
-/// Names the winning route to the author of the route `loser`. Both routes are given by index.
+/// For the author of `loser`. Both are route indices.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

@@ -1,8 +1,7 @@
-//! Routes for the connections or datagrams of one listener.
+//! Routes for connections or datagrams.
 //!
-//! A connection goes to the most specific listener on its port that covers the server name. Within
-//! that listener, it goes to the route with the most specific hostname, and among several such
-//! routes, to the oldest. Listeners without server names send all traffic to their oldest route.
+//! The most specific listener on the port gets the connection, then its route with the most
+//! specific hostname, then the oldest. Without server names, the oldest route gets all traffic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,9 +17,7 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Returns the routes of a listener that distinguishes connections by TLS server name. `terminates`
-/// is true if the listener terminates TLS. `owns` returns true if the listener, and no more
-/// specific one, receives the connections for a hostname.
+/// `owns` returns true if no more specific listener receives the connections for a hostname.
 pub(crate) fn by_server_name(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
@@ -43,8 +40,7 @@ pub(crate) fn by_server_name(
             by_route.entry(*route).or_default().push(&host.domain);
             (*route, host)
         });
-        // Do not report connections lost to a more specific hostname, because the author of a
-        // wildcard expects that.
+        // Authors of wildcards expect to lose connections to more specific hostnames.
         if winner != *route && of_winner.rank == host.rank {
             displaced.add(
                 *route,
@@ -69,7 +65,7 @@ pub(crate) fn by_server_name(
         .collect()
 }
 
-/// Returns the oldest route of a listener, which receives all of its traffic.
+/// Returns the oldest route, which receives all traffic.
 pub(crate) fn oldest(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,

@@ -1,10 +1,9 @@
-//! Builds the ports, listeners and route tables of a snapshot.
+//! Builds ports, listeners and route tables.
 //!
-//! Among the listeners on a port, only the one with the most specific matching hostname handles a
-//! request (listener isolation). All HTTP listeners on a port share a route table, in which each
-//! listener's hostname is a virtual host even without routes. An HTTPS listener is selected by SNI
-//! and has its own route table. It responds with 421 to requests for another HTTPS or TLS listener
-//! on the port.
+//! Only the listener with the most specific hostname handles a request (listener isolation). HTTP
+//! listeners on a port share a route table, in which each hostname is a virtual host even without
+//! routes. HTTPS listeners have their own tables, and respond with 421 to requests for other
+//! listeners on the port.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -35,24 +34,21 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// Up to this number of HTTPS and TLS listeners on a port, each HTTPS listener has virtual hosts
-/// that respond with 421 for the hostnames of all others. The number of virtual hosts thus grows
-/// quadratically. With more listeners, there are such virtual hosts only for the names in the
-/// listener's certificates, because clients reuse connections only for those names.
+/// Up to this many HTTPS and TLS listeners on a port, each HTTPS listener responds with 421 for the
+/// hostnames of all others. The number of virtual hosts grows quadratically. With more listeners,
+/// they only cover names in certificates, because clients reuse connections only for these.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. A Backend's name also encodes
-/// how to reach the Backend (see `reached_by`).
+/// Backend names also encode how to reach the Backend (see `reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
-    /// Size in bytes that all routes would have if none were left out.
+    /// In bytes, if no route were left out.
     pub(crate) wanted: u64,
 }
 
-/// Findings about the routes of all Gateways, collected while building tables, to be reported to
-/// the routes' authors.
+/// Findings to report to the routes' authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
     shadowed: Shadowed,
@@ -60,7 +56,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Creates empty findings. `shadowed` determines which details of hidden matches to record.
+    /// `shadowed` determines which hidden matches to record.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,
@@ -68,8 +64,7 @@ impl Findings {
         }
     }
 
-    /// Reports the findings as problems. Returns what route statuses report, and the hidden
-    /// matches.
+    /// Reports the findings as problems.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -92,18 +87,15 @@ impl Findings {
     }
 }
 
-/// Messages about traffic that routes lose to routes and listeners with higher precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
-    /// Reasons and messages for lost hostnames and connections, and for regular expressions over
-    /// the cost limit.
+    /// For lost hostnames and connections, and expressions over the cost limit.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// The first unreachable match of each route, keyed by route index.
+    /// By route index.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
-/// Returns the size in bytes that the routes on the served listeners would have if none were left
-/// out.
+/// In bytes, if no route were left out.
 pub(crate) fn wanted<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -113,7 +105,6 @@ pub(crate) fn wanted<'a>(
     Room::wanted(families.iter().flat_map(Families::with_hosts), routes)
 }
 
-/// Builds all ports and route tables of the served listeners, and adds to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -158,9 +149,8 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // A client may reuse a connection to one of these listeners for another hostname in the
-        // certificate, even if that hostname belongs to another listener. The other listener may
-        // also pass TLS through.
+        // Clients may reuse a connection for another hostname in the certificate, even one whose
+        // listener passes TLS through.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -179,8 +169,7 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// The listeners on one port, grouped by what selects among them: the Host header or the TLS server
-/// name.
+/// Listeners on a port by what selects among them: Host header or TLS server name.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
@@ -210,14 +199,12 @@ impl<'p, 'a> Families<'p, 'a> {
         }
     }
 
-    /// Returns the HTTP and HTTPS listeners.
     fn with_hosts(&self) -> impl Iterator<Item = &WithHosts<'p, 'a>> + Clone {
         self.http.iter().chain(&self.https)
     }
 }
 
-/// Groups the served listeners by transport and port. In each group, the most specific hostname
-/// comes first.
+/// By transport and port, most specific hostname first.
 fn by_port<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
 ) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
@@ -229,7 +216,7 @@ fn by_port<'a>(
     } in listeners.filter(|attached| attached.listener.is_served())
     {
         let (protocol, hostname) = match &listener.holds {
-            // TLS connections to this listener are closed before the handshake.
+            // Connections are closed before the TLS handshake.
             Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
             Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
             None => (listener.protocol, listener.hostname.as_ref()),
@@ -265,8 +252,7 @@ fn by_port<'a>(
     by_port
 }
 
-/// Converts a listener to its form in the snapshot. `owners` contains the hostnames of all HTTPS
-/// and TLS listeners on the port.
+/// `owners` has the hostnames of all HTTPS and TLS listeners on the port.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -296,7 +282,7 @@ fn to_schema(
     }
 }
 
-/// Adds the names of the Backends that routes of this virtual host use with session persistence.
+/// Only Backends with session persistence.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,
@@ -306,7 +292,7 @@ pub(crate) fn session_backends_of<'h>(
     }
 }
 
-/// Adds the names of the Backends to which a virtual host sends requests or authorization checks.
+/// Backends for requests, mirrors and authorization.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for forward in forwards(host) {
         let weighted = forward.backends.iter().map(|share| share.backend.as_str());

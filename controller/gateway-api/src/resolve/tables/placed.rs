@@ -1,5 +1,4 @@
-//! Listeners that the same Envoys serve, and how the requests to a port are divided among them by
-//! hostname.
+//! Listeners on the same Envoys, and how hostnames divide requests among them.
 
 use std::collections::HashSet;
 
@@ -10,10 +9,9 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// A served listener, with the data for building its tables.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Name of the Gateway's client key for connections to backends.
+    /// Client key for connections to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -22,7 +20,7 @@ pub(crate) struct PlacedListener<'a> {
 }
 
 impl PlacedListener<'_> {
-    /// Returns the name of the listener's route table, or an empty string if it has none.
+    /// Empty if the listener has no route table.
     pub(crate) fn route_table(&self) -> String {
         match self.protocol {
             schema::Protocol::Http => http_table(self.port),
@@ -33,7 +31,6 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns how the Gateway reaches the backends of the route with this index.
     pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
         let attachments = self.attachments;
         let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
@@ -44,8 +41,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the listener's authorization filters. Their Backend names also encode how to reach
-    /// the Backends.
+    /// Backend names also encode how to reach the Backends.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -55,7 +51,6 @@ impl PlacedListener<'_> {
         all.map(|auth| reached_by.external_auth(auth)).collect()
     }
 
-    /// Returns the URL scheme of the requests that the listener receives.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.protocol == schema::Protocol::Https {
             "https"
@@ -65,12 +60,12 @@ impl PlacedListener<'_> {
     }
 }
 
-/// Returns the name of the route table that all HTTP listeners on a port share.
+/// All HTTP listeners on a port share this route table.
 pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// Hostnames of a port's listeners. The most specific one that covers a host selects the listener.
+/// The most specific hostname that covers a host selects the listener.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -83,16 +78,15 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
-    /// Returns true if requests for the host go to a listener other than the one with the hostname
-    /// `listener`.
+    /// True if requests for the host go to another listener.
     pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
         let mut keys = host.covering_keys();
         let owner = keys.find(|key| self.0.contains(key));
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if, of all hostnames that cover the whole domain, `listener` is the most
-    /// specific. Requests for some of the domain's hosts may still go to more specific listeners.
+    /// True if no other listener covers the whole domain more specifically. Some of its hosts may
+    /// still have more specific listeners.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A single listener owns each domain that it covers.
         self.0.len() == 1

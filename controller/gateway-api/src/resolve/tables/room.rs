@@ -1,10 +1,8 @@
-//! Limits the size of routes per hostname, per Gateway, and for all Gateways together. A Gateway's
-//! limit is shared fairly among namespaces, and the limit for all Gateways is shared fairly among
-//! Gateways.
+//! Limits the size of routes per hostname, per Gateway and in total, with fair shares for
+//! namespaces and Gateways.
 //!
-//! All sizes are computed before any route is built. A route that does not fit is left out as a
-//! whole, from one virtual host or from the Gateway. If such a route might be security-relevant,
-//! all requests that it could match there get an error.
+//! Sizes are computed before any route is built. A route that does not fit is left out as a whole.
+//! If it might be security-relevant, its requests get an error.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,25 +18,21 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of rounds of leaving out routes. Each round may increase the bytes charged to a
-/// namespace, because leaving out a route may reveal routes that it hid. A namespace that exceeds
-/// its share after these rounds loses all of its routes.
+/// Leaving out a route may reveal routes that it hid, so each round may increase charges. A
+/// namespace that still exceeds its share loses all routes.
 const MAX_ROUNDS: usize = 8;
 
-/// The attachment of a route, and one of the hostnames through which the route attaches.
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
 
-/// A listener with its hostnames and their routes.
 pub(super) type WithHosts<'p, 'a> = (&'p PlacedListener<'a>, ListenerHosts<'a>);
 
-/// The hostnames of a listener and of its routes, and the routes for each hostname.
 pub(super) struct ListenerHosts<'a> {
     by_domain: HashMap<&'a str, Vec<Hosted<'a>>>,
     domains: Vec<&'a Hostname>,
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects those hostnames of a listener and its routes that no other listener owns.
+    /// Skips hostnames that other listeners own.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
@@ -61,8 +55,7 @@ impl<'a> ListenerHosts<'a> {
         self.domains.iter().copied()
     }
 
-    /// Returns the routes with a hostname that covers the domain, grouped by hostname, most
-    /// specific first.
+    /// Grouped by hostname, most specific first.
     pub(super) fn covering(&self, domain: &Hostname) -> impl Iterator<Item = &[Hosted<'a>]> {
         domain
             .covering_keys()
@@ -71,7 +64,7 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// Maximum size of routes in bytes: of each Gateway, and of all Gateways together.
+/// In bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomOfGateways {
     pub(super) each: u64,
@@ -79,9 +72,8 @@ pub(crate) struct RoomOfGateways {
 }
 
 impl RoomOfGateways {
-    /// Divides `all` bytes among Gateways. `wanted` returns the size that each Gateway's routes
-    /// need, and is called only if there might not be room for all. A Gateway that needs less than
-    /// an equal share gets that much, and the others share the rest equally.
+    /// `wanted` returns each Gateway's size, and is called only if space might be short. See
+    /// [`share`].
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
@@ -93,7 +85,7 @@ impl RoomOfGateways {
         Self { each, all }
     }
 
-    /// Explains the size limit of a Gateway, for messages.
+    /// For messages.
     fn reason(self) -> String {
         let Self { each, all } = self;
         let of_gateway = format!(
@@ -112,20 +104,19 @@ impl RoomOfGateways {
     }
 }
 
-/// The routes that are left out of a Gateway, because their namespaces exceed their shares.
+/// Routes left out because their namespaces exceed their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
-    /// Size in bytes that all routes would have if none were left out.
+    /// In bytes, if no route were left out.
     pub(super) wanted: u64,
     all_requests: RouteMatch,
     all_calls: RouteMatch,
 }
 
-/// The routes that are left out of one virtual host, by index, each with a message for its author.
+/// Message for the author, by route index.
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
-    /// Divides the size limit of a Gateway among the routes of these HTTP and HTTPS listeners.
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
@@ -146,8 +137,7 @@ impl Room {
         room
     }
 
-    /// Returns the size in bytes that the routes of these listeners would have if none were left
-    /// out.
+    /// In bytes, if no route were left out.
     pub(super) fn wanted<'l>(
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
         routes: &Routes<'_>,
@@ -167,9 +157,8 @@ impl Room {
         }
     }
 
-    /// Returns the number of bytes charged to each route. If a virtual host needs copies of routes
-    /// with wider hostnames, the oldest route with the virtual host's own hostname is charged for
-    /// the copies. Thus no namespace can use up another's share.
+    /// If a virtual host needs copies of routes with wider hostnames, its own oldest route is
+    /// charged. No namespace can use up another's share this way.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -219,8 +208,8 @@ impl Room {
         charges
     }
 
-    /// Returns true if all routes of a domain are left out of the Gateway and none of them rejects
-    /// its requests. The requests then go to a wider hostname.
+    /// True if the requests go to a wider hostname, because all routes are left out and none
+    /// rejects them.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -233,9 +222,8 @@ impl Room {
         })
     }
 
-    /// Returns the routes that are left out of a virtual host: those left out of the Gateway, and
-    /// those beyond the limit per hostname. To stay within that limit, routes with a more specific
-    /// hostname take precedence, then older routes.
+    /// Includes routes that are left out of the Gateway. More specific hostnames take precedence,
+    /// then older routes.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -303,7 +291,7 @@ impl Room {
         left_out
     }
 
-    /// Returns the match for the requests that a route rejects when it is left out.
+    /// Requests to reject for a route that is left out.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -312,14 +300,12 @@ impl Room {
     }
 }
 
-/// Returns true if a route, when it is left out, rejects every request.
+/// True if a route that is left out rejects every request.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
 
-/// Returns the routes to leave out so that each namespace stays within its share. In a namespace,
-/// older routes take precedence. If `all` is true, a namespace that exceeds its share loses all of
-/// its routes.
+/// Older routes take precedence. If `all` is true, a namespace over its share loses all routes.
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
     routes: &Routes<'_>,
@@ -375,8 +361,8 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
     charges.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Returns the maximum for each consumer if all consumers together may use `most`. A consumer that
-/// wants less than an equal share gets that much, and the others share the rest equally.
+/// Returns the maximum per consumer. Consumers that want less than an equal share get it, and the
+/// others share the rest equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;
@@ -419,7 +405,7 @@ mod tests {
         };
         assert_eq!(each(u64::MAX, &[MAX; 9]), MAX);
         assert_eq!(each(2 * MAX, &[MAX, MAX]), MAX);
-        // A Gateway that wants more than the limit per Gateway takes nothing from the others.
+        // A Gateway that wants more than its limit takes nothing from the others.
         assert_eq!(each(2 * MAX, &[u64::MAX, MAX / 2, MAX / 2]), MAX);
         assert_eq!(each(2 * MAX, &[MAX; 4]), MAX / 2);
         assert_eq!(each(MAX, &[MAX, 100]), MAX - 100);

@@ -1,8 +1,4 @@
-//! Finds unreachable matches: other matches take precedence over them in every virtual host.
-//!
-//! A match is tried in every virtual host of every listener to which its route attaches. It is
-//! unreachable, and reported, only if it is hidden in all of them. The hidden matches of each
-//! virtual host can also be recorded, to compare two resolutions.
+//! Finds matches that other matches hide in every virtual host of every listener.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,16 +9,15 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::{Kind, ObjectKey};
 
-/// Hidden and reached matches of all virtual hosts so far.
+/// Matches of all virtual hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
-    /// Each match that is hidden in any virtual host, with the first match that hides it.
+    /// With the first match that hides it in any virtual host.
     hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
 }
 
-/// The match that receives all requests of a hidden match.
 #[derive(Clone, Copy, Debug)]
 struct HiddenBy {
     place: MatchPlace,
@@ -33,19 +28,18 @@ struct HiddenBy {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
-    /// True if an equal match in another HTTPProxy route receives the requests.
+    /// An equal match in another HTTPProxy route receives the requests.
     pub(crate) duplicate: bool,
 }
 
 /// Why the hiding match takes precedence.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// The hiding match accepts every request that the hidden match accepts, and ranks higher.
+    /// It accepts every request of the hidden match, and ranks higher.
     TakesAll,
-    /// The matches are equal, and the hiding match's route has a more specific hostname.
+    /// The matches are equal, and its route has a more specific hostname.
     Hostname,
-    /// The matches and hostnames are equal, and the hiding match's route, rule or index comes
-    /// first.
+    /// Matches and hostnames are equal, and its route, rule or index comes first.
     Place,
 }
 
@@ -53,19 +47,18 @@ enum First {
 struct ByHost {
     /// Number of the current virtual host.
     host: usize,
-    /// Number of the virtual host, the hidden match, and the match that hides it.
+    /// Virtual host, hidden match, hiding match.
     hidden: Vec<(usize, MatchPlace, MatchPlace)>,
 }
 
-/// A match: its route, the index of its rule, and its index in the rule.
+/// Route, rule index and match index.
 pub(crate) type Match = (ObjectKey, usize, usize);
 
-/// Entries consist of the number of a virtual host in build order, a match that is hidden there,
-/// and the match that hides it.
+/// Virtual host in build order, hidden match, hiding match.
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
-    /// Creates a collector that also records which matches are hidden in each virtual host.
+    /// Also records the matches that each virtual host hides.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -73,7 +66,6 @@ impl Shadowed {
         }
     }
 
-    /// Records that all requests of a match go to `winner` in the current virtual host.
     fn hidden(&mut self, place: MatchPlace, winner: HiddenBy) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
@@ -81,7 +73,7 @@ impl Shadowed {
         }
     }
 
-    /// Returns the hidden matches of each virtual host. Empty unless they were recorded.
+    /// Empty unless recorded by virtual host.
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
@@ -94,8 +86,7 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports each route's first unreachable match as a problem. Returns these matches, keyed by
-    /// route index.
+    /// Reports each route's first unreachable match. Keyed by route index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -151,8 +142,7 @@ impl Shadowed {
     }
 }
 
-/// Describes the winning match to the author of the losing route. Never reveals a route in another
-/// namespace.
+/// Never reveals a route in another namespace.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let winner = at(before, winner.place);
     if before.object == loser.object {
@@ -169,7 +159,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// Returns the field path of a match. For an HTTPProxy, that is the path of the route.
+/// For an HTTPProxy, returns the path of the route.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
@@ -211,8 +201,7 @@ fn why_first(
     }
 }
 
-/// Removes the candidates that never receive a request, because an earlier candidate is equal or
-/// matches every request. A match for every gRPC request also hides later gRPC matches.
+/// A match for every gRPC request also hides later gRPC matches.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,

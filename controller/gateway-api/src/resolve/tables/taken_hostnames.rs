@@ -1,10 +1,7 @@
-//! Finds hostnames that a route loses because another listener has a more specific hostname,
-//! although that listener belongs to an object with lower precedence: a ListenerSet, or another
-//! Gateway that is served together with the route's.
+//! Finds hostnames that a route loses to a more specific listener of an object with lower
+//! precedence.
 //!
-//! Requests go to the most specific hostname, regardless of which object defines it. A lost
-//! hostname is reported only if another object takes it, because authors may intentionally split
-//! hostnames among the listeners of one object.
+//! Hostnames within one object are not reported, because authors may split them intentionally.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,8 +11,6 @@ use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Records the routes on these listeners of one port that lose hostnames to objects with lower
-/// precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
@@ -33,7 +28,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    // Listeners with exact hostnames cannot lose any hosts, and there may be thousands of them.
+    // Exact hostnames cannot lose any hosts, and there may be thousands.
     for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
@@ -77,7 +72,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener whose object ranks below another object, and the routes attached to the listener.
+/// A listener whose object ranks below another, and its routes.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -92,15 +87,13 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if the other listener's hostname covers this one's, but this listener's object
-    /// has lower precedence.
+    /// True if the other hostname covers this one, but this object has lower precedence.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname
             && other.hostname.covers(self.listener.hostname)
     }
 
-    /// Returns this listener's hostname, and describes the object that defines the listener.
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {
@@ -111,7 +104,6 @@ impl<'p, 'a> Taker<'p, 'a> {
         (self.listener.hostname, holder)
     }
 
-    /// Returns true if this listener takes requests away from the other listener's route `route`.
     fn takes_from(&self, other: &PlacedListener<'_>, route: usize) -> bool {
         self.goes_behind(other) && !self.routes.contains(&route)
     }

@@ -1,7 +1,5 @@
-//! Builds the virtual hosts of a route table, with their routes in order.
-//!
-//! There is a virtual host for the hostname of each listener, and for each hostname of its routes
-//! unless a more specific listener owns that hostname.
+//! Builds the virtual hosts of a route table: for each listener's hostname, and each hostname of
+//! its routes unless a more specific listener owns it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -24,11 +22,11 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of a route table, in the table's order.
+/// In the table's order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
-/// Sorts domains in a table: exact domains by name, then wildcards, most specific first, then `*`.
+/// Exact domains by name, then wildcards, most specific first, then `*`.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
@@ -70,8 +68,7 @@ impl VirtualHosts {
         self.0.insert(DomainOrder::of(domain), host);
     }
 
-    /// Adds virtual hosts for the listener's own hostname, and for all domains of its routes that
-    /// it owns.
+    /// Adds the listener's hostname, and all domains of its routes that it owns.
     pub(crate) fn add_listener(
         &mut self,
         (listener, hosts): &WithHosts<'_, '_>,
@@ -108,8 +105,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds a virtual host that responds with 421 for the hostname of each other HTTPS or TLS
-    /// listener on the port. A hostname is skipped if a wider domain already responds with 421.
+    /// Responds with 421 for other HTTPS or TLS listeners on the port. Skips hostnames below a
+    /// domain that already does.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -123,8 +120,7 @@ impl VirtualHosts {
                 (key.to_owned(), false)
             })
             .collect();
-        // Start with the least specific hostname, so that a wider domain is added before the
-        // domains that it covers.
+        // Add wider domains before the domains that they cover.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -142,9 +138,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Does the same as [`Self::add_misdirected`], but only for the names in the listener's
-    /// certificates, because clients reuse connections only for those names. A wildcard in a
-    /// certificate counts as covering all hosts below it.
+    /// Only adds names in the listener's certificates, because clients reuse connections only for
+    /// these. A wildcard covers all hosts below it.
     pub(crate) fn add_misdirected_by_certificate(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -180,7 +175,7 @@ impl VirtualHosts {
     }
 }
 
-/// Returns the matches of all routes for a domain, sorted by precedence.
+/// Sorted by precedence.
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
@@ -244,9 +239,7 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the matches of routes whose regular expressions exceed the virtual host's cost limit,
-/// and records the loss in `displaced`. Matches of rules that might be security-relevant remain, to
-/// reject their requests.
+/// Matches that might be security-relevant remain, to reject their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -291,12 +284,11 @@ fn refuse_unaffordable(
     }
 }
 
-/// Returns a route that responds with 421: the request is for another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Returns a route that responds with `status` to all requests. It is named after the listener.
+/// Named after the listener.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

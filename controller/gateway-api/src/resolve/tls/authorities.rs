@@ -1,5 +1,4 @@
-//! Parses and validates CA certificates, and combines the certificates of several objects into
-//! trust bundles.
+//! Validates CA certificates and combines them into trust bundles.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -13,38 +12,35 @@ use super::pem;
 use super::revocation_lists::RevocationList;
 use crate::certificate_facts::distinguished;
 
-/// The CA certificates and revocation lists of one object.
 #[derive(Debug)]
 pub(super) struct Authorities {
     pub(super) certificates: Vec<Authority>,
-    /// Revocation lists, each encoded as canonical PEM.
+    /// In canonical PEM.
     pub(super) crls: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
-    /// Certificate, encoded as canonical PEM.
+    /// In canonical PEM.
     pem: String,
     subject: String,
-    /// Serial number, in hexadecimal.
+    /// In hexadecimal.
     serial: String,
-    /// Bytes of the public key.
     public_key: Vec<u8>,
-    /// True if there is a revocation list for this authority.
+    /// There is a revocation list for this authority.
     has_crl: bool,
 }
 
-/// The combined CA certificates and revocation lists of several objects.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The bundle or, if it exceeds the size limit, its size.
+    /// The error is the size, if it exceeds the limit.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }
 
 impl Union {
-    /// Combines the sources in order, without duplicates. Each source has a name. `name` must
-    /// consist of these names, so that the same references always produce the same bundle.
+    /// Removes duplicates. `name` must consist of the sources' names, so the same references always
+    /// produce the same bundle.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
         let mut crls: Vec<&str> = Vec::new();
@@ -63,7 +59,7 @@ impl Union {
         }
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Never truncate the bundle: the removed part could be a list that revokes a certificate.
+        // Never truncate the bundle: the rest could be a list that revokes a certificate.
         if size > MAX_TRUST_BUNDLE_BYTES {
             return Self {
                 bundle: Err(size),
@@ -83,7 +79,7 @@ impl Union {
     }
 }
 
-/// If some authorities have a revocation list, returns a warning about those without one.
+/// Warns if only some authorities have a revocation list.
 fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
@@ -96,7 +92,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     })
 }
 
-/// Returns a warning for each subject that is shared by authorities with different keys.
+/// Warns about subjects that several keys share.
 fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
     for authority in authorities {
@@ -134,7 +130,6 @@ pub(super) fn bundle(
     }
 }
 
-/// Reads the CA certificates in `field`, and the revocation lists that accompany them.
 pub(super) fn authorities(
     field: &str,
     text: &str,
@@ -149,8 +144,7 @@ pub(super) fn authorities(
     Ok(Arc::new(authorities))
 }
 
-/// Reads the CA certificates in `field`. Also returns the index of the first revocation list that
-/// none of these authorities issued, if any.
+/// Also returns the index of the first revocation list that no authority issued.
 pub(super) fn read(
     field: &str,
     text: &str,
@@ -166,7 +160,7 @@ pub(super) fn read(
         for (unused, list) in unused.iter_mut().zip(&lists) {
             *unused &= !issued(list);
         }
-        // Drop the additional data that old tools append to a certificate.
+        // Drop the additional data that old tools append.
         let length = der.len() - rest.len();
         let whole = der.get(..length).unwrap_or_default();
         certificates.push(Authority {

@@ -1,6 +1,5 @@
-//! Reads CA certificates and revocation lists from ConfigMaps, and CA certificates from
-//! ClusterTrustBundles. Checks each reference against ReferenceGrants, but parses each object only
-//! once.
+//! Reads CA certificates and revocation lists. Checks each reference against ReferenceGrants, but
+//! parses each object only once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use crate::resolve::syntax::names::CA_KEY;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// The kind to which CA certificate references point by default.
 const CONFIG_MAPS: Expected = Expected {
     group: "",
     kind: "ConfigMap",
@@ -29,38 +27,31 @@ const CONFIG_MAPS: Expected = Expected {
 
 type ParsedObject = Result<Arc<Authorities>, String>;
 
-/// The bundle that combines the CA certificates from several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
     /// `None` if no reference is valid, or if the bundle would be too large.
     pub(crate) bundle: Option<Arc<TrustBundle>>,
-    /// Errors in references. Messages start with the field path of the reference, such as
-    /// `caCertificateRefs[0]: `.
+    /// Messages start with the field path, such as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// Warning about a usable bundle, for the owner of the references.
+    /// Warning about a usable bundle.
     pub(crate) advice: Option<String>,
 }
 
-/// The namespaces that references may point to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The referrer's own namespace, and namespaces in which a ReferenceGrant permits the
-    /// reference.
+    /// Namespaces in which a ReferenceGrant permits the reference, and the referrer's own.
     Granted,
-    /// Only the referrer's own namespace.
     OwnNamespace,
 }
 
-/// All bundles that the resolution has read so far. Equal lists of references share one bundle in
-/// memory.
+/// Equal lists of references share one bundle in memory.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w> {
-    /// Parsed objects, by kind, namespace, name and key.
+    /// By kind, namespace, name and key.
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
-    /// Combined bundles by name.
+    /// By name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// The bundles that each namespace uses. They are limited because a few objects can be combined
-    /// in thousands of ways.
+    /// Limited because a few objects can be combined in thousands of ways.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
@@ -71,7 +62,7 @@ struct NamespaceShare {
 }
 
 impl<'w> CaBundles<'w> {
-    /// Combines the CA certificates of all references, in order and without duplicates.
+    /// In order, without duplicates.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -122,8 +113,7 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// Returns the combined bundle of `sources`, and a warning if there is one. If `charged` is
-    /// set, the bundle counts towards that namespace's limit.
+    /// If `charged` is set, the bundle counts towards that namespace's limit.
     fn unite(
         &mut self,
         sources: &[(String, Arc<Authorities>)],
@@ -146,8 +136,7 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// Counts a bundle towards a namespace's limit, unless it is already counted. The error is a
-    /// full sentence.
+    /// The error is a full sentence.
     pub(super) fn charge(
         &mut self,
         namespace: &'w str,
@@ -170,8 +159,7 @@ impl<'w> CaBundles<'w> {
         Ok(())
     }
 
-    /// Returns a ClusterTrustBundle's name and certificates. ClusterTrustBundles may be referenced
-    /// from any namespace.
+    /// Any namespace may reference ClusterTrustBundles.
     fn cluster_trust_bundle(
         &mut self,
         reference: &'w ObjectRef,
@@ -202,7 +190,6 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ClusterTrustBundle/{name}"), certificates))
     }
 
-    /// Resolves a reference from `referrer` to the name and the CA certificates of an object.
     fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -218,8 +205,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Returns the bundle in one key of a ConfigMap. Does not check whether the reference is
-    /// permitted. The error is a full sentence.
+    /// Does not check whether the reference is permitted.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -258,7 +244,7 @@ fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
 }
 
-/// Parses a ConfigMap. The error message completes the sentence "ConfigMap x …".
+/// The error completes the sentence "ConfigMap x …".
 fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let ConfigMap { metadata: _, data } = map;
     let text = data.get(key).ok_or(format!("has no key {key}"))?;
@@ -267,8 +253,7 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Validates CA certificates and revocation lists that are used instead of a ConfigMap. Errors call
-/// them `ca.crt` and `ca.crl`.
+/// Validates a bundle that replaces a ConfigMap. Errors call its parts `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {
         "" => Vec::new(),

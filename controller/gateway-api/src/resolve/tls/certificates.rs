@@ -1,7 +1,5 @@
-//! Looks up key pairs in Secrets, and checks the references against ReferenceGrants. Parsed pairs
-//! are cached between resolutions.
-//!
-//! Errors never contain any part of a private key.
+//! Looks up key pairs in Secrets, and checks ReferenceGrants. Errors never contain any part of a
+//! private key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,7 +18,6 @@ use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
-/// The kind to which key pair references point by default.
 pub(super) const SECRETS: Expected = Expected {
     group: "",
     kind: "Secret",
@@ -28,33 +25,28 @@ pub(super) const SECRETS: Expected = Expected {
     wrong_kind: Reason::InvalidCertificateRef,
     wrong_name: Reason::InvalidCertificateRef,
 };
-/// A key pair that can be used.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// If `certificate` is the last good key pair of a broken Secret, the error in that Secret.
+    /// Error in the Secret if `certificate` is its last good key pair.
     pub(crate) fault: Option<Grounds>,
 }
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
 
-/// A cache of parsed key pairs, which a Resolver keeps between resolutions. It never affects
-/// results. Each resolution evicts the pairs that it does not use.
+/// Key pairs that a Resolver keeps between resolutions. Never affects results.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
 }
 
-/// The key pairs that one resolution uses.
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// The last good pair of each broken Secret, or `None` if the resolution can no longer parse
-    /// that pair.
+    /// `None` if the last good pair of a broken Secret can no longer be parsed.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
-    /// Session ticket keys, by the name of the `KeyRef`.
+    /// By the name of the `KeyRef`.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Names of key pairs that hosts read from files.
     on_hosts: BTreeSet<String>,
 }
 
@@ -70,8 +62,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the name of a key pair that hosts read from files. The reference must be valid, but
-    /// the Secret need not exist.
+    /// The reference must be valid, but the Secret need not exist.
     pub(crate) fn on_hosts(
         &mut self,
         referrer: Referrer<'w>,
@@ -86,9 +77,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns the reference and the key pair for a name from [`Self::get`] or [`Self::on_hosts`].
-    /// For a name from both, the result includes the pair from the Secret. For a name from
-    /// [`Self::on_hosts`] only, it includes no pair.
+    /// `name` is from [`Self::get`], [`Self::on_hosts`] or [`Self::session_ticket_keys`]. Keys on
+    /// hosts have no pair.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -107,8 +97,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Resolves a reference from `referrer` to a key pair. If the Secret is broken, returns its
-    /// last good pair, as long as the Secret exists and the reference is permitted.
+    /// If the Secret is broken, returns its last good pair, provided that the Secret exists and the
+    /// reference is permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -147,7 +137,6 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })
     }
 
-    /// Returns the last good key pair of a Secret, if there is one.
     fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
         if let Some(kept) = self.kept.get(key) {
             return kept.clone();
@@ -194,8 +183,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Looks up the session ticket keys in a Secret. If the Secret is broken but exists, returns
-    /// its last good keys.
+    /// If the Secret is broken but exists, returns its last good keys.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -229,13 +217,12 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns a key pair by the name of its `KeyRef`, if [`Self::get`] has already returned it.
+    /// Finds only pairs that [`Self::get`] returned before.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Ends a resolution: evicts the cached pairs that it did not use, and returns the good pairs
-    /// of all Secrets that it used.
+    /// Evicts unused pairs from the cache, and returns the good pairs of all used Secrets.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache,

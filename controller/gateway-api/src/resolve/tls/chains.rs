@@ -1,21 +1,17 @@
-//! Sorts certificate chains into the order in which Envoy presents them, and finds flaws that make
-//! Envoy or clients reject them.
+//! Sorts certificate chains and finds flaws for which Envoy or clients reject them.
 //!
-//! This module never rejects a chain: Envoy decides, and it accepts some chains that other
-//! implementations reject. Messages describe the fix, and identify certificates by their index in
-//! `tls.crt`.
+//! Never rejects a chain, because Envoy decides. Messages describe the fix and identify
+//! certificates by their index in `tls.crt`.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Size of a chain in bytes above which some clients reject it. This is the limit of rustls; other
-/// implementations have limits of less than twice that size.
+/// In bytes. Some clients reject longer chains: this is the limit of rustls.
 const MAX_BYTES: usize = 64 * 1024;
-/// Maximum number of certificates that a message names.
 const MAX_REPORTED: usize = 8;
-/// Object identifiers of algorithms whose signatures can be forged.
+/// Object identifiers of forgeable signature algorithms.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -24,9 +20,8 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the indices of the certificates in the order in which to present them: the leaf, each
-/// issuer after the certificate that it signed, and finally unrelated certificates. Keeps the given
-/// order if each issuer already follows the certificates that it signed.
+/// Returns indices: the leaf, each issuer after the certificate that it signed, then the rest.
+/// Keeps a valid given order.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)
@@ -51,8 +46,7 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// Returns warnings about flaws in a chain from a Secret. `order` is the order in which the
-/// certificates are presented, and `bytes` their total size.
+/// `order` is the order of presentation, and `bytes` the total size.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -112,7 +106,6 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns warnings about flaws in the leaf of any chain.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -131,7 +124,6 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
-/// Returns warnings about flaws in the leaf of a server's chain.
 pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
@@ -153,8 +145,7 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// Returns true if the leaf is a client certificate: it is not valid for servers, or it has an
-/// identity but no hostname, as in SPIFFE.
+/// The leaf is not valid for servers, or has an identity but no hostname, as in SPIFFE.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -168,16 +159,14 @@ fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
-/// Returns true if the leaf has a name that clients can verify. Also returns true if its names are
-/// malformed.
+/// Also true if the names are malformed.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
     })
 }
 
-/// Returns true if `is_one` returns true for one of the leaf's subject alternative names. Also
-/// returns true if the names are malformed.
+/// Also true if the names are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),
@@ -210,7 +199,7 @@ mod tests {
         params
     }
 
-    /// Returns a root, two intermediate authorities, a leaf, and an unrelated certificate.
+    /// A root, two intermediates, a leaf, and an unrelated certificate.
     fn made() -> Vec<Vec<u8>> {
         let mut made = Vec::new();
         let key = KeyPair::generate().expect("a key");

@@ -1,7 +1,5 @@
-//! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
-//!
-//! The default validation applies to HTTPS listeners on all ports without their own entry. An
-//! invalid reference affects only the listeners that use it.
+//! Resolves client validation (`Gateway.spec.tls.frontend`). The default applies to all ports
+//! without their own entry. An invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,22 +16,20 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
 
-/// The client validation of each port, and the default.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: PortValidation,
     ports: HashMap<u16, PortValidation>,
-    /// True if clients without a valid certificate are accepted on any port.
+    /// A port accepts clients without a valid certificate.
     pub(crate) insecure: bool,
 }
 
-/// The client validation of a port, with resolved references.
 #[derive(Debug, Default)]
 struct PortValidation {
     unsupported: Option<String>,
     faults: Vec<Grounds>,
     advice: Option<String>,
-    /// `None` if clients are not validated, or if none of the references is valid.
+    /// `None` if clients are not validated, or if no reference is valid.
     bundle: Option<Arc<TrustBundle>>,
     wanted: bool,
     insecure_fallback: bool,
@@ -75,8 +71,7 @@ impl FrontendValidation {
         }
     }
 
-    /// Adds the client validation of an HTTPS listener's port to the listener's TLS settings and
-    /// verdicts. Returns a warning, if any.
+    /// Returns a warning, if any.
     pub(crate) fn apply(
         &self,
         port: u16,
@@ -120,7 +115,6 @@ impl FrontendValidation {
         advice.as_deref()
     }
 
-    /// Returns all trust bundles, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         std::iter::once(&self.default)
             .chain(self.ports.values())

@@ -1,7 +1,5 @@
-//! Reads key pairs: sorts the certificates, checks that the key matches, and collects warnings.
-//!
-//! A private key leaves this module only as a [`KeyPair`]. Neither errors nor `Debug` output
-//! contain any part of it.
+//! Reads and validates key pairs. Neither errors nor `Debug` output contain any part of a private
+//! key.
 
 use std::sync::Arc;
 
@@ -17,30 +15,26 @@ use crate::api::{NamespacedName, Secret};
 use crate::ocsp_response::{self, OcspResponse};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// The type of Secret that contains a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
-/// Secret entry with the OCSP response for the leaf. Other projects use the same name.
+/// OCSP response for the leaf. Other projects use the same name.
 const STAPLE: &str = "tls.ocsp-staple";
 
-/// A validated key pair.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Warnings about flaws that make Envoy or clients reject the certificate.
+    /// Flaws for which Envoy or clients reject the certificate.
     pub(crate) advice: Vec<String>,
-    /// Warnings about flaws that make clients reject a server with this certificate.
+    /// Flaws for which clients reject a server with this certificate.
     pub(crate) server_advice: Vec<String>,
-    /// True if the leaf is a client certificate.
     for_clients: bool,
-    /// DNS names of the leaf, in lower case.
+    /// In lower case.
     dns_names: Vec<String>,
 }
 
 impl Certificate {
-    /// Returns true if the leaf covers the hostname. A wildcard in a certificate covers exactly one
-    /// label.
+    /// A wildcard in a certificate covers exactly one label.
     pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
         let name = hostname.as_str();
         let parent = name.split_once('.').map(|(_, parent)| parent);
@@ -53,12 +47,12 @@ impl Certificate {
             })
     }
 
-    /// Returns the leaf's DNS names, in lower case.
+    /// In lower case.
     pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// Returns true if clients never get `other` while a listener has both certificates.
+    /// True if clients never get `other` from a listener with both certificates.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()
@@ -69,7 +63,7 @@ impl Certificate {
     }
 }
 
-/// Parses the key pair in a Secret. The error message completes the sentence "Secret x …".
+/// The error completes the sentence "Secret x …".
 pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     if secret.type_ != TLS_SECRET {
         return Err(format!(
@@ -87,23 +81,23 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
     check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
-/// A validated key pair from files, used instead of a Secret.
+/// A validated key pair from files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
     /// The reference to the pair.
     pub key: KeyRef,
     /// The pair.
     pub pair: KeyPair,
-    /// Warnings about flaws that make Envoy or clients reject the certificate.
+    /// Flaws for which Envoy or clients reject the certificate.
     pub advice: Vec<String>,
-    /// Warnings about flaws that make clients reject a server with this certificate.
+    /// Flaws for which clients reject a server with this certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     pub for_clients: bool,
 }
 
-/// Validates a key pair that is used instead of a Secret. Errors call its parts `tls.crt` and
-/// `tls.key`, and never quote them.
+/// Validates a key pair that replaces a Secret. Errors call its parts `tls.crt` and `tls.key`, and
+/// never quote them.
 pub fn checked_pair(
     secret: &NamespacedName,
     chain: &[u8],
@@ -126,9 +120,8 @@ pub fn checked_pair(
     })
 }
 
-/// Checks that the chain and the key can be parsed, and that the key matches one of the
-/// certificates, which becomes the leaf. Leaves all other checks to Envoy, because TLS
-/// implementations disagree on what to accept. Drops an unusable staple.
+/// Only checks that the key matches a certificate, which becomes the leaf. Leaves the rest to
+/// Envoy, because TLS implementations disagree. Drops an unusable staple.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -142,7 +135,7 @@ pub(super) fn check(
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        // Drop the additional data that old tools append to a certificate.
+        // Drop the additional data that old tools append.
         encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
         certificates.push(certificate);
     }
@@ -189,9 +182,8 @@ pub(super) fn check(
     })
 }
 
-/// Returns a Secret's staple if Envoy may present it with this leaf. Otherwise, returns a message
-/// instead. Fails if Envoy would reject the leaf without a staple. Does not check whether the
-/// staple has expired, because Envoy does.
+/// Returns a message if Envoy must not present the staple. Fails if Envoy would reject the leaf
+/// without one. Envoy checks the staple's expiry.
 fn usable_staple(
     name: &str,
     staple: &[u8],

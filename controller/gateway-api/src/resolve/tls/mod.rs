@@ -1,5 +1,4 @@
-//! Looks up, parses and validates key pairs and CA certificates. Also resolves how a Gateway's
-//! listeners validate client certificates.
+//! Looks up, parses and validates key pairs and CA certificates.
 
 mod authorities;
 pub(crate) mod ca_bundles;

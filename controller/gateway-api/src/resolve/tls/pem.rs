@@ -1,8 +1,6 @@
-//! Reads PEM text from Secrets and ConfigMaps, and writes its canonical form.
+//! Reads PEM and writes its canonical form.
 //!
-//! Only re-encoded certificates, revocation lists and private keys leave this module. Therefore no
-//! other text reaches Envoy, and equal contents always have equal bytes. Errors never quote the
-//! text.
+//! No other text reaches Envoy, and equal contents have equal bytes. Errors never quote the text.
 
 use std::borrow::Cow;
 
@@ -13,12 +11,10 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Obsolete labels of certificates. The second label marks a certificate that is followed by
-/// additional data, which is ignored.
+/// Obsolete labels. Additional data follows the certificate after the second one, and is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of sections that are not certificates. Each has the end of the error message for text
-/// that contains only such a section.
+/// Labels of other sections, each with the end of the error message.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -27,9 +23,7 @@ const NO_CERTIFICATES: [(&str, &str); 3] = [
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
-/// Same as `NO_CERTIFICATES`, for text that should contain revocation lists.
 const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
-/// Same as `NO_CERTIFICATES`, for text that should contain private keys.
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
@@ -42,7 +36,7 @@ const NO_KEYS: [(&str, &str); 3] = [
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];
 
-/// Returns the certificates in PEM text, in order. Fails if there is none.
+/// Fails if there is none.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -64,7 +58,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Returns the revocation lists in PEM text, in order. Fails if there is none.
+/// Fails if there is none.
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -88,7 +82,7 @@ pub(crate) fn revocation_lists(
     Ok(found)
 }
 
-/// Returns the first private key in PEM text.
+/// Returns the first private key.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let pem = text(pem)?;
     let has = |marker: &[u8]| pem.windows(marker.len()).any(|part| part == marker);
@@ -105,7 +99,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     })
 }
 
-/// Prepares text for parsing: removes a byte order mark, and replaces obsolete labels.
+/// Removes a byte order mark, and replaces obsolete labels.
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(format!(
@@ -114,8 +108,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Replacing invalid UTF-8 is safe: if it is in a PEM section, parsing that section fails
-    // anyway.
+    // Replacing invalid UTF-8 is safe: in a PEM section, it fails to parse anyway.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -126,9 +119,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses the content of a text that lacks the expected section. Returns the end of an error
-/// message, or an empty string if the content is unclear. `others` lists other labels with their
-/// message ends.
+/// Returns the end of an error message, or an empty string if the content is unclear.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -148,7 +139,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Describes an error in PEM text without quoting the text.
+/// Never quotes the text.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -159,7 +150,6 @@ fn broken(why: &Error) -> String {
     }
 }
 
-/// Encodes certificates as PEM.
 pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
@@ -168,14 +158,13 @@ pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String
     text
 }
 
-/// Encodes a revocation list as PEM.
 pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) -> String {
     let mut text = String::new();
     encode("X509 CRL", list, &mut text);
     text
 }
 
-/// Encodes a private key as PEM. The label depends on the key's encoding.
+/// The label depends on the key's encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -187,7 +176,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Appends a PEM section as RFC 7468 specifies, with lines of 64 characters.
+/// Lines have 64 characters (RFC 7468).
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

@@ -1,7 +1,5 @@
-//! Parses private keys, and checks whether a key matches a certificate by comparing public keys.
-//!
-//! Nothing else is checked here, and a key of an unknown type is accepted, because Envoy decides
-//! which types and sizes to accept. Errors never contain any part of a key.
+//! Checks whether a private key matches a certificate. Envoy decides which types and sizes to
+//! accept. Errors never contain any part of a key.
 
 use std::fmt;
 
@@ -21,16 +19,15 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// Types of keys. A client may support only one of them.
+/// A client may support only one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
-    /// ECDSA or Ed25519, which use the same cipher suites.
+    /// ECDSA and Ed25519 use the same cipher suites.
     EllipticCurve,
 }
 
 impl KeyKind {
-    /// Returns the type of a certificate's public key.
     pub(crate) fn of(certificate: &SubjectPublicKeyInfo<'_>) -> Self {
         let algorithm = certificate.algorithm.algorithm.to_id_string();
         match ObjectIdentifier::new(&algorithm) {
@@ -39,7 +36,7 @@ impl KeyKind {
         }
     }
 
-    /// Returns the part of a cipher suite's name that identifies this type.
+    /// Part of a cipher suite's name.
     pub(crate) fn in_suites(self) -> &'static str {
         match self {
             Self::Rsa => "-RSA-",
@@ -57,7 +54,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// A private key, with only the parts that determine its public key.
+/// Only the parts that determine the public key.
 pub(crate) enum PrivateKey<'k> {
     Rsa {
         modulus: &'k [u8],
@@ -65,18 +62,17 @@ pub(crate) enum PrivateKey<'k> {
     },
     Ec {
         scalar: &'k [u8],
-        /// The public point, which some keys omit.
+        /// Some keys omit the public point.
         public: Option<&'k [u8]>,
     },
     Ed25519 {
         seed: &'k [u8],
     },
-    /// A key of an unknown type.
     Other,
 }
 
 impl<'k> PrivateKey<'k> {
-    /// Parses a key. The error message completes the sentence "tls.key …".
+    /// The error completes the sentence "tls.key …".
     pub(crate) fn read(key: &'k PrivateKeyDer<'_>) -> Result<Self, String> {
         match key {
             PrivateKeyDer::Pkcs1(key) => Self::rsa(key.secret_pkcs1_der()),
@@ -88,7 +84,7 @@ impl<'k> PrivateKey<'k> {
                 match info.algorithm.oid {
                     RSA => Self::rsa(inner),
                     EC => Self::ec(inner),
-                    // The private key contains the seed in a nested octet string.
+                    // The seed is in a nested octet string.
                     ED25519 => match inner {
                         [4, 32, seed @ ..] if seed.len() == 32 => Ok(Self::Ed25519 { seed }),
                         _ => Err(malformed("Ed25519")),
@@ -116,8 +112,7 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Returns true if this key belongs to a certificate with this public key. Also returns true if
-    /// this cannot be determined here; Envoy then rejects a key that does not match.
+    /// Also true if the key cannot be checked here; Envoy then rejects a mismatch.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -147,8 +142,7 @@ impl<'k> PrivateKey<'k> {
     }
 }
 
-/// If Envoy is known to reject the key's type, returns that type. Envoy's own error message is not
-/// specific.
+/// Returns the key's type if Envoy is known to reject it. Envoy's own error is not specific.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
@@ -169,7 +163,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
     }
 }
 
-/// Returns the size of an RSA key in bits if it is below 2048.
+/// Returns the size in bits if it is below 2048.
 pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize> {
     let Ok(PublicKey::RSA(public)) = certificate.parsed() else {
         return None;
@@ -180,7 +174,7 @@ pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize>
     (bits < 2048).then_some(bits)
 }
 
-/// Returns the object identifier of an ECDSA key's curve, or `None` if the parameters are explicit.
+/// `None` if the parameters are explicit.
 fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = certificate.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())
@@ -190,13 +184,13 @@ fn malformed(kind: &str) -> String {
     format!("contains a malformed {kind} private key; it may be truncated")
 }
 
-/// Strips leading zeros from a big-endian number.
+/// The number is big-endian.
 fn number(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if two points on the same curve are equal, even if one of them is compressed.
+/// One of the points may be compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -215,8 +209,7 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Returns true if this is the public point for the private scalar. Also returns true if this
-/// cannot be computed here: for compressed points, and for all but two curves.
+/// Also true if the point cannot be computed here: for compressed points, and most curves.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

@@ -1,7 +1,7 @@
-//! Reads and validates the revocation lists (CRLs) that accompany CA certificates.
+//! Validates revocation lists (CRLs).
 //!
-//! An unsupported list must never be skipped, because revoked certificates would then be accepted.
-//! Instead, the object that contains the list is rejected.
+//! Never skip an unsupported list, because revoked certificates would be accepted. The object that
+//! contains it is rejected instead.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
@@ -10,21 +10,20 @@ use x509_parser::revocation_list::TbsCertList;
 use super::pem;
 use crate::resolve::syntax::limits::MAX_REVOKED;
 
-/// Extensions of partial lists, which Envoy cannot combine with other lists.
+/// Envoy cannot combine partial lists with other lists.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
     ("2.5.29.28", "for a part of the certificates only"),
 ];
 
-/// A revocation list that Envoy supports.
 pub(super) struct RevocationList {
-    /// The list, encoded as canonical PEM.
+    /// In canonical PEM.
     pub(super) pem: String,
-    /// Name of the issuer, encoded as DER.
+    /// In DER.
     pub(super) issuer: Vec<u8>,
 }
 
-/// Reads the lists in PEM text. The error message completes the sentence "ConfigMap x ca.crl …".
+/// The error completes the sentence "ConfigMap x ca.crl …".
 pub(super) fn read(text: &str) -> Result<Vec<RevocationList>, String> {
     let lists = pem::revocation_lists(text.as_bytes())?;
     let mut revoked = 0;

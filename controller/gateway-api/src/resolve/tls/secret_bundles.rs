@@ -1,4 +1,4 @@
-//! Reads CA certificates and revocation lists from the Secrets that HTTPProxies reference.
+//! Reads CA certificates and revocation lists from the Secrets of HTTPProxies.
 
 use std::sync::Arc;
 
@@ -16,9 +16,8 @@ use crate::resolve::syntax::names::CA_KEY;
 use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
-    /// Returns the CA certificates in a Secret, and the revocation lists in another Secret. The
-    /// flag in `revoked` is true if only leaf certificates are checked against the lists. The CAs
-    /// need not be the lists' issuers, because the client may send an intermediate authority.
+    /// The flag in `revoked` is true if only leaf certificates are checked. The lists may have
+    /// other issuers, because clients may send an intermediate authority.
     pub(crate) fn of_secrets(
         &mut self,
         referrer: Referrer<'w>,
@@ -71,12 +70,11 @@ impl<'w> CaBundles<'w> {
 }
 
 struct SecretEntry<'w> {
-    /// The name of the entry, as `Secret/namespace/name/KEY`.
+    /// `Secret/namespace/name/KEY`.
     name: String,
     text: &'w str,
 }
 
-/// Resolves a reference from `referrer` to an entry of a Secret.
 fn secret<'w>(
     referrer: Referrer<'w>,
     reference: CoreReference<'w>,

@@ -1,29 +1,26 @@
-//! Reads lists of subject alternative names. A peer's certificate must have at least one of them.
-//! The peer is a backend (`BackendTLSPolicyValidation`), a mesh peer, or a client.
+//! Reads subject alternative names, of which a peer's certificate must have at least one.
 //!
-//! If a BackendTLSPolicy has `subjectAltNames`, or patterns in `options`, its hostname is sent as
-//! the TLS server name but not verified.
+//! With such names or patterns, a BackendTLSPolicy's hostname is only the TLS server name, and is
+//! not verified.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Names and patterns, each list in the object's own order.
+/// In the object's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
-    /// Suffixes of DNS names, each starting with a dot.
+    /// Each starts with a dot.
     pub(crate) dns_suffixes: Vec<String>,
-    /// Prefixes of URIs, each ending with a slash.
+    /// Each ends with a slash.
     pub(crate) uri_prefixes: Vec<String>,
 }
 
-/// Option of a BackendTLSPolicy that contains patterns for names.
 pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
-/// Parses patterns: `*.svc.example.com` for all DNS names below that domain, and
-/// `spiffe://example.com/ns/*` for all URIs with that prefix. The error message completes the
+/// Patterns are `*.svc.example.com` and `spiffe://example.com/ns/*`. The error completes the
 /// sentence "spec.options x …".
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
@@ -33,8 +30,7 @@ pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Parses a list of names and patterns, such as `spiffe://example.com/gateway, *.example.com`. The
-/// error message completes the sentence "x …".
+/// Example: `spiffe://example.com/gateway, *.example.com`. The error completes the sentence "x …".
 pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for name in entries(value)? {
@@ -44,7 +40,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
             check_uri(name).map_err(|why| format!("contains an invalid URI: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
-            // An empty name must be rejected, because an empty hostname matches every host.
+            // An empty hostname would match every host.
             return Err("contains an empty name; remove the extra comma".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("contains {:?}: {why}", quoted(name)))?;
@@ -54,7 +50,6 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Splits a comma-separated list.
 fn entries(value: &str) -> Result<Vec<&str>, String> {
     let entries: Vec<&str> = value.split(',').map(str::trim).collect();
     limits::entries("", entries.len(), 1..=limits::MAX_SUBJECT_ALT_NAMES)
@@ -62,13 +57,12 @@ fn entries(value: &str) -> Result<Vec<&str>, String> {
     Ok(entries)
 }
 
-/// Quotes a name for messages, truncated if it is long.
 fn quoted(name: &str) -> String {
     name.chars().take(limits::MAX_URI).collect()
 }
 
 impl AltNames {
-    /// Adds a pattern. The error message completes the sentence "x …".
+    /// The error completes the sentence "x …".
     pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
         let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
@@ -85,14 +79,12 @@ impl AltNames {
         Ok(())
     }
 
-    /// Returns true if there are neither names nor patterns.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Returns true for a URI that has an authority and whose path ends with a slash. Without that
-/// slash, the prefix could match other authorities or path segments.
+/// Without the final slash, the prefix could match other authorities or path segments.
 fn is_uri_prefix(prefix: &str) -> bool {
     let rest = prefix.split_once("://").map(|(_, rest)| rest);
     let authority = rest.and_then(|rest| rest.split_once('/'));
@@ -102,8 +94,8 @@ fn is_uri_prefix(prefix: &str) -> bool {
         && check_uri(prefix).is_ok()
 }
 
-/// Reads the required names. Errors start with the field path relative to `validation`. If there
-/// are `patterns`, the certificate need not contain the policy's hostname.
+/// With `patterns`, the certificate need not contain the hostname. Errors start with the field path
+/// relative to `validation`.
 pub(crate) fn read(
     hostname: &str,
     alt_names: &[SubjectAltName],
@@ -151,7 +143,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Fails unless the text is an absolute URI with an authority, as the API requires.
+/// The API requires an absolute URI with an authority.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

@@ -1,7 +1,5 @@
-//! Reads session ticket keys from a Secret. Hosts that share such keys can resume each other's TLS
-//! sessions.
-//!
-//! Errors never contain any part of a key.
+//! Reads session ticket keys. Hosts that share them can resume each other's TLS sessions. Errors
+//! never contain any part of a key.
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
@@ -10,25 +8,22 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::api::{NamespacedName, Secret};
 use crate::status::Grounds;
 
-/// Secret entry with the keys, one after another. Only the first key encrypts; all keys decrypt.
+/// Only the first key encrypts; all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Maximum number of keys. No real rotation keeps so many, and Envoy tries all keys for an unknown
-/// ticket.
+/// Envoy tries all keys for an unknown ticket.
 const MAX_KEYS: usize = 16;
-/// Type of Secrets with key pairs, which must not contain ticket keys: certificates and ticket keys
-/// are both named after their Secret.
+/// These Secrets must not contain ticket keys: certificates and ticket keys are both named after
+/// their Secret.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
-/// The session ticket keys that a listener uses.
 pub(crate) struct NamedTicketKeys {
-    /// Name of the `KeyRef`. It is set even if there are no keys, so that adding or removing keys
-    /// does not change the listener.
+    /// Set even without keys, so adding or removing keys does not change the listener.
     pub(crate) name: String,
-    /// If the keys in the Secret are not in use, the reason and a message.
+    /// Why the keys in the Secret are not in use.
     pub(crate) fault: Option<Grounds>,
 }
 
-/// Reads the keys in a Secret. The error message completes the sentence "Secret x …".
+/// The error completes the sentence "Secret x …".
 pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
     if secret.type_ == TLS_SECRET {
         return Err(format!(
@@ -63,8 +58,7 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     Ok(referred(pair))
 }
 
-/// Returns the last good session ticket keys, or `None` if the Secret last contained a certificate
-/// instead.
+/// `None` if the Secret last contained a certificate.
 pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
     pair.certificate_chain
         .is_empty()

@@ -1,8 +1,6 @@
-//! Finds paths of signatures from a certificate to an authority that the peer trusts.
-//!
-//! The result is used only for warnings: the peer decides which certificates it accepts. A
-//! signature that cannot be verified here counts as valid, because a false warning is worse than
-//! none.
+//! Finds signature paths from a certificate to a trusted authority. Only used for warnings, because
+//! the peer decides. A signature that cannot be verified here counts as valid, because a false
+//! warning is worse than none.
 
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -10,12 +8,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::status::PathValidity;
 
-/// Maximum number of signatures that one call verifies.
+/// Per call.
 const MAX_SIGNATURES: usize = 128;
 
-/// For each path of signatures from the first certificate in the chain to one in the bundle,
-/// returns the period in which all certificates on the path are valid. Both arguments are PEM. If
-/// there is no path, the certificate is not trusted.
+/// Returns the validity of each path from the first certificate in `chain` to one in `bundle`. Both
+/// are PEM. Without a path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -25,8 +22,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Paths that may be extended: the indices of their certificates in the chain, and the period in
-    // which all but the last of these are valid.
+    // Paths that may be extended: indices in the chain, and the period in which all but the last
+    // certificate are valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
@@ -53,7 +50,7 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
         }
     }
     if left == 0 {
-        // Some paths may not have been checked. Assume that they are valid.
+        // Assume that unchecked paths are valid.
         paths.push(PathValidity::ALWAYS);
     }
     paths
@@ -74,8 +71,7 @@ fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
     read.map(|(_, certificate)| certificate).collect()
 }
 
-/// Returns true if `issuer` signed the certificate. Also returns true if the signature algorithm is
-/// not supported here.
+/// Also true if the signature algorithm is unsupported here.
 fn issued(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,
@@ -133,7 +129,7 @@ mod tests {
     fn signatures_count_and_names_do_not() {
         let key = || KeyPair::generate().expect("a key");
         let (own, other) = (root("root", key()), root("other", key()));
-        // Another root with the same name but a different key.
+        // Same name, but another key.
         let namesake = root("root", key());
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);

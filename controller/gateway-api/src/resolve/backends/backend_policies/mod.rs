@@ -1,5 +1,4 @@
-//! Checks BackendPolicies, which configure Service ports and XBackends. An invalid policy has no
-//! effect.
+//! Checks BackendPolicies. An invalid policy has no effect.
 
 mod read;
 
@@ -15,11 +14,11 @@ use crate::world::Kind;
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// These settings have no effect if `accepted` has an error.
+    /// Without effect if `accepted` has an error.
     settings: BackendSettings,
 }
 
-/// All policies, oldest first.
+/// Oldest first.
 pub(crate) struct BackendPolicies<'w> {
     all: Vec<CheckedBackendPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -53,8 +52,7 @@ impl<'w> BackendPolicies<'w> {
         }
     }
 
-    /// Returns the policy that applies to the named port, as its index and settings. Returns `None`
-    /// if there is no such policy, or if it is invalid.
+    /// Returns the policy's index and settings, or `None` if the policy is invalid.
     pub(super) fn applied(
         &self,
         kind: Kind,

@@ -1,4 +1,4 @@
-//! Validates the fields of BackendPolicies and converts them to settings.
+//! Converts BackendPolicies to settings.
 
 use sesame_proto::schema::backend_connections::ProxyProtocol;
 use sesame_proto::schema::health_check::Kind as CheckKind;
@@ -18,18 +18,16 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Default weight, in percent of the full weight, with which an endpoint begins slow start.
+/// Default weight at the start of slow start, in percent of the full weight.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
-/// Defaults for active health checks: the interval and timeout in milliseconds, and how many
-/// consecutive results change an endpoint's state.
+/// Defaults for active health checks. Times are in milliseconds.
 const CHECK_INTERVAL: u64 = 5_000;
 const CHECK_TIMEOUT: u64 = 1_000;
 const HEALTHY: i32 = 2;
 const UNHEALTHY: i32 = 3;
 
-/// Defaults for passive health checks: how many consecutive failures eject an endpoint, the check
-/// interval and the ejection time in milliseconds, and the maximum percentage of ejected endpoints.
+/// Defaults for passive health checks. Times are in milliseconds.
 const SERVER_ERRORS: i32 = 5;
 const EJECTION_INTERVAL: u64 = 10_000;
 const EJECTION_TIME: u64 = 30_000;
@@ -83,7 +81,7 @@ fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// Parses a duration field as milliseconds, or returns the default if the field is unset.
+/// In milliseconds.
 fn time(
     field: &str,
     text: Option<&String>,
@@ -320,8 +318,7 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// Reads the connection settings and the idle timeout in milliseconds. An idle timeout of 0
-/// disables the timeout; `None` means the default.
+/// The idle timeout is in milliseconds: 0 disables it, `None` means the default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,

@@ -1,4 +1,4 @@
-//! Validates the Service settings in `spec.publishing`.
+//! Validates `spec.publishing`.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Service types whose addresses a load balancer provides.
+/// Load balancers provide their addresses.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
-/// Service types with a cluster IP.
+/// With a cluster IP.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
@@ -87,7 +87,6 @@ impl Faults<'_> {
         }
     }
 
-    /// Rejects fields that do not apply to this Service type.
     fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
         let Publishing {
             // Allowed for every Service type.
