@@ -12,11 +12,9 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Sets `unconfirmed` to the files for which Envoy reports a version other than the one on
-    /// disk.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // If Envoy is unreachable, the transaction reports the error.
+            // The transaction reports this error.
             return;
         };
         let mut unconfirmed = BTreeSet::new();

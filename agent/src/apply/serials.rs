@@ -10,10 +10,9 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Checks that Envoy serves the changed certificates. A secret's version proves little, because
-/// Envoy reports a bad key pair as accepted if the pair is delivered twice. The proof is the serial
-/// number in `/certs`, which lists the certificates in use. A replaced certificate must appear
-/// there. A certificate in a new file need not, because it may not be in use yet.
+/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so the proof is the
+/// serial number in `/certs`. A certificate in a new file need not appear there, because it may not
+/// be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
@@ -25,7 +24,7 @@ pub(super) async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
-            // Session ticket keys have no serial number, so they are not checked.
+            // Session ticket keys have no serial number.
             let wanted = desired.serials.get(&e.subscription.name)?;
             (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
         })

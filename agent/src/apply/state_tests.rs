@@ -63,14 +63,13 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     }
     // The newest two generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // A generation without a configuration digest never counts as equal to another one.
+    // Generations without a configuration digest never count as equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
     assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
-/// Returns the path of every file below a directory, relative to that directory.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -128,13 +127,11 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
             assert!(!staged.exists(), "what was cut is removed");
-            // A later write succeeds despite the leftovers.
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // After the power cut, the generation has its final name, but the pointer is not in place yet.
-    // The staged pointer is missing, empty or complete.
+    // The generation has its final name, but the pointer is not in place yet.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -207,8 +204,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Recreates in `disk` a state that a power cut after these steps may leave behind: everything that
-/// was synced, plus a random part of the other changes.
+/// Recreates in `disk` a state that a power cut may leave behind: everything that was synced, plus
+/// a random part of the other changes.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -218,15 +215,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // If a step depends on a lost step, it fails here, and thus counts as lost too.
+        // If a step depends on a lost step, it fails here, and counts as lost too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file exists already, a power cut can lose only the new content, not the
-                // file.
+                // A power cut can lose only the new content of an existing file, not the file.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -251,7 +247,6 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Simulates power cuts at random points in a series of writes to an initially empty directory.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -292,8 +287,7 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The start may find the last generation that was stored completely, its predecessor, or
-        // the generation that was being stored.
+        // The last complete generation, its predecessor, or the one that was being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -304,7 +298,6 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Loading may find nothing if no generation was stored completely.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -312,7 +305,6 @@ fn power_cut_keeps_new_or_previous_generation() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // A new generation can be stored on top of the recovered state.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }
