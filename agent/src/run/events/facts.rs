@@ -1,4 +1,4 @@
-//! Collects the facts about a host at one moment, and derives the events between two moments. Pure.
+//! Derives events from the facts about a host at two moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,17 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Maximum number of events from one comparison.
+/// Per comparison.
 const MAX_EVENTS: usize = 100;
-/// Maximum number of characters of a message that are kept.
 const MAX_CHARACTERS: usize = 500;
 
-/// The facts that are currently true, by kind, Gateway and subject, each with a message.
+/// Messages by kind, Gateway and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Certificates that Envoys serve, by Gateway and name. Each value describes the certificate's
-/// expiry.
+/// Descriptions of the expiry, by Gateway and certificate name.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
@@ -39,8 +37,7 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Returns the facts that are true now. Keeps the previous facts of a Gateway until its Envoy
-    /// has been queried.
+    /// Keeps the previous facts of a Gateway until its Envoy has been queried.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -138,7 +135,6 @@ impl EventFacts {
         }
     }
 
-    /// Adds the fact that a revision of the Gateway is held, with the reason.
     pub(super) fn held(&mut self, gateway: &str, why: &str) {
         self.note(HostEventKind::RevisionHeld, gateway, "", why);
     }
@@ -148,7 +144,7 @@ impl EventFacts {
         self.0.insert(key, cut(message));
     }
 
-    /// Returns the events since `before`, numbered from `last + 1`.
+    /// Events are numbered from `last + 1`.
     pub(super) fn since(&self, before: &Self, last: u64, now: Timestamp) -> Vec<HostEvent> {
         let mut changes: Vec<(&FactKey, &str, bool)> = Vec::new();
         for (key, message) in &before.0 {
@@ -193,13 +189,11 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns true if a new fact of this kind is recorded as an event. The first certificates of a
-    /// Gateway are not recorded.
+    /// The first certificates of a Gateway are not recorded.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
 
-    /// Returns true if a changed message of this kind is recorded as an event.
     fn changes(self) -> bool {
         matches!(
             self,
@@ -210,7 +204,6 @@ impl HostEventKind {
         )
     }
 
-    /// Returns true if the end of a fact of this kind is recorded as an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }

@@ -17,13 +17,11 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Delay between a change and the comparison, so that several changes share one comparison.
-/// Conditions that end sooner may be missed.
+/// Combines several changes into one comparison. Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Interval between comparisons while nothing changes, because expiry depends on the time.
+/// Expiry depends on the time, so compare even if nothing changes.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Records events. Remembers the facts of the last comparison.
 pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
@@ -31,7 +29,6 @@ pub(in crate::run) struct Recorder {
     followed: FollowedInstances,
     store: EventStore,
     facts: EventFacts,
-    /// Number of the last recorded event.
     last: u64,
     failing: bool,
     /// True once the source has been read.
@@ -39,7 +36,7 @@ pub(in crate::run) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the recorder, which continues after the last event in this state directory.
+    /// Continues after the last event in this state directory.
     pub(in crate::run) fn new(
         state_dir: &Path,
         report: ReportSource,
@@ -64,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Compares reports after every change. Runs as long as the agent.
+    /// Runs as long as the agent.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -111,7 +108,6 @@ impl Recorder {
     }
 }
 
-/// Returns the leaf certificates that Envoys serve, with the expiry of each.
 fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertificates {
     let mut certificates = ServedCertificates::new();
     for (gateway, observed) in observed {
