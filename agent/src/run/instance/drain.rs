@@ -1,9 +1,7 @@
-//! Drains connections without stopping Envoy, so that a host can be taken out of service and put
-//! back.
+//! Drains connections without stopping Envoy, for taking a host out of service and putting it back.
 //!
-//! First, the agent becomes unready, so that load balancers send no new clients. Once load
-//! balancers have had time to notice, Envoy asks every client to disconnect. Envoy still accepts
-//! new connections, so late clients are served. The drain can be undone as long as Envoy runs.
+//! The agent becomes unready before Envoy asks clients to disconnect, because load balancers need
+//! time to notice. Envoy still accepts new connections, which serves late clients.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +16,7 @@ use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// A drain that is in progress or done. Dropping the value aborts the drain's task.
+/// Dropping the value aborts the drain's task.
 #[derive(Debug)]
 pub(super) struct Drain {
     task: JoinHandle<()>,
@@ -27,7 +25,6 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Starts a drain in its own task.
     pub(super) fn start(
         admin: Admin,
         observed: watch::Sender<Observed>,
@@ -43,7 +40,6 @@ impl Drain {
         }
     }
 
-    /// Makes Envoy ready again.
     pub(super) async fn undo(self) -> Result<(), String> {
         self.task.abort();
         let answer = self.admin.post("/healthcheck/ok").await;

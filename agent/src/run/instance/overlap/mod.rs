@@ -1,8 +1,8 @@
 //! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
-//! The retained certificates, and when trust in them ends, are stored before Envoy gets them, so
-//! that neither a crash of the agent nor a reboot extends the trust. This module must never change
-//! a snapshot, which contains only declared certificates.
+//! The retained certificates are stored before Envoy gets them, because neither a crash of the
+//! agent nor a reboot may extend the trust. Must never change a snapshot, which contains only
+//! declared certificates.
 
 mod memory;
 
@@ -21,31 +21,26 @@ use crate::host::durable::{create_directory, replace_file};
 use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
-/// Name of the file with the retained certificates, in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Maximum size in bytes of that file: several times the size of a Gateway's bundles.
+/// In bytes: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// Maximum interval between checks while certificates are retained, because the clock may be
-/// adjusted.
+/// The clock may be adjusted while certificates are retained.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Remembers and stores the retained certificates of one Gateway.
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// Content of the file; `None` if there is no file.
+    /// `None` if there is no file.
     stored: Option<BundleMemory>,
-    /// Overlap from the host's settings; `None` if the snapshot decides.
+    /// `None` if the snapshot decides.
     setting: Option<Duration>,
-    /// Overlap that the newest snapshot declares.
     declared: Duration,
     /// The last target, without and with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
 impl Overlap {
-    /// Reads the state that an earlier agent stored. If the state cannot be read, no certificates
-    /// are retained.
+    /// If the stored state cannot be read, no certificates are retained.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -70,13 +65,12 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent stored retained certificates. Envoy's files may contain
-    /// some in which trust has ended since then.
+    /// Returns true if an earlier agent stored retained certificates. In some that Envoy's files
+    /// contain, trust may have ended since then.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Replaces the overlap from the host's settings.
     pub(super) fn set(&mut self, setting: Option<Duration>) {
         self.setting = setting;
     }
@@ -89,8 +83,7 @@ impl Overlap {
         }
     }
 
-    /// Adds the retained certificates to the target. Returns the previous result if nothing has
-    /// changed.
+    /// Returns the previous result if nothing has changed.
     pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
         let last = self.last.take();
@@ -127,7 +120,6 @@ impl Overlap {
         Some(Instant::now() + left.min(POLL_INTERVAL))
     }
 
-    /// Returns how long a certificate stays trusted after it was removed from its bundle.
     fn length(&self) -> Duration {
         self.setting.unwrap_or(self.declared)
     }
@@ -151,7 +143,6 @@ impl Overlap {
         replace_file(&self.path, bytes)
     }
 
-    /// Writes changes to disk. If there is no overlap, removes the file.
     fn store(&mut self) {
         let wanted = (!self.length().is_zero()).then_some(&self.memory);
         if wanted == self.stored.as_ref() {

@@ -1,5 +1,4 @@
-//! Fits a target to the free inotify instances. Content is inlined instead of being written to
-//! files, in the order that `sesame_render` decides. The target gets more files later, if possible.
+//! Fits a target to the free inotify instances, by inlining content instead of writing it to files.
 //!
 //! Must never take a file from a running Envoy, except to make room for a more valuable file or for
 //! the Envoy's successor.
@@ -17,27 +16,23 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Minimum time before a fitted target gets more files. The limit exists because adding files
-/// replaces clusters or listeners.
+/// Adding files replaces clusters or listeners, so a fitted target must not get more too often.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time for Envoy to close the files that it no longer watches. The kernel needs 10 ms per
-/// file.
+/// Maximum time for Envoy to close files. The kernel needs 10 ms per file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// A target that was rendered with fewer files, because inotify instances are scarce.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
-    /// Maximum number of files that the target may use.
+    /// In files.
     budget: usize,
     /// Earliest time at which the target may get more files.
     again: Instant,
 }
 
 impl Publisher {
-    /// Publishes the target with as many files as the inotify instances allow, and returns the
-    /// target that was published.
+    /// Returns the target that was published.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -80,7 +75,6 @@ impl Publisher {
         }
     }
 
-    /// Returns the target, rendered with as many files as the inotify instances allow.
     pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
         let budget = self.instances.budget(whole.rendered.subscriptions);
         match &self.fitted {
@@ -108,7 +102,7 @@ impl Publisher {
         fitted
     }
 
-    /// Renders a target with at most `budget` files. Endpoints that already have a file keep it.
+    /// Endpoints that already have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -134,7 +128,6 @@ impl Publisher {
         });
     }
 
-    /// Returns the earliest time at which a fitted target may get more files.
     pub(in crate::run::instance) fn next_fit(&self) -> Option<Instant> {
         self.fitted.as_ref().map(|last| last.again)
     }
@@ -196,7 +189,6 @@ impl Publisher {
         true
     }
 
-    /// Waits until Envoy has closed the files that it no longer watches.
     async fn await_closing(&self, free: usize) {
         let deadline = Instant::now() + CLOSING;
         while self.instances.free(free) < free && Instant::now() < deadline {
@@ -204,7 +196,6 @@ impl Publisher {
         }
     }
 
-    /// Publishes why Envoy watches fewer files than it should, or `None` if it watches all of them.
     fn tell_scarcity(&self, scarcity: Option<String>) {
         self.observed.send_if_modified(|observed| {
             let changed = observed.scarcity != scarcity;
