@@ -96,7 +96,6 @@ pub struct Reloaded {
 pub(super) struct LiveSettings {
     pub(super) on_stop: OnStop,
     pub(super) lame_duck: Duration,
-    /// See [`RunOptions`].
     pub(super) apply_share: u8,
     pub(super) most_removed: u8,
     pub(super) hold: Duration,

@@ -1,5 +1,4 @@
-//! Computes a digest of a report's inputs, so that clients request the objects only if something
-//! has changed. Pure.
+//! Computes a digest of a report's inputs. Clients request the objects only if it has changed.
 
 use std::fmt::Write as _;
 
@@ -8,8 +7,7 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// Returns a digest of the report's `parts`, which are cheap to compute, and of the facts that
-/// determine the conditions of objects.
+/// `parts` are cheap to compute. The facts determine the conditions of objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,
@@ -59,7 +57,6 @@ mod tests {
     use crate::run::report::compose::{ReportFacts, report};
     use crate::run::report::{AgentReport, SourceReport};
 
-    /// Returns the digest of a report on these facts at this second, with or without objects.
     fn inputs(
         known: &SourceState,
         observed: &BTreeMap<NamespacedName, Observed>,

@@ -1,4 +1,4 @@
-//! Converts the statuses of objects to JSON, with the transition times of their conditions. Pure.
+//! Converts the statuses of objects to JSON, with the transition times of their conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::transitions::Transitions;
 use super::verdicts::published_as;
 use crate::run::observed::Observed;
 
-/// Returns the status of every object, sorted by kind and name.
+/// Returns the statuses sorted by kind and name.
 pub(super) fn objects(
     statuses: &Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -65,7 +65,6 @@ pub(super) fn objects(
         .collect()
 }
 
-/// Returns the Gateways to which a status refers, without duplicates.
 fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
     let referred = |reference: &ParentRef| {
         let is_gateway = reference
@@ -101,7 +100,6 @@ fn value(status: &impl serde::Serialize) -> Value {
     serde_json::to_value(status).unwrap_or_default()
 }
 
-/// Adds `lastTransitionTime` to each of the serialized conditions.
 fn stamp(
     holder: &mut Value,
     conditions: &[Condition],

@@ -9,8 +9,6 @@ use sesame_gateway_api::api::NamespacedName;
 use super::host_settings::HostSettings;
 use crate::run::addresses::{AddressRequest, Assignment};
 
-/// Returns the sockets of this host's Gateways and of the agent. A socket on an unspecified address
-/// is listed under every address that leads to it.
 pub(super) fn own_sockets(
     needs: &[AddressRequest],
     assignments: &BTreeMap<NamespacedName, Assignment>,
