@@ -1,5 +1,5 @@
-//! Selects the parts of a change that may be applied before the rest. Never combines a cluster with
-//! endpoints, or a route table with clusters, from another version of the configuration.
+//! Selects the parts of a change that may be applied before the rest. Never combines clusters,
+//! endpoints or route tables from different versions of the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::xds::XdsKind;
 
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// Limit on added clusters if the shares file (RTDS) is written after them. Until then, Envoy's
-/// default connection limit applies to these clusters.
+/// If more clusters are added, the shares file (RTDS) must come first. Until it is written, Envoy's
+/// default connection limit applies to added clusters.
 const MAX_BEFORE_SHARES: usize = 4;
 
 /// Kinds of changes that are rendered but not applied yet.
@@ -67,8 +67,8 @@ impl Waiting {
     }
 }
 
-/// Returns true if Envoy may have to warm a changed cluster. Otherwise, the caller can skip a query
-/// that takes Envoy milliseconds with thousands of clusters.
+/// Querying Envoy for warming clusters takes milliseconds with thousands of clusters, so skip the
+/// query if this returns false.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -96,7 +96,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Returns whether any file's content differs, and whether any file was added or removed.
+/// Returns whether any content differs, and whether any file was added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -112,10 +112,9 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Returns whether inline endpoints differ, and whether anything else does. Ignores the removal of
-/// clusters that were already unused.
+/// Returns whether inline endpoints differ, and whether anything else does.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
-    // Skip the comparison of thousands of clusters if the list is unchanged.
+    // Skip the comparison of thousands of clusters.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
         return (false, false);
     }
@@ -155,8 +154,7 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns the encoded fields of a message, except `left_out`, or `None` if the message is
-/// malformed.
+/// Returns `None` if the message is malformed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -214,7 +212,6 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of changed or removed clusters' endpoint files.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

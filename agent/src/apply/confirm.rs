@@ -35,8 +35,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // If Envoy has never accepted any version of a list, treat the list on disk as empty. Envoy
-        // uses at most parts of a bad list, and would reject any union that contains it.
+        // Envoy uses at most parts of a list of which it has never accepted any version, and would
+        // reject any union that contains it. Treat the list as empty.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

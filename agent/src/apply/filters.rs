@@ -1,6 +1,5 @@
-//! Merges two versions of a filter file. Route tables refer to its entries by name. Envoy reads
-//! filter files and route tables independently, so removing an entry that a route still uses may
-//! bypass the filter or reject valid requests.
+//! Merges two versions of a filter file. Envoy reads filter files and route tables independently:
+//! removing an entry that a route still uses may bypass the filter or reject valid requests.
 
 use std::collections::HashMap;
 
@@ -11,8 +10,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
-/// Returns the new file plus the entries that only the old file has, or `None` if there are none.
-/// Protobuf merges concatenated messages, and the later one wins.
+/// Returns `None` if the new file has all old entries. Protobuf merges concatenated messages, and
+/// the later one wins.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);

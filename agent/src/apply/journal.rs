@@ -43,7 +43,6 @@ pub(crate) struct JournalEntry {
 }
 
 impl Files {
-    /// Creates missing directories, and reads the journal of an interrupted transaction.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
         remove_directory_if_exists(&layout.staging().join("dropped"))?;
         for directory in [
@@ -82,7 +81,7 @@ impl Files {
         &self.layout
     }
 
-    /// Returns the changes since the last commit, oldest first.
+    /// Oldest first.
     pub(crate) fn entries(&self) -> &[JournalEntry] {
         &self.entries
     }
@@ -133,7 +132,7 @@ impl Files {
         remove_if_exists(&path)
     }
 
-    /// Undoes the most recent change, or returns `None` if the journal is empty.
+    /// Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -146,8 +145,8 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // `rename` does nothing if both paths are links to the same inode. That is the case if the
-        // agent was killed before it changed the original.
+        // `rename` does nothing if both paths are links to the same inode, as after a crash of the
+        // agent.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }

@@ -1,5 +1,5 @@
-//! Reads Envoy's files from disk. The agent may have died while writing, so any file may be
-//! damaged. Damaged files count as absent, so the next plan removes or overwrites them.
+//! Reads Envoy's files from disk. The agent may have died while writing, so damaged files count as
+//! absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,7 +39,6 @@ pub struct OnDisk {
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
     pub(crate) versions: BTreeMap<Subscription, String>,
-    /// Files that are damaged or were not written by the agent.
     pub(crate) junk: Vec<PathBuf>,
 }
 

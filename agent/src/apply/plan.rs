@@ -104,12 +104,10 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the content of the disk after Envoy has accepted this plan.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of additional files that Envoy has to watch.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes

@@ -35,8 +35,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
             Rendered {
                 listeners: listeners
                     .iter()
-                    // `naming` affects names but not addresses, so an address can move to a
-                    // listener with another name.
+                    // An address can move to a listener with another name.
                     .map(|(port, (table, form))| {
                         let name = format!("{}:{port}", naming * u32::from(*form == 0));
                         listener(&name, *port, &format!("{form}:t{table}"))
@@ -49,7 +48,6 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
                 clusters: clusters
                     .iter()
                     .map(|c| {
-                        // In some variants, clusters with odd numbers have inline endpoints.
                         let eds = if c % 2 == 0 || variant == 0 {
                             "eds"
                         } else {

@@ -283,7 +283,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Draining connections to a removed listener may still use any of these clusters.
+    // Draining connections may still use any of these clusters.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),

@@ -47,7 +47,7 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// `wanted` must be sorted by name. If `again` is set, writes the file even if it is unchanged.
+/// `wanted` must be sorted by name.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -95,8 +95,7 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns true if connections may use a key or trust bundle. A later cluster of the same name must
-/// not reuse these connections.
+/// A later cluster of the same name must not reuse connections that use a key or trust bundle.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }

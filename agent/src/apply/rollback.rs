@@ -10,8 +10,8 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// Envoy has accepted the same content before, so this limit is rarely reached. The rollback then
-/// continues, because keeping the newer files would be worse.
+/// Envoy has accepted the same content before. At the limit, the rollback continues, because
+/// keeping the newer files would be worse.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
@@ -22,7 +22,6 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Restore each list on its own, but consecutive files of other kinds in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());

@@ -1,5 +1,4 @@
-//! Verifies that Envoy serves new keys, by the serial numbers of the certificates in use. The
-//! version that Envoy reports for a secret is never accepted as proof.
+//! Verifies that Envoy serves new keys, by the serial numbers of the certificates in use.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +9,8 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so the proof is the
-/// serial number in `/certs`. A certificate in a new file need not appear there, because it may not
-/// be in use yet.
+/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so its version proves
+/// nothing. A certificate in a new file may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],

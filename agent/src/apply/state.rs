@@ -1,14 +1,11 @@
-//! Stores the most recently accepted generations on persistent disk. Each contains everything that
-//! the agent needs to start without its source.
+//! Stores the most recently accepted generations, from which the agent can start without its source.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
-//! A generation gets its final name only when it is complete: it is written to a temporary path,
-//! synced and renamed. The file `accepted` contains the number of the generation to start from.
-//! After a power cut at any point, the last accepted generation or its predecessor is intact. The
-//! next start reports any damage. This module does not interpret snapshots and keys.
+//! `accepted` contains the number of the generation to start from. After a power cut at any point,
+//! the last accepted generation or its predecessor is intact.
 
 mod keys;
 
@@ -140,8 +137,7 @@ pub struct StateDir {
 impl StateDir {
     /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// Total size of all generations. If it is exceeded, only the accepted generation and the
-    /// newest two are kept.
+    /// If this is exceeded, only the accepted generation and the newest two are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates the directory. `keep` is the number of generations to keep, at least two.

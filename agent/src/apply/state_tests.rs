@@ -103,8 +103,6 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // Steps, in order: write three staged files, rename the generation, write the staged pointer,
-    // rename the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -131,7 +129,6 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // The generation has its final name, but the pointer is not in place yet.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -204,8 +201,7 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Recreates in `disk` a state that a power cut may leave behind: everything that was synced, plus
-/// a random part of the other changes.
+/// Keeps everything that was synced, and a random part of the other changes.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -215,7 +211,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // If a step depends on a lost step, it fails here, and counts as lost too.
+        // A step that depends on a lost step fails, and counts as lost too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
@@ -262,7 +258,6 @@ fn power_cut_keeps_new_or_previous_generation() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // For each revision, the number of steps after which it was stored.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -287,7 +282,6 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The last complete generation, its predecessor, or the one that was being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()

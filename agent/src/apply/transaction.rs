@@ -1,4 +1,4 @@
-//! Executes a plan against a running Envoy. Only accepted files may remain on disk: a rejected file
+//! Executes a plan against a running Envoy. A rejected file must not remain on disk, because it
 //! would cause an outage at the next start.
 
 use std::io;
@@ -33,7 +33,6 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if the files were compared with the versions that the running Envoy has accepted.
     pub(super) confirmed: bool,
     patience: Patience,
     pace: Duration,
@@ -148,7 +147,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // The journal is not empty if the future of an earlier transaction was dropped.
+        // The future of an earlier transaction may have been dropped.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -163,8 +162,8 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // Loading the shares file takes Envoy several milliseconds with thousands of backends, so
-        // write it after the change if possible.
+        // Loading the shares file takes Envoy milliseconds with thousands of backends, so write it
+        // after the change if possible.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -198,7 +197,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for a dead Envoy. The next Envoy starts from the restored files.
+                // The next Envoy starts from the restored files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -274,8 +273,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // Envoy reads new files only after it has accepted a resource that refers to them, so later
-        // steps verify them.
+        // Envoy reads new files only after it has accepted a resource that refers to them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {

@@ -50,10 +50,10 @@ impl Default for Patience {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of responses after which Envoy's main thread must have handled pending file events. On a
-/// busy host, elapsed time would prove nothing.
+/// After this many responses, Envoy's main thread must have handled pending file events. Elapsed
+/// time would prove nothing on a busy host.
 const ANSWERS: u32 = 10;
-/// After an error about one file, how long to wait for results for the other files.
+/// How long to wait for other results after an error about one file.
 const SETTLE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub(crate) struct Expectation {
     pub(crate) version: String,
     /// If false, a missing subscription counts as success.
     pub(crate) must_exist: bool,
-    /// True for a new file. A subscription that Envoy already has may be about to end, so an
-    /// unexpected version is recorded but is not an error.
+    /// True for a new file. Envoy's existing subscription may be about to end, so an unexpected
+    /// version is not an error.
     pub(crate) advisory: bool,
     /// `None` unless the write changes the addresses in an existing endpoint set.
     pub(crate) shown: Option<ShownEndpoints>,
@@ -162,7 +162,6 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions in the way that costs Envoy the least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -174,8 +173,8 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // The short response lacks a version if a name is not a valid label, or if no resource
-            // uses the file. The full statistics contain it.
+            // The short response lacks names that are not valid labels, and files that no resource
+            // uses.
         }
         self.envoy.version_texts_without_endpoints().await
     }
@@ -266,11 +265,11 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits until the worker threads use the changed listeners. Envoy's main thread accepts a list
-    /// earlier, and new connections still get the old filter chains until then.
+    /// Envoy's main thread accepts a list before the worker threads use it, and new connections get
+    /// the old filter chains until then.
     ///
-    /// Returns how many times a worker failed to start a listener since `before`. Envoy has removed
-    /// both the new and the old version of each such listener.
+    /// Returns how many times a worker failed to start a listener. Envoy has removed both versions
+    /// of such a listener.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;

@@ -1,9 +1,8 @@
 //! Limits how often progress is reported, because each report costs one write per host. Problems
 //! are reported immediately.
 //!
-//! A single change is reported once, when the new revision is being served. A revision that is
-//! still being applied is reported only if that takes long. While revisions keep changing, reports
-//! become less frequent.
+//! A single change is reported once, when the new revision is being served. While revisions keep
+//! changing, reports become less frequent.
 
 use std::time::Duration;
 
@@ -56,8 +55,7 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// The next pause is doubled if this report came less than one pause after the end of the
-    /// previous pause. Otherwise, the pause is reset.
+    /// The next pause is doubled if this report came soon after the end of the previous pause.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -69,7 +67,6 @@ impl ReportPace {
     }
 }
 
-/// Returns true if both reports show a healthy host, and differ only in progress.
 pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
     let well = |status: &GatewayAgentStatus| {
         matches!(status.state, AgentState::Serving | AgentState::Applying)

@@ -24,7 +24,7 @@ pub(super) struct WrittenReports {
     fleet: String,
     host: String,
     statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
-    /// Gateways whose last report was not accepted by the cluster.
+    /// The cluster did not accept these Gateways' last report.
     unheard: BTreeSet<NamespacedName>,
 }
 
@@ -78,8 +78,7 @@ impl WrittenReports {
         changes.max().unwrap_or(ReportChange::None)
     }
 
-    /// Writes the changed reports, or all reports if `all` is true. Deletes this host's reports on
-    /// Gateways that are not in `statuses`.
+    /// Also deletes this host's reports on Gateways that are not in `statuses`.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -184,8 +183,7 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Ignore errors if the report is already deleted or access is forbidden. The controller
-            // deletes stale reports.
+            // Access may be forbidden. The controller deletes stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

@@ -23,8 +23,7 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
-/// Name of the marker file in a withdrawn Gateway's state directory. It contains the Gateway's
-/// name.
+/// The file contains the withdrawn Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
 /// In bytes, decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
@@ -55,7 +54,6 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Older generations keep only keys that `wanted` also contains.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
@@ -71,7 +69,7 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Also returns the addresses on which each Gateway was served. Logs and skips unreadable state.
+/// Logs and skips unreadable state.
 pub(super) fn load_all(
     directories: &Directories,
     sealing: &SealingKeys,
@@ -107,8 +105,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Marks a Gateway as withdrawn on disk. The next agent does not serve it even if this agent dies
-/// before the Gateway's Envoy has exited.
+/// The next agent must not serve the Gateway, even if this agent dies before the Gateway's Envoy
+/// has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -126,7 +124,7 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the withdrawn Gateways whose Envoys may have outlived the previous agent.
+/// Their Envoys may have outlived the previous agent.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -150,7 +148,7 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     // Rename first: if removal stopped halfway, an older generation might look like the accepted
-    // one. A renamed directory remains if an earlier agent died before removing it.
+    // one.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_exists(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -275,12 +273,10 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // State that is stored after the withdrawal must not restore the Gateway.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
-        // Simulates an agent that died while it removed another Gateway's state.
         std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
         forget(&directories, &gone);
         assert_eq!(withdrawn(&directories), BTreeMap::new());

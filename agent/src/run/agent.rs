@@ -239,7 +239,6 @@ async fn serve(
     }
 }
 
-/// `held` contains the addresses on which each Gateway was last served.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -280,8 +279,8 @@ fn host_settings(
     })
 }
 
-/// The open-file limit is the launcher's. The heap limit is the configured one, or else derived
-/// from the launcher's memory. Without a separate launcher, the limits of this process apply.
+/// The open-file limit is the launcher's. The heap limit is derived from the launcher's memory
+/// unless it is configured.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

@@ -1,6 +1,6 @@
-//! Answers certificate requests with a command or a signer in the cluster, and writes each answer
-//! to the file where an operator would put it. The code that reads this file decides whether to
-//! accept the answer. This module must never have access to a private key.
+//! Answers certificate requests with a command or a signer in the cluster. The code that reads the
+//! written answer decides whether to accept it. This module must never have access to a private
+//! key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an answer may remain unaccepted before the request is submitted again.
+/// After this time, an answer that is still not accepted is requested again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// In bytes.
@@ -113,8 +113,7 @@ impl Asker {
     }
 }
 
-/// Runs a program without a shell. The request is on standard input and the certificate on standard
-/// output.
+/// The request is on standard input and the certificate on standard output. Uses no shell.
 async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let [program, arguments @ ..] = words else {
         return Err("no program is set".to_owned());

@@ -64,8 +64,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // Publish targets first: the target must exist when a reader sees that its bundle was
-            // accepted.
+            // The target must exist when a reader sees that its bundle was accepted.
             engine.take(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);

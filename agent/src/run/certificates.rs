@@ -47,8 +47,7 @@ pub(crate) struct CertificateReport {
     pub(crate) trusted_until: Option<Timestamp>,
     /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
-    /// `None` if Envoy was not queried, did not respond, or does not list certificates with this
-    /// role.
+    /// `None` if unknown, or if Envoy does not list certificates with this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served: Option<bool>,
 }
@@ -58,7 +57,6 @@ pub(crate) struct CertificateReport {
 pub(crate) enum CertificateRole {
     /// The certificate is presented to clients or backends.
     Leaf,
-    /// The certificate is presented together with the leaf that it signed.
     Chain,
     /// Clients or backends must present a certificate that this one signed.
     Authority,
@@ -84,7 +82,7 @@ impl CertificatesSource {
     /// Returns the certificates in order of expiry.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // Query concurrently, because several unresponsive Envoys must cost only one timeout.
+        // Several unresponsive Envoys must cost only one timeout.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
@@ -225,7 +223,7 @@ fn one(
     let of_envoy = |all: &[String]| all.contains(&serial(&number));
     let served = inputs.served.map(of_envoy);
     let time = |seconds| Timestamp::from_second(seconds).ok();
-    // Several ConfigMaps may form one bundle; each may have its own file.
+    // Several ConfigMaps may form one bundle.
     let files = object.split('+').filter_map(|part| inputs.files.get(part));
     let files: Vec<&str> = files.map(String::as_str).collect();
     Some(CertificateReport {

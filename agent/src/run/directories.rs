@@ -65,7 +65,7 @@ impl Directories {
     /// The directories are accessible to this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // A directory may be a symbolic link, because only an operator can have created it.
+            // Only an operator can have created a symbolic link here.
             if !path.is_dir() {
                 create_directory(path).map_err(at(path, flag))?;
             }

@@ -1,8 +1,5 @@
 //! The manifest engine: turns manifests into each Gateway's configuration, on one thread. It must
 //! never wait for an Envoy.
-//!
-//! The engine first publishes the previously accepted configurations, because Envoys must start
-//! immediately.
 
 mod classless;
 mod incremental;
@@ -42,8 +39,8 @@ use crate::source::watch::{Change, Watch};
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     pub(super) gateways: Targets,
-    /// `None` until the manifests have been read. Readers compute statuses from these objects when
-    /// needed, because stored statuses would take more memory than everything else.
+    /// `None` until the manifests have been read. Readers compute statuses from these objects,
+    /// because stored statuses would take more memory than everything else.
     pub(super) world: Option<World>,
     /// Number of times that `world` was published.
     pub(super) worlds: u64,
@@ -53,15 +50,12 @@ pub(super) struct SourceState {
     pub(super) uncovered_hostnames: Option<usize>,
     pub(super) problems: Arc<Vec<SourceProblem>>,
     pub(super) available: bool,
-    /// Why previously accepted configurations are served instead of the source's current ones.
     pub(super) held: Option<String>,
     /// Gateways affected by `held`; `None` means all.
     pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
     /// Why the source is polled instead of watched.
     pub(super) polling: Option<String>,
-    /// True if served Gateways vanished from the source, and their withdrawal is still held.
     pub(super) withdrawn: bool,
-    /// Incomplete revisions that are newer than the served ones.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
     /// Manifests that declare keys and trust bundles, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
@@ -91,7 +85,6 @@ pub(super) struct Engine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// Each problem has the last known location of its object.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     pub(super) withdrawal: Withdrawal,
     pub(super) times: EngineTimes,
@@ -148,8 +141,7 @@ impl Engine {
         })
     }
 
-    /// While configurations are held, requests no key sets: the manifests may have vanished by
-    /// mistake.
+    /// Requests nothing while configurations are held: the manifests may have vanished by mistake.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -196,8 +188,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // Hold without a time limit: an unmounted directory is empty for as long as it is
-        // unmounted.
+        // An unmounted directory is empty for as long as it is unmounted.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until an object appears, or until `sesame-agent accept`");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -255,7 +246,7 @@ impl Engine {
         self.publish_problems(scan);
     }
 
-    /// A Gateway with invalid parameters keeps its configuration from `served`.
+    /// Gateways with invalid parameters keep their configuration from `served`.
     fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
@@ -265,7 +256,7 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // Merged Gateways share another Gateway's target, and the others are not served.
+            // Merged Gateways share a target, and the others are not served.
             unserved: _,
             merged: _,
             // Only a controller uses these.
@@ -328,8 +319,7 @@ impl Engine {
     }
 
     fn publish_problems(&mut self, scan: &ScanReport) {
-        // An edit may have moved the objects. A held object that is no longer declared keeps its
-        // last known location.
+        // An edit may have moved the objects. Undeclared objects keep their last location.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));

@@ -37,7 +37,7 @@ impl FollowedInstances {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // The instance has stopped. A change to the list of instances ends the wait.
+                    // A change to the list of instances ends the wait.
                     std::future::pending::<()>().await;
                 }
             })

@@ -1,4 +1,4 @@
-//! Manages the instances of this host's Gateways: executes the plans from `lifecycle`.
+//! Manages the instances of this host's Gateways.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Restarting an Envoy can take a minute, so an instance cannot always finish its work.
+/// Restarting an Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 pub(super) struct Gateways {
@@ -34,11 +34,11 @@ pub(super) struct Gateways {
     observed: watch::Sender<AllObserved>,
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
+    /// Gateways whose Envoys have not exited, with their addresses.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Each task returns true if the Gateway's Envoy is known to have exited.
+    /// True if the Envoy is known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Each waiting Gateway, with a Gateway that it waits for.
+    /// Each Gateway with a Gateway that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -51,7 +51,6 @@ struct RunningGateway {
 }
 
 impl Gateways {
-    /// Starts to drain Envoys that an earlier agent left running for withdrawn Gateways.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -142,7 +141,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // No filter removes the Gateway's name from the messages at the error level.
+        // No filter removes the span at the error level.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -189,13 +188,12 @@ impl Gateways {
         }
     }
 
-    /// Also waits for withdrawn Gateways, unless Envoys are left running.
     pub(super) async fn stop(mut self, ending: Ending) {
         let stops = self.running.into_iter().map(|(name, running)| async move {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // If Envoys are left running, the next agent continues to drain withdrawn Gateways.
+        // The next agent continues to drain withdrawn Gateways.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {
@@ -214,7 +212,7 @@ impl RunningGateway {
             Ending::Drain(_) => (&mut self.task).await,
             Ending::Leave => {
                 let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
-                    // The next agent completes the unfinished work, as after a crash of this agent.
+                    // The next agent completes the unfinished work.
                     self.task.abort();
                     return false;
                 };

@@ -105,8 +105,8 @@ impl History {
     }
 }
 
-/// Handles `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that selects the
-/// Gateway. Returns `None` for any other path.
+/// The paths are `/history` and `/diff/FROM/TO`, optionally followed by `/NAMESPACE/NAME`. Returns
+/// `None` for any other path.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let open = |gateway: &[&str]| match gateway {
@@ -152,7 +152,7 @@ pub struct AcceptedGeneration {
     pub rolled_back_to: bool,
 }
 
-/// Uses the Gateway's current key pair if the generation's own pair is no longer stored.
+/// Uses the current key pair if the generation's own pair is no longer stored.
 pub(super) fn load(
     directory: &Path,
     number: u64,

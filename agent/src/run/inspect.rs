@@ -17,7 +17,6 @@ use super::directories::Directories;
 use crate::access_log;
 use crate::apply::state::StateDir;
 
-/// A last accepted configuration, or a resolved one that was never served.
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
@@ -39,8 +38,7 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // LDS, CDS, one route table per listener, one secret per key, and one endpoint file per
-            // backend.
+            // LDS, CDS, and one file per route table, secret and backend.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()

@@ -1,8 +1,7 @@
 //! Keeps the private keys of accepted generations sealed on disk.
 //!
 //! Only the accepted and the previous generation contain keys, and only keys that are still served.
-//! A rollback to an older generation uses the current key of each Secret. A revoked key must never
-//! be kept for a rollback.
+//! A revoked key must never be kept for a rollback.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +13,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Encodes the pairs in `named` for storage. An unreadable pair keeps its stored form, because the
-/// host may get its sealing key back.
+/// An unreadable pair keeps its stored form, because the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -36,8 +34,8 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Returns the pairs that a snapshot references, in order. Replaces a missing pair with the current
-/// pair of the same name. Skips unreadable pairs, and returns the reasons as the second list.
+/// Replaces missing pairs with current ones of the same names. Returns the reasons for skipped
+/// pairs as the second list.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -79,7 +77,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Replaces pairs with the current pairs of the same names, and updates the references.
+/// Also updates the references.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -116,8 +114,6 @@ fn all(state: &StateDir) -> Vec<StoredPair> {
     pairs.flatten().collect()
 }
 
-/// Removes all keys from other than the accepted and the previous generation. In these two, keeps
-/// only keys in `live`.
 pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), StateError> {
     let live: BTreeSet<(&str, &str)> = live
         .iter()
@@ -130,7 +126,7 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
     })
 }
 
-/// If sealing is off, stores the keys in plaintext instead. Skips unreadable pairs.
+/// If sealing is off, stores the keys in plaintext. Skips unreadable pairs.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
@@ -145,8 +141,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// Applies `change` to the accepted and the previous generation; `change` returns true if it
-/// changed any key. Removes all keys from other generations.
+/// `change` returns true if it changed any key. Generations other than the accepted and the
+/// previous one lose all keys.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,

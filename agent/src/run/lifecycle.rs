@@ -1,8 +1,7 @@
 //! Decides which Gateways get an Envoy now, which ones wait, and which lose their Envoy.
 //!
 //! If two Envoys listened on one address, connections would be split between them. So a Gateway
-//! waits while its own previous Envoy drains, or while a draining Envoy uses one of its addresses.
-//! Envoys that are withdrawn in the same change count as draining.
+//! waits while a draining Envoy uses one of its addresses, or while its own previous Envoy drains.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,9 +14,8 @@ use super::addresses::overlap;
 pub(super) struct LifecycleFacts<'a> {
     /// Gateways in the source, with their addresses.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance, with the addresses on which they listen.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
+    /// Gateways whose Envoys have not exited, with their addresses.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
@@ -28,7 +26,7 @@ pub(super) struct LifecyclePlan {
     pub(super) start: Vec<NamespacedName>,
     /// Sorted by name.
     pub(super) withdraw: Vec<NamespacedName>,
-    /// Each waiting Gateway, with a Gateway that it waits for.
+    /// Each Gateway with a Gateway that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -120,7 +118,6 @@ mod tests {
         assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
         let elsewhere = planned(&[("new", &["10.0.0.2"])], &[], draining);
         assert_eq!(elsewhere.start, names(&["new"]));
-        // An unspecified address overlaps with every address of its family.
         let all = planned(&[("new", &["0.0.0.0"])], &[], draining);
         assert_eq!(all.start, []);
         assert_eq!(

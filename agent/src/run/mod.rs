@@ -1,8 +1,7 @@
 //! A running agent: turns a source of configuration into Envoys that serve it.
 //!
-//! Values flow in one direction, through channels that keep only the newest value: `source` starts
-//! an engine, an engine computes each Gateway's `target`, and the Gateway's `instance` applies the
-//! target to an Envoy and publishes what it `observed`.
+//! A `source` starts an engine. The engine computes each Gateway's `target`, and the Gateway's
+//! `instance` applies it to an Envoy. Channels keep only the newest value.
 
 mod accepted;
 mod addresses;

@@ -1,5 +1,4 @@
-//! Replaces `cluster` if the agent is built without cluster support. Its types have no values, and
-//! no code here is ever executed.
+//! Replaces `cluster` if the agent is built without cluster support. Its types have no values.
 
 use std::sync::Arc;
 

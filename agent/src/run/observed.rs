@@ -1,5 +1,4 @@
-//! The latest observations of an instance: the configuration that Envoy serves, the parts that are
-//! left out, and why.
+//! The latest observations of an instance: what Envoy serves, the parts that are left out, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -40,7 +39,6 @@ pub(super) struct Observed {
     /// `None` while the instance waits for events.
     pub(super) busy_since: Option<Instant>,
     pub(super) live: bool,
-    /// True if the agent has stopped and left Envoy running.
     pub(super) left: bool,
     /// True if Envoy has accepted its listeners and clusters. Until then, it serves nothing.
     pub(super) loaded: bool,
@@ -52,7 +50,6 @@ pub(super) struct Observed {
     pub(super) unlogged: Option<String>,
     /// Why an outdated Envoy was not replaced.
     pub(super) outdated: Option<String>,
-    /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
     /// Progress of the current drain.
     pub(super) draining: Option<String>,
@@ -60,31 +57,28 @@ pub(super) struct Observed {
     pub(super) envoy: EnvoyReport,
     /// The target that Envoy accepted last, possibly reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// The whole target, of which `applied` may be a reduced form.
+    /// Before the reduction to `applied`.
     pub(super) applied_for: Option<Arc<Target>>,
     pub(super) applied_at: Option<Timestamp>,
-    /// Parts of `applied_for` that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not present an accepted certificate, each with the result of its
-    /// handshakes.
+    /// Listeners that do not present one of their certificates, with the result of handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners with certificates that no file on this host provides, each with an explanation.
+    /// Listeners with certificates that no file on this host provides.
     pub(super) without_files: BTreeMap<String, String>,
-    /// Listeners in `without_files` that are closed, because they have no other certificate.
+    /// Listeners in `without_files` that are closed.
     pub(super) without_certificate: BTreeSet<String>,
-    /// Envoy's reasons for rejecting the newest target as a whole.
+    /// Reasons for rejecting the newest target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Why the newest target could not be applied, if Envoy did not reject it.
+    /// Why the newest target could not be applied.
     pub(super) trouble: Option<String>,
     /// Why Envoy watches fewer files than it should.
     pub(super) scarcity: Option<String>,
-    /// Why a running Envoy cannot be replaced by a hot restart.
     pub(super) not_hot: Option<&'static str>,
     /// Descriptions of the parts that are left out.
     pub(super) notes: Vec<String>,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) counts: ApplyCounts,
-    /// Requested addresses that this host does not have, each with the reason.
+    /// Requested addresses that this host does not have.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }
 
@@ -115,8 +109,7 @@ impl Observed {
         all
     }
 
-    /// Returns true if a part cannot be expressed in Envoy's configuration, or no address could be
-    /// assigned.
+    /// Also true if no address could be assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)

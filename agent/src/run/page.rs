@@ -1,5 +1,4 @@
-//! Renders the status page, which shows the agent's report in a browser. The page reveals nothing
-//! about a key except the name of its Secret.
+//! Renders the status page. It reveals nothing about a key except the name of its Secret.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};

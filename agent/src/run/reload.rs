@@ -1,8 +1,6 @@
 //! Rereads settings while the agent runs, on SIGHUP or `POST /reload`. If any setting is invalid,
-//! no setting changes.
-//!
-//! A few settings take effect immediately. All others require a restart of the agent, during which
-//! Envoy keeps serving.
+//! no setting changes. Most settings require a restart of the agent, during which Envoy keeps
+//! serving.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -142,7 +140,6 @@ impl LiveSettings {
         waits.into_iter().collect()
     }
 
-    /// Returns warnings about settings with which the agent could not start again.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
@@ -172,8 +169,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// `ready` becomes true once the service manager considers the agent started. Until then, a
-    /// reload must not report readiness.
+    /// Until `ready` becomes true, a reload must not report readiness.
     pub(super) fn new(
         reader: Arc<dyn ReadSettings>,
         started: Vec<Setting>,
@@ -260,7 +256,7 @@ fn take(
     Ok(reloaded)
 }
 
-/// Settings that take effect immediately are compared with `before`, and all others with `started`.
+/// Live settings are compared with `before`, and all others with `started`.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
     let (applied, _) = differences(before, now)
@@ -314,7 +310,7 @@ mod tests {
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);
-        // The second reload changes nothing, but a restart is still pending.
+        // A restart is still pending.
         let again = compare(&started, &first, &first);
         assert_eq!(again.applied, [""; 0]);
         assert_eq!(again.needs_restart, ["port-map"]);

@@ -1,5 +1,4 @@
-//! Serves the agent's own socket. A slow or hostile client blocks only its own connection, never
-//! the agent.
+//! Serves the agent's own socket. A slow or hostile client blocks only its own connection.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -40,16 +39,8 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves these paths until the task is dropped:
-///
-/// - `GET /status`: the report; `GET /gateways` omits the objects, which may be numerous.
-/// - `GET /livez` and `GET /readyz`: probes.
-/// - `GET /history`, `GET /diff`, `GET /events` and `GET /served`: the state directory.
-/// - `GET /certificates` and `GET /metrics`: queries to Envoys.
-/// - `POST /explain`: how the last accepted configuration handles a request.
-/// - `POST /orders`: a command for the selected Gateways. The response is one JSON object per line.
-/// - `POST /stop`: stops the agent and its Envoys.
-/// - `POST /reload` and `GET /settings`.
+/// Runs until the task is dropped. `GET /gateways` is `GET /status` without the objects, which may
+/// be numerous. The response to `POST /orders` is one JSON object per line.
 pub(super) async fn serve(
     listener: UnixListener,
     report: ReportSource,
@@ -124,7 +115,7 @@ fn refuse(status: StatusCode, why: &str) -> Response<Body> {
 async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
     match read(request).await {
         Ok(StopRequest { grace_seconds }) => {
-            // If a request to stop is already pending, another one is not needed.
+            // If the channel is full, a stop is already pending.
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
@@ -222,7 +213,7 @@ async fn commands(
     drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
         let reply = answers.recv().await?;
-        // Serializing plain data cannot fail. If it did, the line would be empty.
+        // Serializing plain data cannot fail.
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))

@@ -1,5 +1,4 @@
-//! Runs services alongside the instances: the servers, expiry warnings, the event recorder, and
-//! reports to a cluster.
+//! Runs services alongside the instances.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -39,9 +38,8 @@ pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent is stopping together with its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Each request contains the maximum time for connections to finish.
+    /// Maximum times for connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
@@ -61,8 +59,7 @@ pub(super) struct Services {
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Retries until the address is free, because two agents on one node may be configured with the
-/// same port by mistake.
+/// Retries, because two agents on one node may be configured with the same port by mistake.
 async fn metrics_listener(address: SocketAddr) -> TcpListener {
     loop {
         let error = match TcpListener::bind(address).await {
@@ -108,7 +105,6 @@ async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 impl Services {
-    /// Fails if an address or the socket cannot be bound.
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
@@ -236,8 +232,7 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// The returned function's argument determines whether the report contains the statuses of all
-/// objects.
+/// The returned function's argument selects the objects' statuses.
 fn reports(
     options: &RunOptions,
     known: watch::Receiver<SourceState>,

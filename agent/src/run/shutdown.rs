@@ -1,7 +1,5 @@
-//! Stops an agent, and either stops its Envoys or leaves them running.
-//!
-//! An agent that is restarted or replaced leaves its Envoys running, and the next agent adopts
-//! them. Only `drain --stop` and `--on-stop drain` also drain and stop the Envoys.
+//! Stops an agent, and either stops its Envoys or leaves them running. A restarted or replaced
+//! agent leaves its Envoys to the next agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,8 +24,7 @@ use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Maximum time in a Pod between the starts of the agent and the launcher, and between their stop
-/// signals.
+/// In a Pod, between the starts of the agent and the launcher, and between their stop signals.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -56,7 +53,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// In a Pod, the launcher may start at the same time. The limits of its Envoys are read only once.
+/// In a Pod, the launcher may start at the same time.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -66,8 +63,7 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// For a request to stop the Envoys as well, returns the maximum time for connections to finish.
-/// For a signal, returns `None`.
+/// Returns the maximum time for connections to finish, or `None` for a signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -78,16 +74,15 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// If the Envoys are to be stopped, first waits until load balancers have noticed that the host is
-/// no longer ready.
+/// Load balancers must notice that the host is not ready before Envoys stop.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // If the agent is the first process in a PID namespace, its exit makes the kernel kill all
-    // other processes. The Envoys are then drained, even if they were to be left running.
+    // If the first process in a PID namespace exits, the kernel kills all others, so Envoys must
+    // drain.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
@@ -105,7 +100,7 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// In a Pod, the launcher may get its signal slightly later than the agent.
+/// In a Pod, the launcher may get its signal slightly later.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -211,7 +206,6 @@ async fn end_each(
     let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
-        // Stopping does not use the binary and the bootstrap.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))

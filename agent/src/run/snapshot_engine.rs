@@ -1,5 +1,5 @@
-//! The snapshot engine: turns a source's updates into targets, on one thread. A Gateway that is
-//! missing from an update is withdrawn only if the update is declared to list all Gateways.
+//! The snapshot engine: turns a source's updates into targets, on one thread. A Gateway is
+//! withdrawn only if an update that lists all Gateways lacks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,6 @@ pub(super) struct SnapshotEngine {
 }
 
 impl SnapshotEngine {
-    /// Serves the previously accepted configurations until the source provides newer ones.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
@@ -45,7 +44,6 @@ impl SnapshotEngine {
         take_local(&self.known, &self.host);
     }
 
-    /// `seen` is the time at which the change was noticed.
     pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
@@ -110,12 +108,10 @@ struct Merged {
     revisions: Vec<GatewayRevision>,
     /// Gateways that keep their previous revision.
     kept: BTreeSet<NamespacedName>,
-    /// Incomplete revisions that are newer than the served ones.
     incomplete: BTreeMap<NamespacedName, IncompleteRevision>,
 }
 
-/// A Gateway without a complete revision keeps its previous one. So does a Gateway that is missing
-/// from the update, unless the update lists all Gateways.
+/// A Gateway without a complete revision keeps its previous one.
 fn merge(
     updates: BTreeMap<NamespacedName, GatewayUpdate>,
     lists_all: bool,

@@ -163,8 +163,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// The engine needs a runtime of its own. The agent's runtime shuts down before the engine, and
-/// timers panic once their runtime has shut down.
+/// The agent's runtime shuts down before the engine, and timers panic once their runtime has shut
+/// down. So the engine has another runtime.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
@@ -175,7 +175,7 @@ pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Res
                 .build();
             match runtime {
                 Ok(runtime) => {
-                    // The caller waits for this message, so the receiver exists.
+                    // The caller waits for this message.
                     let _ = started.send(Ok(()));
                     run(&runtime);
                 }

@@ -1,5 +1,5 @@
-//! Exports spans for changes on this host. Spans must never delay a change. If a controller has
-//! started a trace, the spans continue it; otherwise, the trace starts here.
+//! Exports spans for changes on this host. Spans must never delay a change. They continue the trace
+//! of a controller, or start a trace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,15 @@ use super::target::{Target, Targets};
 use crate::apply::{ApplyReport, StepReport};
 use crate::source::update::Receipt;
 
-/// Maximum number of object names in the spans of a change.
 const MAX_NAMED: usize = 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct TargetTimes {
     gateway: NamespacedName,
     host: String,
-    /// Resource version of the manifest in the cluster; `None` if the trace starts here.
+    /// `None` if the trace starts here.
     version: Option<u64>,
-    /// Names of some changed objects, and the number of all changed objects.
+    /// Names of some objects, and the number of all.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,
@@ -70,8 +69,6 @@ impl EngineTimes {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Call once all targets are rendered. Stores the timestamps in each target that `before` does
-    /// not contain.
     pub(super) fn rendered(
         &self,
         before: &Targets,
@@ -149,7 +146,7 @@ pub(super) struct ApplyTry<'a> {
 
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// A target that is applied again, for example to a restarted Envoy, is not exported again.
+    /// A target that is applied again is not exported again.
     told: Option<TraceId>,
 }
 
@@ -159,7 +156,6 @@ impl InstanceSpans {
         Self { spans, told: None }
     }
 
-    /// Envoy had accepted this target before the agent started.
     pub(super) fn skip(&mut self, target: &Target) {
         self.told = target.times().map(TargetTimes::id);
     }
@@ -214,7 +210,6 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Exports spans for the stages before the attempts, and for the change as a whole.
     fn begin(
         &self,
         times: &TargetTimes,

@@ -1,4 +1,4 @@
-//! Computes each Gateway's target: renders resolved revisions as Envoy's resources on this host.
+//! Computes each Gateway's target: resolved revisions, rendered for this host.
 
 mod endpoint_files;
 mod fitted;
@@ -33,7 +33,6 @@ use crate::xds::parse_listener_name;
 use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
-/// A revision of a Gateway, rendered for this host.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) encoded: Arc<EncodedSnapshot>,
@@ -41,14 +40,12 @@ pub(super) struct Target {
     pub(super) assignment: Assignment,
     pub(super) rendered: Rendered,
     pub(super) bootstrap: Bytes,
-    /// True if the target was accepted before the agent started, and did not come from the source
-    /// since then.
+    /// True if the target was accepted before the agent started.
     pub(super) restored: bool,
     /// For the history.
     pub(super) cause: String,
     pub(super) manifest_revision: Option<String>,
     pub(super) retained: Vec<RetainedCertificate>,
-    /// The next target from the source keeps these files if possible.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
@@ -94,7 +91,6 @@ impl Target {
         }
     }
 
-    /// Renders another generation of this Gateway with this target's options.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
@@ -116,13 +112,12 @@ impl Target {
         }
     }
 
-    /// Returns the SHA-256 of the snapshot with its endpoints and key digests, in hexadecimal.
-    /// Computed on first use, because applying a target does not need it.
+    /// SHA-256 in hexadecimal. Computed on first use, because applying a target does not need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the manifest's revision for users if there is one, or else the digest.
+    /// The manifest's revision if there is one, or else the digest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
@@ -225,8 +220,7 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Keeps the targets from `before` if their addresses are the same. Otherwise, restored
-/// configurations would count as changes.
+/// Restored configurations must not count as changes.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
@@ -295,7 +289,6 @@ fn render_one(
     }
 }
 
-/// Returns the host's keys if a listener references keys that are missing.
 fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
     encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }

@@ -1,12 +1,11 @@
-//! Reads and replaces a generation's keys. At any time, even after a power cut, the keys whose
-//! digest is in `meta.json` are on disk.
+//! Reads and replaces a generation's keys. Even after a power cut, the keys whose digest is in
+//! `meta.json` are on disk.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
     read_bounded, sha256,
 };
 
-/// File name of new keys until `meta.json` contains their digest.
 const NEXT: &str = "keys.next";
 
 impl StateDir {

@@ -1,9 +1,8 @@
-//! Finds the interfaces of this host that lead to other hosts.
+//! Finds the interfaces that lead to other hosts: hardware (real or virtual), interfaces stacked on
+//! it, and interfaces with a default route.
 //!
 //! Clients cannot reach a node's addresses on container bridges, tunnels, or the host ends of Pod
-//! links. They can reach addresses on hardware (real or virtual), on interfaces stacked on
-//! hardware, and on interfaces with a default route. Non-loopback addresses on `lo` are also
-//! assigned for clients.
+//! links. Non-loopback addresses on `lo` are assigned for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,6 @@
-//! Assigns addresses to Gateways.
-//!
-//! A Gateway gets the addresses it requests if the host offers them, or else addresses from the
-//! host's pool. It keeps its address when other Gateways change and when the agent restarts,
-//! because DNS names and clients refer to it. An address that cannot be assigned is reported, never
-//! silently dropped.
+//! Assigns addresses to Gateways. A Gateway keeps its address when other Gateways change and when
+//! the agent restarts, because DNS names and clients refer to it. An address that cannot be
+//! assigned is reported, never silently dropped.
 
 pub(super) mod host;
 mod interfaces;
@@ -95,8 +92,7 @@ pub(super) fn assign(
     result
 }
 
-/// Returns a Gateway's current address, or else a free address that no Gateway requests, or else
-/// any free address.
+/// Prefers a Gateway's current address, and then free addresses that no Gateway requests.
 fn own_addresses(needs: &[AddressRequest], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
     let offered: BTreeSet<IpAddr> = specific(pool).collect();
     let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
@@ -218,8 +214,6 @@ mod tests {
         let held: Vec<&str> = alone[0].iter().map(String::as_str).collect();
         let again = [need("a", &[], &[80]), holds("b", &held)];
         assert_eq!(addresses(&again, &pool), [["10.0.0.1"], ["10.0.0.2"]]);
-        // A Gateway loses its address if the host no longer offers it, two Gateways hold it, or
-        // another Gateway requests it.
         let others = [
             holds("a", &["10.0.0.9"]),
             holds("b", &["10.0.0.2"]),

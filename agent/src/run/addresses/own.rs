@@ -50,8 +50,7 @@ impl OwnAddresses {
         }
     }
 
-    /// Omits addresses that are rejected for every endpoint anyway, because they change whenever a
-    /// Pod starts.
+    /// Omits addresses that are rejected anyway, because they change whenever a Pod starts.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

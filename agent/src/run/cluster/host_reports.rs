@@ -1,4 +1,4 @@
-//! Reports this host's status to the cluster, based on the latest observations of its instances.
+//! Reports this host's status to the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl HostReports for ObservedReports {
         statuses
     }
 
-    /// Exports no span if the instance has applied another revision since then.
+    /// Skips the span if the instance has applied another revision since then.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
         let Some(observed) = self.followed.newest(gateway) else {
             return;

@@ -29,7 +29,7 @@ pub(super) struct HostInventory {
     pub(super) report_seconds: Option<u32>,
 }
 
-/// The status has no heartbeat time. `before` is the last reported status.
+/// The status has no heartbeat time.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -61,7 +61,7 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // Endpoint changes must not affect the time when this revision was first accepted.
+    // Endpoint changes must not affect this time.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -124,7 +124,7 @@ pub(super) fn unserved_status(
     }
 }
 
-/// Endpoint changes that are not applied yet do not affect the state.
+/// Ignores endpoint changes that are not applied yet.
 fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     if let Some(draining) = &report.draining {
         // Envoy still serves, but may stop soon.

@@ -38,7 +38,6 @@ pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     }
 }
 
-/// The engine runs in a thread, and the watches in a task.
 pub(super) fn start(
     settings: &ClusterSettings,
     mut engine: SnapshotEngine,

@@ -1,8 +1,5 @@
 //! Renews the credential of a host that joined a cluster from outside, after about half of its
-//! lifetime.
-//!
-//! Renews only tokens that `join` stored. The old token stays valid until it expires, and clients
-//! reread the token file on their own.
+//! lifetime. Renews only tokens that `join` stored.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +16,7 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Poll, because the clock may jump when the host is suspended or the time is set.
+/// Poll, because the clock may jump.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -66,8 +63,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     }
 }
 
-/// Returns the token's file, its claims and the UID of its Secret, or `None` if `join` did not
-/// store it.
+/// Returns `None` if `join` did not store the token.
 fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
@@ -85,8 +81,8 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// `renewed` is the time since the last renewal. Without it, the host's clock decides. Never
-/// returns true during the first quarter of the lifetime after a renewal, whatever the clock shows.
+/// `renewed` is the time since the last renewal. After a renewal, waits at least a quarter of the
+/// lifetime, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -141,8 +137,7 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // The host's clock may be wrong, and the API server decides whether the credential has
-        // expired.
+        // The host's clock may be wrong, and the API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

@@ -1,5 +1,4 @@
-//! Finds Gateways whose GatewayClass is gone from the manifests. They are withdrawn only once it is
-//! known that the class was removed on purpose.
+//! Finds Gateways whose GatewayClass is gone from the manifests, possibly by mistake.
 
 use std::collections::BTreeSet;
 

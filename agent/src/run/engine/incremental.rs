@@ -19,8 +19,7 @@ impl Engine {
     ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
-            // While configurations are held, the published targets may differ from the last
-            // resolution.
+            // The published targets may differ from the last resolution.
             if known.held.is_some() {
                 return None;
             }

@@ -1,5 +1,4 @@
-//! Tests that after any change, the engine publishes the same result as a full resolution and
-//! rendering.
+//! Tests that the engine publishes the same result as a full resolution and rendering.
 
 mod parameters;
 
@@ -68,7 +67,7 @@ impl App {
     }
 }
 
-/// A few variants contain a field that is reported as a problem or cannot be decoded.
+/// Some variants contain an invalid field.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",

@@ -19,11 +19,9 @@ pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Descriptions of the expiry, by Gateway and certificate name.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
-    /// Returns the facts that remain true after these events.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
         for event in events {
@@ -37,7 +35,7 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Keeps the previous facts of a Gateway until its Envoy has been queried.
+    /// Keeps a Gateway's previous facts until its Envoy has been queried.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -296,7 +294,6 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // Until a new Envoy has been queried, the facts of the previous Envoy remain.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

@@ -1,7 +1,5 @@
-//! Records this host's history. Events are the differences between two reports by the agent, so
-//! other code never emits events.
-//!
-//! Events must never contain any part of a key, and recording must never prevent serving.
+//! Records this host's history: the differences between successive reports. Events must never
+//! contain any part of a key, and recording must never prevent serving.
 
 mod facts;
 mod recorder;
@@ -26,10 +24,10 @@ pub(crate) struct HostEvent {
     /// When the agent noticed the event.
     pub(crate) time: Timestamp,
     pub(crate) event: HostEventKind,
-    /// `namespace/name`; empty for events that concern the whole host.
+    /// `namespace/name`, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
-    /// Name of the affected part; empty if the event concerns the whole Gateway or host.
+    /// Name of the affected part, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) about: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -81,7 +79,6 @@ pub(crate) enum HostEventKind {
     RevisionRefused,
     /// The revision removes too much.
     RevisionHeld,
-    /// Envoy rejects a part of a revision, which is left out.
     PartRefused,
     /// A listener does not present its newest certificate.
     CertificateUnshown,

@@ -1,5 +1,3 @@
-//! Compares successive reports of the agent, and records the differences as events.
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -17,9 +15,9 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Combines several changes into one comparison. Conditions that end sooner may be missed.
+/// Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Expiry depends on the time, so compare even if nothing changes.
+/// Expiry depends on the time.
 const LATER: Duration = Duration::from_secs(60);
 
 pub(in crate::run) struct Recorder {
@@ -79,7 +77,7 @@ impl Recorder {
         let report = (self.report)(false);
         self.read |= report.source.available;
         // Before the first read of the source, missing facts do not mean that conditions have
-        // ended. If the source reports why it cannot be read, compare anyway.
+        // ended.
         if !self.read && report.source.reason.is_empty() {
             return;
         }
@@ -98,7 +96,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // The facts are not updated, so the next comparison produces these events again.
+            // The next comparison produces these events again.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("cannot store the events of this host: {error}");

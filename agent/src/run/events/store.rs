@@ -1,5 +1,5 @@
-//! Stores events on disk: one JSON object per line, in two files. Readers skip lines that they
-//! cannot parse: a line may be truncated, or written by a newer agent.
+//! Stores events on disk: one JSON object per line, in two files. Readers skip lines that are
+//! truncated or were written by a newer agent.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -54,7 +54,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MAX_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // The leading newline terminates a line that an earlier write left truncated.
+        // Terminates a truncated line.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;

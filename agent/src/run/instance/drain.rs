@@ -1,7 +1,7 @@
-//! Drains connections without stopping Envoy, for taking a host out of service and putting it back.
+//! Drains connections without stopping Envoy.
 //!
-//! The agent becomes unready before Envoy asks clients to disconnect, because load balancers need
-//! time to notice. Envoy still accepts new connections, which serves late clients.
+//! The agent becomes unready first, because load balancers need time to notice. Envoy still accepts
+//! new connections, so late clients are served.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Repeat the request in each round, because Envoy may be a new process.
+        // Envoy may be a new process.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),

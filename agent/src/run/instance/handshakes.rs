@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
 use crate::run::target::Target;
 
-/// Number of consecutive failed attempts after which failures are reported.
+/// Failures are reported after this many consecutive attempts.
 const QUIET: u32 = 3;
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
@@ -24,7 +24,6 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
-    /// `first` is the target that an earlier agent had accepted, or else the source's target.
     pub(super) fn new(first: &Arc<Target>) -> Self {
         Self {
             known: first.restored.then(|| Arc::clone(first)),
@@ -36,11 +35,11 @@ impl Handshakes {
 
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // In a new Envoy, all key pairs are new, so comparing serial numbers is sufficient.
+            // All key pairs of a new Envoy are new, so comparing serial numbers is sufficient.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // The listeners that present the unverified key pairs may have changed.
+            // Other listeners may present the unverified key pairs now.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -75,8 +74,7 @@ impl Handshakes {
         })
     }
 
-    /// Schedules the next attempt if there are failures. Returns the failures to report, by
-    /// listener, once they persist.
+    /// Returns the failures to report, by listener, once they persist.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {

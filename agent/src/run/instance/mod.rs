@@ -1,5 +1,4 @@
-//! One Gateway on this host: its Envoy, its files, and its last accepted state. If the next
-//! configuration fails, the served one stays in use.
+//! One Gateway on this host: its Envoy, its files, and its last accepted state.
 
 mod drain;
 mod handshakes;
@@ -69,7 +68,6 @@ impl Instance {
         self.settings.reserve.envoy(self.gateway.to_string())
     }
 
-    /// Serves until `stop` is set, then stops Envoy or leaves it running.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,
@@ -103,7 +101,7 @@ impl Instance {
         let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.record_busy(true);
-            // Prepare the log first, because Envoy rejects listeners whose log it cannot open.
+            // Envoy rejects listeners whose log it cannot open.
             if create_directory(&self.directories.runtime).is_ok() {
                 logs.prepare();
             }

@@ -1,18 +1,17 @@
-//! Paces frequent changes, because Envoy's main thread may spend only a limited share of its time
-//! on them. An isolated change must never be delayed.
-//!
-//! Each queue has its part of the share, and may also use time that the other queues leave unused.
+//! Paces frequent changes, because they may use only a limited share of Envoy's main thread. An
+//! isolated change must never be delayed. Each queue may also use time that the other queues leave
+//! unused.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time on Envoy's main thread that a burst may use before later changes have to wait.
+/// A burst may use this much of Envoy's main thread before later changes wait.
 const BURST: Duration = Duration::from_secs(1);
 
 /// All queues together.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Until the next batch, Envoy keeps sending requests to removed endpoints.
+/// Endpoints wait no longer, because Envoy keeps sending requests to removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
@@ -66,7 +65,6 @@ pub(super) enum Turn {
 
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// Maximum percentage of time that Envoy's main thread spends on frequent changes.
     percent: u8,
     all: Debt,
     queues: [Debt; Queue::ALL.len()],
@@ -128,7 +126,7 @@ impl Pacing {
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // Later changes in this queue never pay for more than one such change.
+        // Later changes never pay for more than one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
@@ -150,8 +148,7 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns `None` for immediately: this queue or the total is below its share, or endpoints
-    /// have waited long enough.
+    /// Returns `None` for immediately.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -198,7 +195,6 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one kind, with their fixed interval and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,

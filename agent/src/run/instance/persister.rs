@@ -1,7 +1,5 @@
-//! Stores accepted states in the background, for the next cold start.
-//!
-//! A change never waits for the disk. If changes arrive faster than they can be written, only the
-//! newest state is stored. Writes to a full or read-only disk are retried forever.
+//! Stores accepted states in the background, for the next cold start. A change never waits for the
+//! disk. Writes to a full or read-only disk are retried forever.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +16,7 @@ use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Minimum time between two writes if only endpoints have changed. Slightly outdated endpoints are
-/// good enough for a cold start.
+/// Slightly outdated endpoints are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 
 pub(super) struct Persister {
@@ -44,7 +41,7 @@ impl Persister {
 
     pub(super) async fn finish(self) {
         drop(self.newest);
-        // A panic in the task is already logged, and nothing more can be stored.
+        // A panic in the task is already logged.
         let _ = self.task.await;
     }
 }
@@ -86,7 +83,7 @@ async fn run(
         });
         let error = match done.await {
             Ok(Ok((stored, config, revoked))) => {
-                // If keys could not be removed, keep the old value: the next attempt removes them.
+                // If keys could not be removed, the next attempt removes them.
                 kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
                 revoked.err().map(|error| format!("{error:#}"))
@@ -114,8 +111,7 @@ async fn run(
     }
 }
 
-/// Waits for further changes if only endpoints have changed since the last write. Returns the
-/// newest target, and its digest without endpoints.
+/// Waits for further changes if only endpoints have changed since the last write.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,

@@ -27,8 +27,7 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// While the previous Envoy is draining, steps are verified only with the new Envoy. The pause lets
-/// the previous one keep up.
+/// Steps are verified only with the new Envoy, so let the draining one keep up.
 const PACE: Duration = Duration::from_millis(100);
 
 pub(super) struct Publisher {
@@ -45,13 +44,10 @@ pub(super) struct Publisher {
     spans: InstanceSpans,
     /// For this Envoy and its successor.
     instances: EnvoyInstances,
-    /// The last target that was published with fewer files than it needs.
     fitted: Option<FittedTarget>,
 }
 
 impl Publisher {
-    /// `first` is the target that an earlier agent had accepted, or else the first target from the
-    /// source.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -101,8 +97,8 @@ impl Publisher {
         }
     }
 
-    /// Returns true if the target must be published again. A new process has read files that may
-    /// have been modified, so its state must be verified.
+    /// Returns true if the target must be published again: a new process may have read modified
+    /// files.
     pub(super) async fn follow(
         &mut self,
         before: &State,
@@ -137,7 +133,7 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // The same process may also respond again after an interruption.
+                // The same process may respond again after an interruption.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
@@ -154,10 +150,10 @@ impl Publisher {
             && !on_disk.content.listeners.is_empty()
             && self.instances.budget(there) >= there
         {
-            // An earlier agent wrote the files, and they are newer than any target known here.
+            // The files are newer than any target known here.
             return;
         }
-        // Other processes may have taken the inotify instances of the dead Envoy.
+        // Other processes may have taken the dead Envoy's inotify instances.
         let fitted = self.fit(accepted.as_ref().unwrap_or(newest));
         let wanted = apply::Desired {
             rendered: &fitted.rendered,
@@ -206,7 +202,7 @@ impl Publisher {
                 return true;
             }
             Ok(Published::Refused { envoy_words }) => {
-                // Do not retry: only a newer target can succeed.
+                // Only a newer target can succeed.
                 tracing::error!(
                     "a change is rejected; the last accepted configuration is served: {}",
                     envoy_words.join("; ")
@@ -325,7 +321,7 @@ impl Publisher {
         }
     }
 
-    /// Rewrites the unverified key pairs to make Envoy reread them.
+    /// Makes Envoy reread the unverified key pairs.
     pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
         for key in keys {

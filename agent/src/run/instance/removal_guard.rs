@@ -1,6 +1,5 @@
-//! Holds revisions that are probably a mistake because they remove a large part of the
-//! configuration. A held revision waits until an operator accepts it, or until the source has kept
-//! it for a while.
+//! Holds revisions that remove a large part of the configuration, probably by mistake. A held
+//! revision waits until an operator accepts it, or until the source has kept it for a while.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ impl RemovalGuard {
         }
     }
 
-    /// Returns an error with the reason if `new` must not replace `served` yet.
+    /// Fails if `new` must not replace `served` yet.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -82,7 +81,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// If the limits changed, restarts the pause of a held revision and returns true.
+    /// If the limits changed, restarts the pause and returns true.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;

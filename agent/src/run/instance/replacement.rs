@@ -1,5 +1,5 @@
-//! Replaces a Gateway's Envoy. Meanwhile, the instance publishes nothing, because the old and the
-//! new Envoy read the same files.
+//! Replaces a Gateway's Envoy. The instance must publish nothing in the meantime, because the old
+//! and the new Envoy read the same files.
 
 use std::time::{Duration, Instant};
 

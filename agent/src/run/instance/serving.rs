@@ -1,5 +1,4 @@
-//! The loop of an instance with a running Envoy: handles events one at a time, and publishes the
-//! selected target between events.
+//! The loop of an instance with a running Envoy.
 
 mod clean_up;
 mod notes;
@@ -26,7 +25,7 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Short, because a drain polls repeatedly, and Envoy's version is not worth a longer wait.
+/// Short, because a drain polls repeatedly.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) struct Serving {
@@ -40,7 +39,6 @@ pub(super) struct Serving {
     pacing: Pacing,
     /// True if the target must wait for its turn, because it is a change from the source.
     paced: bool,
-    /// When to check again whether it is the target's turn.
     turn: Option<Instant>,
     /// True if Envoy did not accept the last part that was sent ahead.
     refused_ahead: bool,
@@ -77,9 +75,8 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
-            // The files may be newer than the accepted target, so Envoy keeps them until the source
-            // has been read. They are replaced immediately if they may contain expired
-            // certificates.
+            // The files may be newer than the accepted target, so keep them until the source has
+            // been read. Replace them if they may contain expired certificates.
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
@@ -117,7 +114,6 @@ impl Serving {
         self.finish().await;
     }
 
-    /// Schedules the target for publication if a new Envoy process needs it.
     async fn follow_state(&mut self) {
         let now = self.states.borrow_and_update().clone();
         if now == self.state {
@@ -148,7 +144,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let began = self.begin();
-        // Connections to ports that the target closes must be refused.
+        // Refuse connections to ports that the target closes.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
@@ -240,7 +236,7 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// A target that was already to be published immediately does not wait.
+    /// A target that is already due immediately does not wait.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;
@@ -306,7 +302,6 @@ impl Serving {
         }
     }
 
-    /// Replies with the outcome of a command that may have changed the selected target.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
         if outcome.is_ok() {
             self.publish_at_once();
@@ -315,13 +310,12 @@ impl Serving {
     }
 
     async fn finish(self) {
-        // If `stop` is unset, the engine stopped by itself, which is no reason to stop Envoy.
+        // If `stop` is unset, the engine stopped by itself.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
-                // Report to the cluster first: load balancers should use other hosts while Envoy
-                // still serves.
+                // Load balancers should use other hosts while Envoy still serves.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
                 observed.send_modify(|observed| observed.draining = draining);

@@ -1,4 +1,4 @@
-//! Starts an instance: adopts the Envoy that an earlier agent left running, or starts an Envoy.
+//! Starts an instance: adopts a running Envoy, or starts one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Started {
 
 impl Instance {
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
-        // Store the ticket keys first, because Envoy rejects listeners whose keys it cannot open.
+        // Envoy rejects listeners whose ticket keys it cannot open.
         if let Some(tickets) = &self.settings.tickets {
             tickets.clone().place(&self.directories.layout())?;
         }
@@ -42,7 +42,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // The file may be damaged, or this agent may have a different open-file limit.
+        // The file may be damaged, or the open-file limit different.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {
@@ -51,7 +51,6 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // Use the existing files only if there are enough inotify instances for all of them.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
@@ -59,8 +58,7 @@ impl Instance {
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             instances.note(there);
-            // The files contain the state that Envoy accepted last. The stored state may be one
-            // change older.
+            // The stored state may be one change older than the files.
             tracing::info!("starting Envoy from the existing files");
         } else {
             // No Envoy reads the files yet, so they can be written in any order.

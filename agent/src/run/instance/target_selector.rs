@@ -35,7 +35,6 @@ pub(super) struct TargetSelector {
 }
 
 impl TargetSelector {
-    /// If `guard` holds the source's first target, selects the last accepted configuration.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<SourceState>,
@@ -88,7 +87,6 @@ impl TargetSelector {
         self.overlap.was_there()
     }
 
-    /// Returns why the selected target is not the source's newest target.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -104,8 +102,8 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Returns true if a newer target was selected, or `None` once the engine has stopped. Waits
-    /// forever for a removed Gateway, whose instance the agent stops. Cancel-safe.
+    /// Returns true if Envoy needs another target, or `None` once the engine has stopped. Waits
+    /// forever for a removed Gateway. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
             self.known.changed().await.ok()?;
@@ -126,7 +124,6 @@ impl TargetSelector {
         (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
     }
 
-    /// Returns true if this Gateway is held because served Gateways vanished from the source.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()

@@ -13,8 +13,8 @@ pub(super) const OTHERS: &str = "other";
 
 /// Factor by which the weight of earlier requests decreases with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend takes over another backend's series only if it has this many times as many requests,
-/// because series that come and go are useless.
+/// Series that come and go are useless, so another backend must have this many times as many
+/// requests.
 const DISTANCE: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum BackendFamily {
     Received,
 }
 
-/// The family, the value of its label, and the suffixes of the Envoy counters that are added up.
+/// Family, label value, and suffixes of the Envoy counters to add up.
 pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Requests, "1xx", &["rq_1xx"]),
     (BackendFamily::Requests, "2xx", &["rq_2xx"]),
@@ -108,7 +108,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Returns the increase since `before`, or all counts if Envoy has restarted since then.
+    /// Envoy may have restarted since then.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -117,7 +117,7 @@ impl BackendTraffic {
     }
 }
 
-/// A backend may have several clusters, for sessions or policies. Their counts are added up.
+/// A backend may have several clusters, for sessions or policies.
 fn backend(cluster: &str) -> Option<String> {
     let mut parts = cluster.split('/');
     let first: Vec<&str> = parts.by_ref().take(4).collect();
@@ -189,8 +189,6 @@ impl BackendSeries {
         told
     }
 
-    /// Assigns free series to the busiest backends. Then takes series from backends with far fewer
-    /// requests.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
@@ -297,7 +295,7 @@ mod tests {
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
-        // A restarted Envoy counts from zero. The series of a backend that is gone becomes free.
+        // A restarted Envoy counts from zero.
         let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }

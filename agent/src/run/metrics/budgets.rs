@@ -1,5 +1,5 @@
-//! Reports host resources that an agent and its Envoys may exhaust. Unreadable values are omitted,
-//! because they must not make a scrape fail.
+//! Reports host resources that an agent and its Envoys may exhaust. Unreadable values must not make
+//! a scrape fail.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,12 +29,11 @@ pub(super) struct EnvoyBudgets {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
-    /// Inotify instances of this user, in all processes that the agent can see.
+    /// In all processes that the agent can see.
     pub(super) instances: Option<UsedBudget>,
     pub(super) reserve: ReserveLevel,
     /// Files that the agent has open.
     pub(super) open: Option<UsedBudget>,
-    /// Running Envoys that can be inspected, by Gateway name.
     pub(super) envoys: BTreeMap<String, EnvoyBudgets>,
 }
 

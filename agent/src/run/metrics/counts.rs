@@ -46,10 +46,9 @@ impl ApplyOutcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
-    /// This is the first process that this agent has seen.
     Start,
     HotRestart,
-    /// The process took over from a running process without a hot restart.
+    /// The process took over without a hot restart.
     Handover,
     Death,
 }
@@ -150,7 +149,7 @@ impl ApplyCounts {
 /// A histogram of durations in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// Upper bounds in ascending order, each with the number of durations above the previous bound.
+    /// In ascending order, with the number of durations above the previous bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

@@ -148,7 +148,7 @@ fn list() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
-        // The page describes this naming rule, so the list does not state each metric's type.
+        // The page describes this naming rule instead of each metric's type.
         let by_name = match name {
             name if name.ends_with("_total") => "counter",
             name if name.ends_with("_duration_seconds") => "histogram",
@@ -160,7 +160,7 @@ fn list() -> String {
             .and_then(|series| series.split_once('{')?.1.split_once('}'))
             .map(|(labels, _)| {
                 let names = labels.split(',').filter_map(|label| label.split_once('='));
-                // The page states once that every metric of a Gateway has these two labels.
+                // The page mentions these two labels once.
                 names
                     .filter(|(name, _)| !matches!(*name, "gateway_namespace" | "gateway"))
                     .map(|(name, _)| format!("`{name}`"))
@@ -213,8 +213,7 @@ fn series_per_gateway_are_bounded() {
         let text = scrape(gateways).text(false);
         text.lines().filter(|line| !line.starts_with('#')).count()
     };
-    // The scrape has 500 certificates and 500 rejected objects, with series for only 20 of each
-    // kind, and 40 backends with 15 series each.
+    // The scrape has 500 certificates, 500 rejected objects, and 40 backends with 15 series each.
     let of_one = series(2) - series(1);
     assert!(of_one - 40 * 15 < 120, "{of_one}");
 }

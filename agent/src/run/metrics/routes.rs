@@ -62,8 +62,7 @@ impl RouteTraffic {
 }
 
 impl Scrape {
-    /// Writes each counter, even at zero. Otherwise, rates would miss the first failure, because it
-    /// would create its counter.
+    /// Writes all counters even at zero. Otherwise, rates would miss the first failure.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

@@ -25,10 +25,9 @@ pub(super) struct Scrape {
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs, with the Unix timestamps at which their certificates expire, in order of
-    /// expiry.
+    /// Names and Unix timestamps of the key pairs' expiry, in order.
     pub(super) certificates: Vec<(String, i64)>,
-    /// Names of trust bundles, each with the Unix timestamp of the first expiry.
+    /// First expiry of each trust bundle, as Unix timestamp.
     pub(super) authorities: BTreeMap<String, i64>,
     /// Backends with their own series, and then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
@@ -75,7 +74,7 @@ impl GatewayFacts {
 }
 
 impl Scrape {
-    /// Returns OpenMetrics if `open` is true, or else the older Prometheus format.
+    /// Returns OpenMetrics, or else the older Prometheus format.
     pub(super) fn text(self, open: bool) -> String {
         let mut registry = Registry::with_prefix("sesame");
         registry.register_collector(Box::new(self));
@@ -89,7 +88,7 @@ impl Scrape {
     }
 }
 
-/// In the older format, names of counter families end in `_total`, and there is no end marker.
+/// In the older format, names of counters end in `_total`, and the end marker is missing.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

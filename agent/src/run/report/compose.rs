@@ -36,8 +36,7 @@ pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) host_addresses: &'a [String],
     pub(in crate::run) hints: Vec<String>,
     pub(in crate::run) warnings: Vec<String>,
-    /// True if the kernel moves pending connections of a closing socket to another socket that
-    /// listens on the same port.
+    /// True if the kernel moves pending connections of a closing socket to another listener.
     pub(in crate::run) moves_connections: bool,
     /// Determines which certificates count as expiring soon.
     pub(in crate::run) now: Timestamp,
@@ -45,8 +44,8 @@ pub(in crate::run) struct ReportFacts<'a> {
 
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next Envoy listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Computing the statuses of many objects is slow. If they are omitted, their conditions do not
-/// affect the reported health.
+/// Computing the statuses of many objects is slow. Without them, their conditions do not affect the
+/// reported health.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -232,8 +231,7 @@ pub(in crate::run) fn gateway_report(
     let incomplete = known.incomplete.get(name);
     let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
-    // After a start from existing files, no target is applied until the source has a newer one. The
-    // existing files count as applied.
+    // The files of a restored Envoy count as applied.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -306,7 +304,6 @@ fn retained(observed: &Observed) -> Vec<RetainedReport> {
     reports.collect()
 }
 
-/// The Gateway's Envoy serves the newest target, possibly reduced.
 fn answered_state(
     held: Option<&str>,
     incomplete: Option<&IncompleteRevision>,

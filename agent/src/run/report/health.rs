@@ -1,7 +1,7 @@
 //! Reports the agent's liveness and the host's readiness.
 //!
 //! A host is ready if its Envoys serve a verified configuration, even if a newer one is pending,
-//! was rejected in part, or cannot be read from the source. A draining host is not ready.
+//! rejected or unreadable. A draining host is not ready.
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -7,7 +7,6 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// `parts` are cheap to compute. The facts determine the conditions of objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,
@@ -21,8 +20,7 @@ pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String 
         moves_connections,
         now: _,
     } = facts;
-    // Serializing plain data cannot fail. If it did, the digest would still cover the conditions,
-    // through the values below.
+    // Serializing plain data cannot fail.
     let mut text = serde_json::to_string(parts).unwrap_or_default();
     let worlds = known.worlds;
     // Writing to a String cannot fail.

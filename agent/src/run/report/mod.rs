@@ -218,7 +218,7 @@ pub struct GatewayReport {
     /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners that do not present a certificate, by name, each with the result of its
+    /// Listeners that do not present one of their certificates, each with the result of its
     /// handshakes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,

@@ -20,8 +20,7 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that resolution did not set get the time at which Envoy last accepted a
-    // configuration.
+    // Resolution does not set all conditions.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))
@@ -96,7 +95,7 @@ fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
-    // Serializing plain data cannot fail. If it did, the status would be empty.
+    // Serializing plain data cannot fail.
     serde_json::to_value(status).unwrap_or_default()
 }
 

@@ -15,8 +15,7 @@ pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usi
     served.map_or(0, |served| served.rendered.inline)
 }
 
-/// Endpoint changes of backends without a file cost more. Returns `None` if every backend has a
-/// file.
+/// Endpoint changes of backends without a file cost more.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {
         gateway,

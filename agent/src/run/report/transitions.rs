@@ -10,8 +10,7 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// Hashes of the conditions' locations are enough, because locations are only looked up, never
-/// listed.
+/// Hashes of the locations are enough, because they are only looked up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
     /// Status and Unix timestamp of each condition.
@@ -19,7 +18,6 @@ pub(in crate::run) struct Transitions {
 }
 
 impl Transitions {
-    /// Changed conditions get the current time, and conditions that are gone are forgotten.
     pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
         let mut after = Self {
             since: HashMap::with_capacity(self.since.len()),
@@ -73,7 +71,6 @@ impl Transitions {
         }
     }
 
-    /// Returns `None` if the condition was never recorded with its current status.
     pub(in crate::run) fn since(
         &self,
         kind: Kind,

@@ -16,7 +16,7 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// The statuses describe the newest targets, but an Envoy may still serve an older target.
+/// An Envoy may serve an older target than the statuses describe.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -40,7 +40,7 @@ pub(super) fn with_hosts(
         let mut programmed =
             programmed(observed.get(published_as)?, host_addresses).of_object(&object);
         let object = object.to_string();
-        // Envoy may have an older target of a merged Gateway, without this object.
+        // Envoy may have an older target, without this object.
         let served = served.get(published_as);
         let lacks = served.is_some_and(|served| !served.contains(&object));
         let pending = pending.get(published_as);
@@ -124,9 +124,8 @@ pub(super) fn published_as<'m>(
     merged.get(gateway).map_or(gateway, |it| &it.published_as)
 }
 
-/// Returns the Gateways and ListenerSets whose listeners differ between the served and the newest
-/// target. Returns `None` if Envoy serves the newest target, even reduced, or has no target yet.
-/// Ignores route tables and endpoints, because `Programmed` describes listeners only.
+/// Returns `None` if Envoy serves the newest target, even reduced, or has no target yet. Ignores
+/// route tables and endpoints, because `Programmed` describes listeners only.
 fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
     let served = observed.applied_for.as_ref()?;
     if served.revision() == newest.revision() {

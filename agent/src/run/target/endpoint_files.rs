@@ -1,8 +1,8 @@
 //! Chooses which endpoint sets get their own files if Envoy may not watch a file for each: the sets
 //! that change most often.
 //!
-//! Must never move a set back and forth: each move recreates the set's cluster, which opens new
-//! connections.
+//! Each move between a file and the list of clusters recreates a cluster, which opens new
+//! connections. Must never move a set back and forth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,14 @@ use sesame_render::layout::file_name;
 use super::{HostSettings, Target};
 use crate::source::update::GatewayRevision;
 
-/// The weight of a change is halved after this time.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Minimum time between moves, because each move recreates clusters.
+/// Each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Per move. As many sets lose their file, and each of them may hold its inotify instance a little
-/// longer.
+/// The sets that lose their file may hold its inotify instance a little longer.
 const MAX_MOVED: usize = 8;
-/// A set takes another set's file only if it changes this many times as often.
+/// How many times as often a set must change to take another set's file.
 const TIMES: f32 = 4.0;
-/// A set must also be ahead by this many changes: occasional changes must not move files.
+/// Occasional changes must not move files.
 const AHEAD: f32 = 3.0;
 /// Changes are forgotten below this weight.
 const FORGOTTEN: f32 = 0.1;
@@ -52,8 +50,7 @@ impl Changes {
 }
 
 impl EndpointFiles {
-    /// Starts from the last target's choice, or else from the existing files, because a starting
-    /// agent must not move files.
+    /// A starting agent must not move existing files.
     pub(super) fn of(
         offer: &GatewayRevision,
         host: &HostSettings,
@@ -75,8 +72,7 @@ impl EndpointFiles {
         &self.first
     }
 
-    /// `rendered` is the previous target's rendering. A set gets a file only when its endpoints
-    /// change, because that recreates its cluster anyway.
+    /// A set gets a file only when its endpoints change, because that recreates its cluster anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
             return Self::default();
@@ -107,8 +103,6 @@ impl EndpointFiles {
         changes.map_or(0.0, |changes| changes.weight(now))
     }
 
-    /// Moves files from the sets that change least to the changed sets, if these change far more
-    /// often.
     fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
         let has_file = |name: &str| {
             let by_name = &rendered.endpoints;
@@ -156,7 +150,7 @@ impl EndpointFiles {
     }
 }
 
-/// Hashes are used because each target keeps thousands of names.
+/// Each target keeps thousands of names.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -180,7 +174,6 @@ mod tests {
         }
     }
 
-    /// A host with room for the files of `a` and `b`, and sets that change.
     struct Host {
         files: BTreeSet<String>,
         choice: EndpointFiles,
@@ -232,7 +225,6 @@ mod tests {
             host.change(&["c"], 1);
         }
         assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
-        // The next set stays inlined unless it changes far more often.
         for _ in 0..4 {
             host.change(&["d"], 1);
         }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::{Target, render_difference};
 
 impl Target {
-    /// The endpoint sets in `first`, given by file name, get files before other sets. Reuses the
-    /// parts that have not changed since `before`.
+    /// The endpoint sets in `first`, given by file name, get files before other sets.
     pub(in crate::run) fn within(
         &self,
         budget: usize,

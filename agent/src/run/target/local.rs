@@ -1,5 +1,4 @@
-//! Replaces Secrets and ConfigMaps with files on this host, and session ticket keys with the host's
-//! own keys.
+//! Applies local files and the host's session ticket keys to targets.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -72,8 +71,6 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if a target was rendered with the host's session ticket keys, but before their last
-/// rotation.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

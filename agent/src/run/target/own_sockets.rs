@@ -1,5 +1,4 @@
-//! Lists the sockets of this host's Gateways and agent, which must not be backends. The list must
-//! contain every address that leads to such a socket.
+//! Lists all sockets of this host's Gateways and agent, which must not be backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

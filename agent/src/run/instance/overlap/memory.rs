@@ -1,10 +1,9 @@
-//! Remembers a Gateway's last declared trust bundles, and the certificates that rotations removed
-//! from them.
+//! Remembers the certificates that rotations removed from trust bundles.
 //!
-//! A change that both adds and removes certificates is a rotation: the removed certificates stay
-//! trusted for the overlap time. A change that only removes certificates is a revocation, and takes
-//! effect immediately. Never trust a certificate that was not declared before. Never give a
-//! certificate a second overlap only because its source alternates between versions.
+//! A change that both adds and removes certificates is a rotation: the removed ones stay trusted
+//! for the overlap time. A change that only removes certificates is a revocation, and takes effect
+//! immediately. Never trust a certificate that was not declared before. A source that alternates
+//! between versions must not extend the overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +35,7 @@ struct RememberedBundle {
     lost: Vec<LostCertificate>,
 }
 
-/// The certificate may have been declared again since then.
+/// The bundle may have declared the certificate again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -53,7 +52,7 @@ impl BundleMemory {
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // The bundle is unused, so a later declaration of it is not a rotation.
+                // A later declaration of an unused bundle is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -65,8 +64,8 @@ impl BundleMemory {
         self.look_at_clock(overlap, time);
     }
 
-    /// Limits the remaining trust to one overlap from now, in case the clock was set back or the
-    /// overlap was shortened.
+    /// Limits the remaining trust to one overlap from now: the clock may have been set back, or the
+    /// overlap shortened.
     pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
@@ -145,8 +144,8 @@ impl RememberedBundle {
     }
 
     /// If a bundle has any revocation list, Envoy rejects certificates from each CA that has none.
-    /// A removed CA certificate therefore stays trusted only if both it and the bundle have lists,
-    /// or neither has one.
+    /// So a removed CA certificate stays trusted only if both it and the bundle have lists, or
+    /// neither has one.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -270,7 +269,6 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "", "", "a", "a"]);
-        // A certificate that was removed, declared again and then revoked is no longer trusted.
         let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
         assert_eq!(found, ["", ""]);
     }
@@ -288,7 +286,7 @@ mod tests {
             };
             assert_eq!(found, [a, b], "turn {turn}");
         }
-        // Once the first rotation is forgotten, another rotation retains the certificate again.
+        // Another rotation retains the certificate again.
         let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
         assert_eq!(found, ["", "a"]);
     }

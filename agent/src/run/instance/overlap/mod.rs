@@ -1,8 +1,7 @@
 //! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
-//! The retained certificates are stored before Envoy gets them, because neither a crash of the
-//! agent nor a reboot may extend the trust. Must never change a snapshot, which contains only
-//! declared certificates.
+//! They are stored before Envoy gets them, because neither a crash nor a reboot may extend the
+//! trust. Never changes a snapshot.
 
 mod memory;
 
@@ -24,7 +23,7 @@ use crate::run::target::Target;
 const FILE: &str = "overlap.json";
 /// In bytes: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// The clock may be adjusted while certificates are retained.
+/// The clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Overlap {
@@ -40,7 +39,7 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
-    /// If the stored state cannot be read, no certificates are retained.
+    /// Retains no certificates if the stored state cannot be read.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -65,8 +64,7 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent stored retained certificates. In some that Envoy's files
-    /// contain, trust may have ended since then.
+    /// Envoy's files may contain stored certificates whose trust has ended.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
@@ -75,7 +73,7 @@ impl Overlap {
         self.setting = setting;
     }
 
-    /// If nothing is stored, remembers the bundles that were accepted before the agent started.
+    /// Remembers the bundles that were accepted before the agent started, unless others are stored.
     pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
         if self.stored.is_none() {
             self.memory
@@ -112,8 +110,7 @@ impl Overlap {
         laid
     }
 
-    /// Returns when `lay_over` must be called again, because trust ends or the clock must be
-    /// checked.
+    /// Returns when `lay_over` must be called again.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
@@ -155,7 +152,7 @@ impl Overlap {
         };
         match written {
             Ok(()) => self.stored = wanted.cloned(),
-            // Continuing is safe: an agent that finds no file trusts only declared certificates.
+            // An agent that finds no file trusts only declared certificates.
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
             }

@@ -1,5 +1,4 @@
-//! Applies parts of a change separately: newer endpoints and route tables before the rest, and the
-//! removal of unused clusters after it. The selected target decides what to serve.
+//! Applies parts of a change before the rest, and removes unused clusters after it.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +14,14 @@ impl Publisher {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns `None` if the queue's part depends on the rest of the change.
+    /// Returns `None` if this part depends on the rest.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target that is limited to fewer files must be fitted again.
+        // A target with fewer files must be fitted again.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -34,7 +33,7 @@ impl Publisher {
         }
     }
 
-    /// Returns false if Envoy does not accept the part; it is then applied together with the rest.
+    /// Returns false if Envoy does not accept the part.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
@@ -85,7 +84,7 @@ impl Publisher {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
-        // Route tables that were sent ahead may use these clusters.
+        // Early route tables may use these clusters.
         if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
             return;
         }

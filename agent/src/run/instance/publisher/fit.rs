@@ -1,4 +1,4 @@
-//! Fits a target to the free inotify instances, by inlining content instead of writing it to files.
+//! Fits a target to the free inotify instances, by inlining content.
 //!
 //! Must never take a file from a running Envoy, except to make room for a more valuable file or for
 //! the Envoy's successor.
@@ -16,9 +16,9 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Adding files replaces clusters or listeners, so a fitted target must not get more too often.
+/// Adding files replaces clusters or listeners.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time for Envoy to close files. The kernel needs 10 ms per file.
+/// The kernel needs 10 ms per file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -54,7 +54,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // The files of unused clusters occupy some of the missing instances.
+                // Unused clusters occupy some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;
@@ -132,8 +132,7 @@ impl Publisher {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns true if more instances are free than the fitted target uses. Otherwise, postpones
-    /// the next check.
+    /// Postpones the next check unless more instances are free.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -149,15 +148,14 @@ impl Publisher {
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // Each file that Envoy gives up frees one instance, and the successor needs one fewer.
+        // Each closed file frees one instance, and the successor needs one fewer.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free or the time is up.
-    /// Returns true if Envoy watches fewer files than before.
+    /// Takes the least valuable files. Returns true if Envoy watches fewer files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;

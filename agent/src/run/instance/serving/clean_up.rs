@@ -7,19 +7,18 @@ use crate::apply::Removal;
 
 /// If this were shorter, the next change might find Envoy busy.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long unused clusters may remain if no quiet period allows their removal.
+/// How long unused clusters may remain without a quiet period.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections to removed listeners may use clusters that nothing else uses.
+    /// Until then, connections to removed listeners may use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// When the oldest unused cluster may have become unused.
     since: Instant,
     last_change: Instant,
 }
@@ -73,7 +72,7 @@ impl Serving {
         }
     }
 
-    /// Makes Envoy watch fewer files if its successor would lack inotify instances.
+    /// Frees inotify instances for Envoy's successor.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
@@ -88,7 +87,7 @@ impl Serving {
         if self.publisher.has_left_over() {
             self.publisher.remove_left_over().await;
         }
-        // Count the attempt as a change: a failed removal is repeated after the quiet period.
+        // Repeat a failed removal only after the quiet period.
         self.clean_up
             .note(self.publisher.has_left_over(), true, Instant::now());
     }
