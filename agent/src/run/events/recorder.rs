@@ -1,3 +1,5 @@
+//! Compares successive reports of the agent, and stores the differences as events.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
