@@ -1,9 +1,5 @@
-//! Splits a change: some parts of it may be applied first, while the rest waits. The endpoints of
-//! unchanged clusters may go first. Route tables may go first if nothing else changes except
-//! endpoints that are listed inside clusters (inline endpoints).
-//!
-//! Pure. Never combines a cluster with endpoints from another version of the configuration, or a
-//! route table with clusters from another version.
+//! Selects the parts of a change that may be applied before the rest. Never combines clusters,
+//! endpoints or route tables from different versions of the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +16,10 @@ use super::plan::merge;
 use super::removal::is_encrypted;
 use crate::xds::XdsKind;
 
-/// Field number of `load_assignment` in Envoy's `Cluster` message.
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// Maximum number of clusters that a change may add before the shares file (RTDS) is written. The
-/// file contains each cluster's connection limit. Until it is written, Envoy's default limit
-/// applies to added clusters.
+/// If more clusters are added, the shares file (RTDS) must come first. Until it is written, Envoy's
+/// default connection limit applies to added clusters.
 const MAX_BEFORE_SHARES: usize = 4;
 
 /// Kinds of changes that are rendered but not applied yet.
@@ -41,8 +35,7 @@ pub struct Waiting {
     pub route_tables: bool,
     /// At least one cluster's inline endpoints change.
     pub inline_endpoints: bool,
-    /// Anything else changes: clusters, listeners, keys, or the set of route tables. Changed route
-    /// tables must wait for these changes.
+    /// Anything else changes: clusters, listeners, keys, or the set of route tables.
     pub rest: bool,
 }
 
@@ -68,16 +61,14 @@ impl Waiting {
         }
     }
 
-    /// Returns true if route tables may be applied first, because nothing that they depend on
-    /// changes. Inline endpoints may change.
+    /// Returns true if route tables may be applied first. Inline endpoints may change.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
-/// Returns true if Envoy may have to warm any cluster in `wanted` that is new, or that differs from
-/// its version on disk in more than inline endpoints. If the result is false, the caller can skip a
-/// query to Envoy. With thousands of clusters, that query takes milliseconds.
+/// Querying Envoy for warming clusters takes milliseconds with thousands of clusters, so skip the
+/// query if this returns false.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -89,8 +80,6 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns true if Envoy may have to warm this cluster, because not all endpoints are inline, or
-/// because it has a TLS configuration or health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -107,8 +96,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Compares all files of one kind. Returns whether any file's content differs, and whether any file
-/// was added or removed.
+/// Returns whether any content differs, and whether any file was added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -124,10 +112,9 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Compares the cluster lists. Returns whether inline endpoints differ, and whether anything else
-/// does. Ignores the removal of clusters that were already unused.
+/// Returns whether inline endpoints differ, and whether anything else does.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
-    // Skip the comparison of thousands of clusters if the list is unchanged.
+    // Skip the comparison of thousands of clusters.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
         return (false, false);
     }
@@ -146,11 +133,9 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     (inline, false)
 }
 
-/// The part of a cluster in which two versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
-    /// Only the endpoints that are listed in the cluster itself.
     InlineEndpoints,
     Form,
 }
@@ -169,8 +154,7 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns the encoded fields of a message, without the field numbered `left_out`. Returns `None`
-/// if the message is malformed.
+/// Returns `None` if the message is malformed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -184,18 +168,15 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
-/// Returns true if a change may be applied before the shares file is written, because it changes no
-/// listeners and adds at most `MAX_BEFORE_SHARES` clusters.
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
     let few_come = || come().take(MAX_BEFORE_SHARES + 1).count() <= MAX_BEFORE_SHARES;
-    // Skip the comparison of thousands of clusters if the list is unchanged.
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns the content on disk, but with the new endpoints of clusters that did not change. Returns
-/// `None` if no such endpoints changed.
+/// Returns the content on disk with the new endpoints of unchanged clusters, or `None` if there are
+/// none.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;
@@ -221,8 +202,8 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
-/// Returns the content on disk, but with the new route tables. Returns `None` if the route tables
-/// are unchanged, or have to wait for other changes.
+/// Returns the content on disk with the new route tables, or `None` unless they may be applied
+/// first.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),
@@ -231,7 +212,6 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of the endpoint files on disk that belong to changed or removed clusters.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

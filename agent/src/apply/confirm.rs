@@ -12,11 +12,9 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Sets `unconfirmed` to the files for which Envoy reports a version other than the one on
-    /// disk.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // If Envoy is unreachable, the transaction reports the error.
+            // The transaction reports this error.
             return;
         };
         let mut unconfirmed = BTreeSet::new();
@@ -37,8 +35,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // If Envoy has never accepted any version of a list, treat the list on disk as empty. Envoy
-        // uses at most parts of a bad list, and would reject any union that contains it.
+        // Envoy uses at most parts of a list of which it has never accepted any version, and would
+        // reject any union that contains it. Treat the list as empty.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

@@ -1,8 +1,5 @@
-//! Merges two versions of a filter file. Route tables refer to entries in these files by name.
-//! Pure.
-//!
-//! Envoy reads filter files and route tables independently. If an entry is removed while a route
-//! still refers to it, requests may bypass the filter, or may be rejected by mistake.
+//! Merges two versions of a filter file. Envoy reads filter files and route tables independently:
+//! removing an entry that a route still uses may bypass the filter or reject valid requests.
 
 use std::collections::HashMap;
 
@@ -13,9 +10,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
-/// Returns the new file plus the entries that only the old file has, or `None` if the new file has
-/// all of the old entries. Works by concatenation: Protobuf merges concatenated messages, and the
-/// later message wins on conflicts.
+/// Returns `None` if the new file has all old entries. Protobuf merges concatenated messages, and
+/// the later one wins.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);
@@ -40,7 +36,7 @@ fn config(resource: &Resource) -> Option<Any> {
     config.typed_config
 }
 
-/// Returns the names of the filter's entries, or `None` for filter types without named entries.
+/// Returns `None` for filter types without named entries.
 fn names(config: &Any) -> Option<Vec<String>> {
     fn keys<V>(map: HashMap<String, V>) -> Vec<String> {
         map.into_keys().collect()

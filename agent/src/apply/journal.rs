@@ -1,13 +1,9 @@
-//! Replaces Envoy's files on disk by rename, and can restore their previous versions.
+//! Replaces Envoy's files on disk by rename, and keeps their previous versions until Envoy has
+//! accepted the whole transaction. If the agent is killed before that, the next agent restores
+//! them.
 //!
-//! During a transaction, the journal keeps the previous version of each changed file until Envoy
-//! has accepted the whole transaction. If the agent is killed before that, the next agent restores
-//! these versions. A directory is created once and never removed while Envoy may watch it, because
-//! an inotify watch is bound to the inode.
-//!
-//! Files must be replaced by rename. Envoy 1.40 does not reject a half-written `.pb` file: it
-//! parses as much as it can, reports success, and removes all resources that it did not find. A
-//! zero-byte file removes all resources.
+//! Never remove a directory while Envoy may watch it: an inotify watch is bound to the inode. Envoy
+//! 1.40 does not reject a half-written `.pb` file, but removes all resources that it did not find.
 
 use std::fs;
 use std::io;
@@ -26,33 +22,27 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
-/// Suffix of a journal entry for a file that did not exist before the change.
 const ABSENT: &str = "absent";
 
-/// The files of one Envoy, and the journal of changes since the last commit.
 #[derive(Debug)]
 pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Shares in the shares file on disk, or `None` if unknown.
+    /// `None` if unknown.
     shares: Option<Bytes>,
 }
 
-/// A change to one file that the journal can undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalEntry {
     pub(crate) kind: XdsKind,
     pub(crate) path: PathBuf,
-    /// Path of the previous version in the journal. If the file did not exist, an empty marker is
-    /// saved instead.
+    /// Previous version, or an empty marker if the file did not exist.
     saved: PathBuf,
-    /// True if the file existed before the change.
     pub(crate) existed: bool,
 }
 
 impl Files {
-    /// Creates missing directories, and reads the journal of an interrupted transaction, if any.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
         remove_directory_if_exists(&layout.staging().join("dropped"))?;
         for directory in [
@@ -70,7 +60,7 @@ impl Files {
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Staged files have not been renamed into place, so Envoy has not seen them.
+        // Envoy has not seen staged files.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -91,12 +81,11 @@ impl Files {
         &self.layout
     }
 
-    /// Returns the changes since the last commit, oldest first.
+    /// Oldest first.
     pub(crate) fn entries(&self) -> &[JournalEntry] {
         &self.entries
     }
 
-    /// Writes one file, after saving the previous version in the journal.
     pub(crate) fn write(&mut self, subscription: &Subscription, bytes: &[u8]) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if let Some(parent) = path.parent() {
@@ -106,12 +95,12 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Replaces a file by rename. Does not save the previous version in the journal.
+    /// Bypasses the journal.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Rewrites a file unchanged to make Envoy reread it. Does nothing if the file is missing.
+    /// Rewrites a file unchanged to make Envoy reread it.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if !path.try_exists()? {
@@ -121,8 +110,7 @@ impl Files {
         self.place(&path, &bytes)
     }
 
-    /// Writes the shares file if the shares differ from those on disk. The journal does not record
-    /// this change.
+    /// Bypasses the journal.
     pub(crate) fn share_out(&mut self, shares: &Bytes) -> io::Result<()> {
         if !shares.is_empty() && self.shares.as_ref() != Some(shares) {
             let file = encode_shares(shares);
@@ -132,21 +120,19 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the next call to `share_out` rewrite the shares file, because another program may have
-    /// changed the file.
+    /// Makes the next `share_out` rewrite the file, because another program may have changed it.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
 
-    /// Removes one file, after saving it in the journal. Keeps the file's directory, because a
-    /// draining listener may be watching that directory.
+    /// Keeps the file's directory, because a draining listener may be watching it.
     pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         self.save(subscription, &path)?;
         remove_if_exists(&path)
     }
 
-    /// Undoes the most recent change and returns its entry. Returns `None` if the journal is empty.
+    /// Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -159,14 +145,14 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // At this point, a marker still exists. So does a saved file if the agent was killed before
-        // it changed the original: `rename` does nothing if both paths are links to the same inode.
+        // `rename` does nothing if both paths are links to the same inode, as after a crash of the
+        // agent.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal. Must be called only after Envoy has accepted everything. A single rename
-    /// drops all entries, because a partial journal would undo only part of a transaction.
+    /// Must be called only after Envoy has accepted everything. A single rename drops all entries,
+    /// because a partial journal would undo only part of a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
@@ -180,8 +166,8 @@ impl Files {
         fs::remove_dir_all(dropped)
     }
 
-    /// Removes empty directories. Must not be called while Envoy is running, because Envoy would
-    /// lose the inotify watch on a removed directory.
+    /// Must not be called while Envoy is running, because Envoy would lose the inotify watch on a
+    /// removed directory.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
         for kind in XdsKind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {
@@ -231,7 +217,6 @@ impl Files {
         Ok(())
     }
 
-    /// Parses the file name of a journal entry. Returns `None` if the name has another format.
     fn parse(&self, saved: &Path) -> Option<(u64, JournalEntry)> {
         let name = saved.file_name()?.to_str()?;
         let mut parts = name.split('.');

@@ -1,12 +1,5 @@
-//! Transactions that deliver rendered resources to Envoy as files. The files are renamed into place
-//! in an order that drops no traffic. Each step is verified. If Envoy rejects a step, the whole
-//! transaction is rolled back.
-//!
-//! `plan` computes the steps, `removal` decides when to remove unused resources, and `ahead`
-//! selects the parts of a change that may be applied first. These three modules are pure. `journal`
-//! writes files and saves their previous versions. `transaction` executes the plan and verifies
-//! each step against Envoy's reports. `state` stores accepted generations, so that the agent can
-//! start without its source.
+//! Transactions that deliver rendered resources to Envoy as files. If Envoy rejects a step, the
+//! whole transaction is rolled back.
 //!
 //! Never leave a file on disk that Envoy rejected. Never write a file that Envoy watches except by
 //! rename.

@@ -1,9 +1,5 @@
-//! Reads Envoy's files from disk. The next plan starts from their content (`old`).
-//!
-//! The agent may have died while writing, so any file may be damaged. A file counts as intact if
-//! the version is the digest of the content, the type matches the directory, and the hash of the
-//! name matches the path. Any other file is treated as absent. The next plan removes or overwrites
-//! it.
+//! Reads Envoy's files from disk. The agent may have died while writing, so damaged files count as
+//! absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +18,7 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
-/// Maximum size of a file in bytes. Larger files count as damaged.
+/// In bytes. Larger files count as damaged.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// Content of the intact files on disk. Each list is sorted by name.
@@ -34,20 +30,15 @@ pub struct OnDisk {
     pub has_listeners: bool,
     /// True if the CDS file exists and is intact; Envoy does not start without it.
     pub has_clusters: bool,
-    /// Files whose current version the running Envoy has not accepted. They are rewritten even if
-    /// their content is unchanged.
+    /// Files that the running Envoy has not accepted. They are rewritten even if unchanged.
     pub unconfirmed: BTreeSet<Subscription>,
-    /// Names of clusters in `content` that no route table or listener on disk uses. Clusters that
-    /// were already unused when this agent started are not included.
+    /// Unused clusters in `content`, except those that were unused when this agent started.
     pub unused: BTreeSet<String>,
 }
 
-/// Result of reading Envoy's files from disk.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
-    /// Version of each intact file, for comparison with the versions that Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
-    /// Files that are damaged or were not written by the agent.
     pub(crate) junk: Vec<PathBuf>,
 }
 
@@ -57,13 +48,12 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns true if the disk has clusters that `rendered` lacks. Requires that all clusters in
-    /// `rendered` are on disk.
+    /// Returns true if the disk has clusters that `rendered` lacks. All clusters in `rendered` must
+    /// be on disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns true if the disk has route tables that `rendered` lacks.
     pub(super) fn has_more_tables_than(&self, rendered: &Rendered) -> bool {
         let both = merge(
             self.of(XdsKind::RouteTable),
@@ -76,7 +66,7 @@ impl OnDisk {
     /// Returns an upper bound on the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
-        // The lists of listeners and clusters, the shares, and the session ticket keys.
+        // LDS, CDS, the shares, and the session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
 
@@ -95,12 +85,10 @@ impl OnDisk {
         content
     }
 
-    /// Returns the intact resources of one kind on disk.
     pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 
-    /// Returns true if the running Envoy has not accepted the current version of this file.
     pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
@@ -141,7 +129,6 @@ pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<
     }
 }
 
-/// Reads all files under `layout`.
 pub(crate) fn find(layout: &XdsLayout) -> io::Result<FoundFiles> {
     let mut found = FoundFiles {
         on_disk: OnDisk::default(),
@@ -213,7 +200,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.into()
 }
 
-/// Reads a file. Returns `None` if it is absent, damaged, too large or not a regular file.
+/// Returns `None` if the file is absent, damaged, too large or not a regular file.
 pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -1,20 +1,11 @@
-//! Plans the order in which files are written, so that no request sees an inconsistent mixture of
-//! old and new files.
+//! Plans the order in which files are written. Envoy reads each file independently, so only this
+//! order protects requests from a mixture of old and new files:
 //!
-//! Pure: the input is the files on disk and the desired resources, and the output is ordered steps.
-//! Envoy reads each file independently of the others, so only the order of the steps protects
-//! requests:
+//! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners (old ∪
+//! new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete orphans
 //!
-//! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners
-//! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
-//! orphans
-//!
-//! The removal of clusters and orphaned files can be postponed ([`Removal`]), so that the next
-//! change need not wait for it.
-//!
-//! Unchanged files are not written. A change to one route table writes one RDS file, and a change
-//! to one endpoint set writes one EDS file. A plan writes a file twice only if the file loses
-//! resources or entries.
+//! The removal of clusters and orphaned files can be postponed ([`Removal`]). Unchanged files are
+//! not written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,13 +28,13 @@ pub enum Phase {
     ClustersUnion,
     /// The union of the old and new listeners.
     ListenersUnion,
-    /// Route tables that already existed and have changed.
+    /// Changed route tables.
     RouteTables,
-    /// Filter files without the entries that were removed.
+    /// Filter files without removed entries.
     Filters,
-    /// The LDS file without the removed listeners.
+    /// The LDS file without removed listeners.
     Listeners,
-    /// The CDS file without the removed clusters.
+    /// The CDS file without removed clusters.
     Clusters,
     /// Removal of unreferenced files.
     Orphans,
@@ -82,30 +73,28 @@ impl Phase {
 pub struct Write {
     /// Subscription with which Envoy reads the file.
     pub subscription: Subscription,
-    /// Resources in the file, sorted by name. Only LDS and CDS files can contain more than one.
+    /// Resources, sorted by name. Only LDS and CDS files can contain more than one.
     pub resources: Vec<Resource>,
     /// True if the file did not exist before. Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
-/// One step of a plan. The order of the writes within a step does not matter. Envoy must accept all
-/// of them before the next step starts.
+/// One step of a plan. Envoy must accept all of its writes, in any order, before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
     /// Phase to which the step belongs.
     pub phase: Phase,
     /// Files to write.
     pub writes: Vec<Write>,
-    /// Subscriptions of the files to delete.
+    /// Files to delete.
     pub removals: Vec<Subscription>,
 }
 
-/// Ordered steps from one state to another. Empty if nothing changes.
+/// Ordered steps from one state to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Steps, sorted by phase.
     pub steps: Vec<PlanStep>,
-    /// Unused clusters that this plan leaves on disk.
     left_over: LeftOver,
 }
 
@@ -115,12 +104,10 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the content of the disk after Envoy has accepted this plan, whose target is `new`.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of files that this plan adds. Envoy has to watch each of them.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -129,7 +116,7 @@ impl Plan {
     }
 }
 
-/// Error in the desired resources that prevents planning.
+/// Error in the desired resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Two resources of the same kind have the same name, so Envoy would reject them.
@@ -175,7 +162,6 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
     })
 }
 
-/// Writes and removals of all files except LDS and CDS, grouped by phase.
 #[derive(Default)]
 struct LeafWrites {
     first: Vec<Write>,
@@ -236,7 +222,6 @@ fn clusters(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<ClusterWri
     Ok(removal::clusters(old, &wanted, again, removal))
 }
 
-/// Returns the resources sorted by name. Fails if two of them have the same name.
 fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
@@ -256,7 +241,6 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes to the LDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,
@@ -307,16 +291,15 @@ fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Returns true if a desired listener has one of this removed listener's addresses. Envoy rejects a
-/// file that contains both listeners ("duplicate address"), but accepts a file in which the new
-/// listener replaces the old one.
+/// Envoy rejects a file with both listeners ("duplicate address"), but accepts a file in which the
+/// new listener replaces the old one.
 fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     response::listener_addresses(&gone.bytes)
         .iter()
         .any(|address| taken.contains(address))
 }
 
-/// Merges two lists that are both sorted by name.
+/// Both lists must be sorted by name.
 pub(super) fn merge<'a>(
     old: &'a [Resource],
     new: impl IntoIterator<Item = &'a Resource>,

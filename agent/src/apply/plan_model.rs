@@ -1,4 +1,4 @@
-//! Models how Envoy loads files, and generates random configurations, for tests of plans.
+//! Models how Envoy loads files, and generates random configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +11,9 @@ use sesame_render::layout::file_name;
 use super::super::*;
 use super::{listener, resource};
 
-/// Generates consistent configurations. Each configuration contains every route table, cluster and
-/// endpoint file to which its resources refer.
+/// Generates configurations without dangling references.
 pub(super) fn config() -> impl Strategy<Value = Rendered> {
-    // Listeners refer to route tables, and route tables to clusters. Each resource has variants, so
-    // that a test can change it without changing the others.
+    // Variants change a resource without changing the others.
     let tables = proptest::collection::btree_map(
         0..4_u32,
         proptest::collection::btree_set(0..6_u32, 0..4),
@@ -37,8 +35,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
             Rendered {
                 listeners: listeners
                     .iter()
-                    // `naming` affects listener names but not addresses, so that an address can
-                    // move to a listener with another name.
+                    // An address can move to a listener with another name.
                     .map(|(port, (table, form))| {
                         let name = format!("{}:{port}", naming * u32::from(*form == 0));
                         listener(&name, *port, &format!("{form}:t{table}"))
@@ -51,7 +48,6 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
                 clusters: clusters
                     .iter()
                     .map(|c| {
-                        // In some variants, clusters with odd numbers have inline endpoints.
                         let eds = if c % 2 == 0 || variant == 0 {
                             "eds"
                         } else {
@@ -74,7 +70,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
     )
 }
 
-/// Files as Envoy has loaded them. Envoy may lag behind the disk.
+/// Files as Envoy has loaded them, which may lag behind the disk.
 #[derive(Default)]
 pub(super) struct Files {
     pub(super) lists: BTreeMap<XdsKind, Vec<Resource>>,
@@ -128,8 +124,6 @@ impl Files {
         }
     }
 
-    /// Checks that every reference in the loaded files resolves, and that no two listeners bind the
-    /// same address.
     pub(super) fn check(&self) -> Result<(), String> {
         let clusters = &self.lists[&XdsKind::Clusters];
         for cluster in clusters {

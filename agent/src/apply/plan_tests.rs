@@ -19,7 +19,6 @@ fn resource(name: &str, content: &str) -> Resource {
     }
 }
 
-/// Returns a listener on this port. `content` is used as the statistics prefix.
 fn listener(name: &str, port: u32, content: &str) -> Resource {
     let message = Listener {
         name: name.to_owned(),
@@ -39,7 +38,6 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
-/// Returns the list plus this resource.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     list.iter().cloned().chain([more]).collect()
 }
@@ -65,7 +63,6 @@ fn base() -> Rendered {
     }
 }
 
-/// Returns one line per write and removal, such as `phase: file [its resources]`.
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
@@ -246,12 +243,10 @@ proptest! {
     }
 }
 
-/// Returns a cluster whose endpoints are in a separate file.
 fn with_file(name: &str) -> Resource {
     resource(name, &format!("eds {}", file_name(name)))
 }
 
-/// Returns the base configuration, but with a route table that refers to the cluster of this name.
 fn moved_to(name: &str) -> Rendered {
     Rendered {
         route_tables: [resource("t1", name)].into(),
@@ -288,7 +283,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Draining connections to a removed listener may still use any of these clusters.
+    // Draining connections may still use any of these clusters.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),
@@ -300,14 +295,12 @@ fn unused_clusters_go_with_next_cluster_write() {
     );
     let both = ["c1".to_owned(), "c2".to_owned()].into();
     assert_eq!(held.outcome(&third).unused, both);
-    // If routes move back to a cluster that is still on disk, only the route table is written.
     let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
     assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);
     assert_eq!(
         back.outcome(&moved_to("c1")).unused,
         ["c2".to_owned()].into()
     );
-    // A separate transaction can remove the unused cluster even if nothing else changes.
     let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
     assert_eq!(
         text(&clean),

@@ -1,8 +1,7 @@
-//! Decides when to remove clusters that have become unused: immediately, or later, so that the next
-//! change need not wait for the removal.
+//! Decides when to remove unused clusters: immediately, or later to avoid delaying the next change.
 //!
-//! Pure. Never removes a cluster that a route table on disk may use, or a file that a cluster on
-//! disk references. Never postpones the removal of a cluster whose connections use keys or trust
+//! Never removes a cluster that a route table on disk may use, or a file that a cluster on disk
+//! references. Never postpones the removal of a cluster whose connections use keys or trust
 //! bundles.
 
 use std::collections::BTreeSet;
@@ -18,7 +17,7 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Maximum number of unused clusters to keep. Each of them may cost Envoy an inotify instance.
+/// Each unused cluster may cost Envoy an inotify instance.
 const MAX_UNUSED: usize = 16;
 
 /// When to remove resources that have become unused.
@@ -27,23 +26,20 @@ pub enum Removal {
     /// Remove them in the last steps of the transaction that makes them unused.
     #[default]
     AtOnce,
-    /// Remove them in a later transaction that writes the cluster list for another reason. If there
-    /// are too many, or if one of them uses TLS, remove them as with `AtOnce`.
+    /// Remove them when a later transaction writes the cluster list anyway. If there are too many,
+    /// or if one of them uses TLS, act as with `AtOnce`.
     Later,
-    /// Keep them while connections to removed listeners are draining. Envoy keeps the route tables
-    /// of these connections, which may refer to any unused resource. The exceptions described for
-    /// `Later` apply.
+    /// Keep them while connections to removed listeners are draining: Envoy keeps these
+    /// connections' route tables. The exceptions of `Later` apply.
     Hold,
 }
 
-/// Unused clusters that remain on disk after a transaction, and the files to which they refer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOver {
     clusters: Vec<Resource>,
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes to the CDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -51,8 +47,7 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans the writes that turn the clusters on disk into `wanted`, which must be sorted by name. If
-/// `again` is set, writes the file even if it is unchanged.
+/// `wanted` must be sorted by name.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -78,7 +73,7 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // Drop older leftovers: no accepted file has used them since an earlier transaction.
+            // No accepted file has used the older leftovers since an earlier transaction.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)
@@ -100,13 +95,11 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns true if connections to the cluster may use a key or trust bundle. Such a cluster is
-/// removed immediately, so that a later cluster of the same name cannot reuse these connections.
+/// A later cluster of the same name must not reuse connections that use a key or trust bundle.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
 
-/// Merges two lists and sorts the result by name.
 fn together(unused: &[&Resource], wanted: &[&Resource]) -> Vec<Resource> {
     let all = together_all(unused, wanted);
     all.into_iter().cloned().collect()
@@ -119,8 +112,7 @@ fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r R
 }
 
 impl LeftOver {
-    /// Decides whether to keep a file that no desired resource uses. Keeps the file and returns
-    /// true if a leftover cluster refers to it.
+    /// Keeps the file and returns true if a leftover cluster refers to it.
     pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
         let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
         if !may_name || self.clusters.is_empty() {
@@ -135,7 +127,6 @@ impl LeftOver {
         kept
     }
 
-    /// Returns the content of the disk after Envoy has accepted `new` and the leftovers.
     pub(super) fn beside(&self, new: &Rendered) -> OnDisk {
         let mut content = new.clone();
         let mut add = |kind: XdsKind, more: Vec<&Resource>| {
@@ -161,7 +152,6 @@ impl LeftOver {
     }
 }
 
-/// Returns the write to the CDS file. Returns no write if `resources` is `None`.
 pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
     let write = |resources| Write {
         subscription: Subscription::new(XdsKind::Clusters, ""),

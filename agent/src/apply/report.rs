@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are as they were
-/// before the transaction.
+/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing had to be changed.
@@ -14,15 +13,15 @@ pub enum Outcome {
     Unchanged,
     /// Envoy accepted every file.
     Applied,
-    /// The files were written, but no Envoy is running that could accept or reject them.
+    /// The files were written, but no Envoy is running.
     NotRunning,
     /// Envoy rejected at least one file.
     Refused(Refusal),
-    /// Envoy did not react to a file, even after the agent renamed it into place a second time.
+    /// Envoy did not react to a file, even after a second rename.
     Unseen {
         /// Phase of the interrupted step.
         phase: Phase,
-        /// Subscriptions of the files to which Envoy did not react.
+        /// Files to which Envoy did not react.
         subscriptions: Vec<Subscription>,
     },
     /// Envoy died, or its admin interface no longer responds.
@@ -39,9 +38,9 @@ pub enum Outcome {
 pub struct Refusal {
     /// Phase of the rejected step.
     pub phase: Phase,
-    /// Subscriptions of the files that were not accepted.
+    /// Files that were not accepted.
     pub subscriptions: Vec<Subscription>,
-    /// Messages from Envoy's log about the rejected resources and files, oldest first.
+    /// Messages from Envoy's log about the rejection, oldest first.
     pub envoy_words: Vec<String>,
 }
 
@@ -54,7 +53,7 @@ pub struct StepReport {
     pub writes: usize,
     /// Start time of the step.
     pub began: Instant,
-    /// Time from the start until the last file was renamed into place. Does not depend on Envoy.
+    /// Time from the start until the last rename.
     pub until_renamed: Duration,
     /// Time from the start until Envoy had accepted every file.
     pub until_accepted: Duration,
@@ -67,12 +66,11 @@ pub struct ApplyReport {
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions that count as accepted without proof: secrets whose serial number `/certs`
-    /// does not list, and new files for which Envoy has not reported the new version.
+    /// Accepted without proof: secrets whose serial number `/certs` does not list, and new files
+    /// for which Envoy has not reported the new version.
     pub unverified: Vec<Subscription>,
-    /// Names of the clusters that were still warming when the time limit for warming was reached.
+    /// Clusters that were still warming at the time limit.
     pub still_warming: Vec<String>,
-    /// Subscriptions of the files that had to be renamed into place a second time, because Envoy
-    /// did not react to the first rename.
+    /// Files that were renamed a second time, because Envoy did not react to the first rename.
     pub renamed_again: Vec<Subscription>,
 }

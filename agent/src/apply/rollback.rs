@@ -1,5 +1,5 @@
-//! Rolls files back, newest change first. In this order, undoing a transaction drops no more
-//! requests than applying it.
+//! Rolls files back, newest change first. In this order, a rollback drops no more requests than the
+//! transaction.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,12 +10,10 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// How long to wait for Envoy to accept restored files. Envoy has accepted the same content before,
-/// so the limit is rarely reached. If it is reached, the rollback continues, because it would be
-/// worse to keep the newer files.
+/// Envoy has accepted the same content before. At the limit, the rollback continues, because
+/// keeping the newer files would be worse.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Undoes all changes in the journal, and returns their number.
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
     let mut undone = 0;
     while let Some(last) = files.entries().last().cloned() {
@@ -24,7 +22,6 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Restore each list on its own, but consecutive files of other kinds in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());
@@ -49,9 +46,8 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Waits until Envoy has reread the restored files. Comparing versions is not enough. When Envoy
-/// rejects a file, the version stays unchanged, even though Envoy may use parts of the rejected
-/// file.
+/// Comparing versions is not enough: a rejection leaves the version unchanged, but Envoy may use
+/// parts of the rejected file.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],
@@ -88,7 +84,7 @@ async fn taken(
             let is_read = |subscription: &Subscription| {
                 versions.of(subscription, "").is_none()
                     || now.get(subscription) != before.get(subscription)
-                    // If Envoy does not report this counter, compare only the version.
+                    // Envoy does not report this counter.
                     || now.get(subscription) == Some(&0)
             };
             if subscriptions.iter().all(is_read) {

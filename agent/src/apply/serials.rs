@@ -1,5 +1,4 @@
-//! Verifies that Envoy serves new keys, by the serial numbers of the certificates in use. The
-//! version that Envoy reports for a secret is never accepted as proof.
+//! Verifies that Envoy serves new keys, by the serial numbers of the certificates in use.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,8 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Checks that Envoy serves the changed certificates. A secret's version proves little, because
-/// Envoy reports a bad key pair as accepted if the pair is delivered twice. The proof is the serial
-/// number in `/certs`, which lists the certificates in use. A replaced certificate must appear
-/// there. A certificate in a new file need not, because it may not be in use yet.
+/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so its version proves
+/// nothing. A certificate in a new file may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
@@ -25,7 +22,7 @@ pub(super) async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
-            // Session ticket keys have no serial number, so they are not checked.
+            // Session ticket keys have no serial number.
             let wanted = desired.serials.get(&e.subscription.name)?;
             (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
         })

@@ -1,14 +1,11 @@
-//! Stores the most recently accepted generations on persistent disk. Each contains everything that
-//! the agent needs to start without its source.
+//! Stores the most recently accepted generations, from which the agent can start without its source.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
-//! A generation gets its final name only when it is complete: it is written to a temporary path,
-//! synced and renamed. The file `accepted` contains the number of the generation to start from.
-//! After a power cut at any point, the last accepted generation or its predecessor is intact. The
-//! next start reports any damage. This module does not interpret snapshots and keys.
+//! `accepted` contains the number of the generation to start from. After a power cut at any point,
+//! the last accepted generation or its predecessor is intact.
 
 mod keys;
 
@@ -26,7 +23,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Maximum sizes of the stored files, in bytes. A snapshot from a cluster is always far smaller.
+/// In bytes. A snapshot from a cluster is always far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -40,10 +37,9 @@ const ACCEPTED: &str = "accepted";
 pub struct Accepted<'a> {
     /// Digest of the revision.
     pub revision: &'a str,
-    /// Digest of the revision without endpoints. If it is equal in two generations, they differ at
-    /// most in endpoints.
+    /// Digest of the revision without endpoints.
     pub config: &'a str,
-    /// What caused the change: the name of a source, `rollback`, …
+    /// Cause of the change: the name of a source, `rollback`, …
     pub cause: &'a str,
     /// Time at which Envoy accepted the generation.
     pub time: Timestamp,
@@ -58,8 +54,7 @@ pub struct Accepted<'a> {
 /// Metadata of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Number of the generation. Each new generation gets a higher number than all stored
-    /// generations.
+    /// Number of the generation. New generations get the highest number.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
@@ -79,7 +74,7 @@ pub struct Meta {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A generation whose digests were verified when it was read from disk.
+/// A generation whose digests were verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Generation {
     /// Metadata of the generation.
@@ -90,20 +85,19 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Omits the snapshot. Also omits the keys, because they are secret.
+/// Omits the keys, because they are secret.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
     }
 }
 
-/// Generation to start from, and the damage found while it was loaded.
+/// Generation to start from, and the damage found while loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The last accepted generation. If it is damaged, another intact generation, preferably an
-    /// older one. `None` if no generation is intact.
+    /// The last accepted generation. If it is damaged, another intact one, preferably older.
     pub generation: Option<Generation>,
-    /// Messages about damaged or missing parts, usually empty.
+    /// Messages about damaged or missing parts.
     pub damage: Vec<String>,
 }
 
@@ -113,12 +107,12 @@ pub enum StateError {
     /// A file or directory could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// A part is so large that it could not be read back.
+    /// A part is too large to be read back.
     #[error("{what} is too large for the state directory: {len} bytes, maximum {max}")]
     TooLarge {
         /// Name of the part: `snapshot` or `keys`.
         what: &'static str,
-        /// Size of the part in bytes.
+        /// Size in bytes.
         len: usize,
         /// Limit in bytes.
         max: u64,
@@ -128,7 +122,7 @@ pub enum StateError {
     Damaged {
         /// Number of the generation.
         number: u64,
-        /// Reason why the generation cannot be used.
+        /// Why the generation cannot be used.
         reason: String,
     },
 }
@@ -143,12 +137,10 @@ pub struct StateDir {
 impl StateDir {
     /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// Maximum total size of the stored generations, in bytes. If it is exceeded, only the accepted
-    /// generation and the newest two are kept.
+    /// If this is exceeded, only the accepted generation and the newest two are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory for writing, and removes leftovers of interrupted writes.
-    /// `keep` is the number of generations to keep, at least two.
+    /// Opens or creates the directory. `keep` is the number of generations to keep, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -172,10 +164,10 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation, marks it as accepted, and returns its number. Then removes the oldest
-    /// generations beyond the limits. Also removes each generation that differs from its successor
-    /// only in endpoints, because endpoint changes in a busy cluster would soon displace all other
-    /// generations.
+    /// Stores a generation, marks it as accepted, and returns its number.
+    ///
+    /// Removes generations beyond the limits. Also removes each one that differs from its successor
+    /// only in endpoints, because these would soon displace all others in a busy cluster.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -238,8 +230,7 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // First try the accepted generation, then older and then newer ones, each group newest
-        // first. Newer ones are complete, but were never marked as accepted.
+        // Newer generations are complete, but were never marked as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();
@@ -285,8 +276,7 @@ impl StateDir {
         })
     }
 
-    /// Returns the metadata of all stored generations, oldest first. Skips a generation if its
-    /// metadata cannot be read.
+    /// Returns the metadata of all generations, oldest first. Skips unreadable metadata.
     pub fn list(&self) -> Result<Vec<Meta>, StateError> {
         let numbers = self.numbers()?;
         Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
@@ -295,7 +285,7 @@ impl StateDir {
     /// Returns the number of the accepted generation, or `None` if it is missing or damaged.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // Reject a number without a trailing newline, because the file may be truncated.
+        // Without a trailing newline, the number may be truncated.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }
@@ -321,9 +311,7 @@ impl StateDir {
         Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
-    /// Removes the oldest generations beyond the limits on number and total size, and generations
-    /// that differ from their successor only in endpoints. Keeps the newest two and the accepted
-    /// one.
+    /// Always keeps the newest two generations and the accepted one.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();

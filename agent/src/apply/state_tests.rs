@@ -63,14 +63,13 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     }
     // The newest two generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // A generation without a configuration digest never counts as equal to another one.
+    // Generations without a configuration digest never count as equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
     assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
-/// Returns the path of every file below a directory, relative to that directory.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -104,8 +103,6 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // Steps, in order: write three staged files, rename the generation, write the staged pointer,
-    // rename the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -128,13 +125,10 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
             assert!(!staged.exists(), "what was cut is removed");
-            // A later write succeeds despite the leftovers.
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // After the power cut, the generation has its final name, but the pointer is not in place yet.
-    // The staged pointer is missing, empty or complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -207,8 +201,7 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Recreates in `disk` a state that a power cut after these steps may leave behind: everything that
-/// was synced, plus a random part of the other changes.
+/// Keeps everything that was synced, and a random part of the other changes.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -218,15 +211,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // If a step depends on a lost step, it fails here, and thus counts as lost too.
+        // A step that depends on a lost step fails, and counts as lost too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file exists already, a power cut can lose only the new content, not the
-                // file.
+                // A power cut can lose only the new content of an existing file, not the file.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -251,7 +243,6 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Simulates power cuts at random points in a series of writes to an initially empty directory.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -267,7 +258,6 @@ fn power_cut_keeps_new_or_previous_generation() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // For each revision, the number of steps after which it was stored.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -292,8 +282,6 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The start may find the last generation that was stored completely, its predecessor, or
-        // the generation that was being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -304,7 +292,6 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Loading may find nothing if no generation was stored completely.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -312,7 +299,6 @@ fn power_cut_keeps_new_or_previous_generation() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // A new generation can be stored on top of the recovered state.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }

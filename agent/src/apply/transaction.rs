@@ -1,7 +1,5 @@
-//! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
-//! them, and continues. Rolls back if Envoy rejects a file.
-//!
-//! Only accepted files may remain on disk. A rejected file would cause an outage at the next start.
+//! Executes a plan against a running Envoy. A rejected file must not remain on disk, because it
+//! would cause an outage at the next start.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,16 +33,11 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if the files on disk were compared with the running Envoy's accepted versions.
     pub(super) confirmed: bool,
     patience: Patience,
-    /// See [`Applier::set_pace`].
     pace: Duration,
-    /// See [`Applier::set_removal`].
     removal: Removal,
-    /// See [`Applier::take_retired`].
     retired: bool,
-    /// See [`Applier::with_instances`].
     instances: EnvoyInstances,
 }
 
@@ -86,15 +79,13 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets the reserve of inotify instances. A transaction lends instances from it to Envoy for
-    /// new files.
+    /// Sets the reserve of inotify instances from which transactions lend to Envoy.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps, for use during a restart, while two Envoys read the same
-    /// files.
+    /// Sets the pause between steps, for use while two Envoys read the same files.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
@@ -104,15 +95,14 @@ impl Applier {
         self.removal = removal;
     }
 
-    /// Returns true if a transaction has removed route tables since the last call. Connections that
-    /// are still draining use the last version of a removed table.
+    /// Returns true if a transaction has removed route tables since the last call. Draining
+    /// connections still use the removed tables.
     pub fn take_retired(&mut self) -> bool {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files. Call this after Envoy has read the files outside a transaction, because
-    /// another program may have changed them. Removes foreign and damaged files, and returns their
-    /// paths.
+    /// Rereads the files, because another program may have changed them. Removes foreign and
+    /// damaged files, and returns their paths.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -125,9 +115,11 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the shares file if the shares differ from those on disk. The file is not part of a
-    /// transaction, because Envoy does not reject its content, and outdated shares are harmless. It
-    /// must exist before Envoy starts. It must be current before many backends are added.
+    /// Writes the shares file if the shares have changed. It must exist before Envoy starts, and be
+    /// current before many backends are added.
+    ///
+    /// Not part of a transaction: Envoy does not reject its content, and outdated shares are
+    /// harmless.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
@@ -155,7 +147,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // The journal is not empty if the future of an earlier transaction was dropped.
+        // The future of an earlier transaction may have been dropped.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -170,8 +162,8 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // Loading the shares file takes Envoy several milliseconds with thousands of backends. If
-        // possible, write the file after the change, to avoid delaying the change.
+        // Loading the shares file takes Envoy milliseconds with thousands of backends, so write it
+        // after the change if possible.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -205,7 +197,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for a dead Envoy. The next Envoy starts from the restored files.
+                // The next Envoy starts from the restored files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -219,8 +211,7 @@ impl Applier {
         }
     }
 
-    /// Writes all files without waiting between steps. Without a running Envoy, it is enough that a
-    /// file exists before another file refers to it.
+    /// Without a running Envoy, it is enough that a file exists before another file refers to it.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -248,7 +239,6 @@ impl Applier {
         Ok(expected)
     }
 
-    /// Returns true if Envoy may have to warm resources that this step writes.
     fn may_warm(&self, step: &PlanStep) -> bool {
         match step.phase {
             Phase::ListenersUnion => true,
@@ -265,8 +255,7 @@ impl Applier {
         }
     }
 
-    /// Returns the endpoints that Envoy reports after it has applied this write. Returns `None`
-    /// unless the write replaces an existing endpoint set.
+    /// Returns `None` unless the write replaces an existing endpoint set.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
             return None;
@@ -284,8 +273,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New files from the first phase. Envoy reads them only after it has accepted a resource
-        // that refers to them, so the later steps verify them.
+        // Envoy reads new files only after it has accepted a resource that refers to them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {
@@ -357,7 +345,7 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         self.on_disk = plan.outcome(rendered);
-        // Clear the fields that would be empty after a reload from disk.
+        // These fields are also empty after a reload from disk.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();
@@ -366,7 +354,6 @@ impl Applier {
         Ok(())
     }
 
-    /// Rolls back all files. If that fails, rereads the state from disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("restoring files", source));

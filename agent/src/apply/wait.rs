@@ -1,10 +1,9 @@
 //! Waits for proof that Envoy has accepted the written files.
 //!
-//! The version of a file is a digest of its content. A file is accepted once Envoy reports this
-//! version as the subscription's `version_text`. A rejection, even of a single resource, leaves
-//! `version_text` unchanged. Envoy reads files, logs errors and serves admin requests on the same
-//! thread. Therefore, if a response lacks the version, an error in the log proves a rejection.
-//! Without such an error, Envoy has not read the file yet.
+//! A file is accepted once Envoy reports its version, a digest of the content, as `version_text`.
+//! Any rejection leaves `version_text` unchanged. Envoy reads files, logs errors and serves admin
+//! requests on one thread. So if a response lacks the version, an error in the log proves a
+//! rejection, and no error means that Envoy has not read the file yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -19,14 +18,12 @@ use crate::envoy::admin::{Admin, AdminError, ListenerCounts, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
-/// Time limits for waiting for Envoy. The defaults suit production hosts. Other values do not
-/// affect correctness.
+/// Time limits for waiting for Envoy. They do not affect correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Maximum duration of a step, as long as Envoy responds.
     pub step: Duration,
-    /// Maximum time to wait for clusters and listeners to warm. The transaction then continues,
-    /// although some are still warming.
+    /// Maximum time to wait for warming. The transaction then continues.
     pub warming: Duration,
     /// If Envoy has not reacted to a file for this long, the file is renamed into place again.
     pub unseen: Duration,
@@ -51,32 +48,27 @@ impl Default for Patience {
     }
 }
 
-/// Minimum and maximum pause between consecutive queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of responses after which Envoy's main thread must have handled the pending file events.
-/// On a busy host, elapsed time would prove nothing.
+/// After this many responses, Envoy's main thread must have handled pending file events. Elapsed
+/// time would prove nothing on a busy host.
 const ANSWERS: u32 = 10;
-/// After an error about one file, how long to wait for results for the other files in the step.
+/// How long to wait for other results after an error about one file.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Version that Envoy must report for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed to the file. If false, a missing subscription counts as
-    /// success.
+    /// If false, a missing subscription counts as success.
     pub(crate) must_exist: bool,
-    /// True for a new file. A subscription to it that Envoy already has may be about to end, so an
-    /// unexpected version is recorded but is not an error.
+    /// True for a new file. Envoy's existing subscription may be about to end, so an unexpected
+    /// version is not an error.
     pub(crate) advisory: bool,
-    /// Endpoints that Envoy reports once it has read the file. `None` unless the write changes the
-    /// addresses in an existing endpoint set.
+    /// `None` unless the write changes the addresses in an existing endpoint set.
     pub(crate) shown: Option<ShownEndpoints>,
 }
 
-/// Observes an Envoy while it reads the files of a step.
 pub(crate) struct Watcher<'a> {
     pub(crate) envoy: &'a Admin,
     pub(crate) log: &'a EnvoyLog,
@@ -85,8 +77,6 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until Envoy has accepted all files. On failure, the returned error is the outcome of
-    /// the transaction.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -155,8 +145,6 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Returns the files that Envoy has not accepted yet. Compares endpoints if `by_endpoints`
-    /// contains a filter, and versions otherwise.
     async fn pending<'a>(
         &self,
         expected: &'a [Expectation],
@@ -174,7 +162,6 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files in the way that costs Envoy the least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -186,14 +173,13 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // A version is missing from the short response if a name is not a valid label, or if no
-            // resource uses the file. Only the full statistics contain such versions.
+            // The short response lacks names that are not valid labels, and files that no resource
+            // uses.
         }
         self.envoy.version_texts_without_endpoints().await
     }
 
-    /// Handles files to which Envoy has not reacted in time. Returns `None` if the caller should
-    /// keep waiting.
+    /// Returns `None` if the caller should keep waiting.
     async fn unseen(
         &self,
         phase: Phase,
@@ -245,7 +231,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of updates that Envoy has rejected, by subscription.
+    /// Returns the number of rejected updates.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy
@@ -255,8 +241,7 @@ impl Watcher<'_> {
         sum_by_subscription(&names(pending), &counters)
     }
 
-    /// Waits until no cluster or listener is warming. When the time limit is reached, records the
-    /// clusters that are still warming.
+    /// At the time limit, records the clusters that are still warming.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -280,12 +265,11 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits until the worker threads use the listeners that changed since `before`. Envoy's main
-    /// thread accepts a list before the workers use it. In the meantime, new connections still get
-    /// the old filter chains. When the time limit is reached, the transaction continues.
+    /// Envoy's main thread accepts a list before the worker threads use it, and new connections get
+    /// the old filter chains until then.
     ///
-    /// Returns how many times a worker failed to start a listener since `before`. Envoy has removed
-    /// both the new and the old version of each such listener.
+    /// Returns how many times a worker failed to start a listener. Envoy has removed both versions
+    /// of such a listener.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
@@ -301,8 +285,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits until all serial numbers in `wanted` appear in `/certs`. Returns the subscriptions
-    /// whose serial number is still missing at the time limit.
+    /// Returns the subscriptions whose serial number is still missing at the time limit.
     pub(crate) async fn missing_serials(
         &self,
         mut wanted: BTreeMap<Subscription, String>,
@@ -322,14 +305,12 @@ impl Watcher<'_> {
     }
 }
 
-/// Files that were renamed a second time, when that happened, and their counters at that time.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,
     counters: BTreeMap<Subscription, u64>,
 }
 
-/// Pauses between queries to Envoy. Each pause is longer than the previous one, up to a maximum.
 pub(crate) struct Rhythm(Duration);
 
 impl Rhythm {
@@ -343,7 +324,6 @@ impl Rhythm {
     }
 }
 
-/// Time of the first failed query since Envoy last responded, if any.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 
@@ -374,7 +354,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Adds up the counters of each subscription. The last segment of a counter's name is ignored.
+/// Ignores the last segment of a counter's name.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,
@@ -390,7 +370,7 @@ pub(crate) fn sum_by_subscription(
     sums
 }
 
-/// Returns Envoy's current listener counts if `phase` writes listeners, or `None` otherwise.
+/// Returns `None` unless `phase` writes listeners.
 pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
     match phase {
         Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),

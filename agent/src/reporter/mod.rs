@@ -1,10 +1,5 @@
-//! Writes a host's reports to a cluster: one `GatewayAgent` object per Gateway. Reports are written
-//! after every change, and otherwise at a configured interval.
-//!
-//! [`HostReports`] provides the reports. This module only decides when to write them, and must
-//! never change their content. Nothing else waits for a report to be written, so a slow or
-//! unreachable cluster delays only the reports. If changes are frequent, only the newest state is
-//! reported.
+//! Writes a host's reports to a cluster: one `GatewayAgent` object per Gateway. Nothing waits for a
+//! report, so a slow or unreachable cluster delays only the reports.
 
 mod pace;
 mod written;
@@ -26,13 +21,13 @@ use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
 /// Default interval between reports while nothing changes.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-/// Time limit for the last reports, which are written when the agent stops.
+/// Time limit for the last reports when the agent stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Provides the reports of a host.
 pub trait HostReports: Send {
-    /// Switches to the current Gateways and settings. Returns the interval between reports while
-    /// nothing changes.
+    /// Switches to the current Gateways and settings, and returns the interval between reports
+    /// while nothing changes.
     fn follow(&mut self) -> Duration;
 
     /// Returns one report per Gateway, without the time of writing. `before` contains the last
@@ -48,8 +43,7 @@ pub trait HostReports: Send {
     /// Waits until the content of any report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until the cluster becomes reachable again after an outage. Waits forever if there is
-    /// no outage.
+    /// Waits until the cluster becomes reachable again. Waits forever if there is no outage.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -125,7 +119,7 @@ impl<R: HostReports> ReportLoop<R> {
                         () = tokio::time::sleep_until(waits.map_or(heartbeat, |at| at.min(heartbeat))) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
-                    // Wait briefly, so that further changes are part of the same report.
+                    // Combine further changes into the same report.
                     tokio::select! {
                         () = tokio::time::sleep(SHORTEST) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
@@ -138,8 +132,7 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // After an outage, retry as soon as the cluster is reachable. After a
-                        // rejection, always wait.
+                        // After a rejection, always wait.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
@@ -152,8 +145,7 @@ impl<R: HostReports> ReportLoop<R> {
         }
     }
 
-    /// Writes all changed reports, or all reports if a heartbeat is `due`. If a change must be
-    /// reported later, returns the earliest time for that.
+    /// If a change must be reported later, returns the earliest time for that.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

@@ -1,10 +1,8 @@
-//! Limits how often mere progress is reported, such as which revision is wanted and which is being
-//! served. Pure.
-//!
-//! A single change is reported once, when the new revision is being served. A revision that is
-//! still being applied is reported only if applying it takes a long time. While revisions keep
-//! changing, reports become less frequent, because each report costs one write per host. Problems
+//! Limits how often progress is reported, because each report costs one write per host. Problems
 //! are reported immediately.
+//!
+//! A single change is reported once, when the new revision is being served. While revisions keep
+//! changing, reports become less frequent.
 
 use std::time::Duration;
 
@@ -16,19 +14,17 @@ use super::written::ReportChange;
 
 /// Minimum interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Maximum interval between two reports of progress, which is reached while revisions keep
-/// changing.
+/// Maximum interval between two reports of progress.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must have been in progress before its progress is reported.
+/// How long a revision must be in progress before it is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
-/// Rate limit for a host's reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// Start of the current sequence of `Applying` changes, or `None` after any other change.
+    /// Start of the current sequence of `Applying` changes.
     applying: Option<Instant>,
 }
 
@@ -43,8 +39,7 @@ impl Default for ReportPace {
 }
 
 impl ReportPace {
-    /// Returns the earliest time at which to report this change. Returns `None` if it may be
-    /// reported now.
+    /// Returns `None` if the change may be reported now.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
         if change != ReportChange::Applying {
             self.applying = None;
@@ -60,8 +55,7 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records that a report about a change was written. The next pause is doubled if this report
-    /// came less than one pause after the end of the previous pause. Otherwise, the pause is reset.
+    /// The next pause is doubled if this report came soon after the end of the previous pause.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -73,7 +67,6 @@ impl ReportPace {
     }
 }
 
-/// Returns true if both reports show a healthy host, and differ only in progress.
 pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
     let well = |status: &GatewayAgentStatus| {
         matches!(status.state, AgentState::Serving | AgentState::Applying)
@@ -127,7 +120,6 @@ mod tests {
         assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
-        // The first revision is being served, and another revision is being applied.
         assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
         let next = Some(at(2200) + APPLYING);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);

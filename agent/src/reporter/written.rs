@@ -16,33 +16,27 @@ use super::pace::is_progress;
 use crate::source::cluster::backoff::ServerFault;
 use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 
-/// Field manager for the spec of a report.
 const SPEC_MANAGER: &str = "sesame-agent";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The last reports, by Gateway.
 pub(super) struct WrittenReports {
     namespace: String,
     fleet: String,
     host: String,
     statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
-    /// Gateways whose last report was not accepted by the cluster.
+    /// The cluster did not accept these Gateways' last report.
     unheard: BTreeSet<NamespacedName>,
 }
 
-/// A report could not be written.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
-    /// Which report could not be written, and why.
     pub(super) message: String,
-    /// Whether the API server rejected the request, is unreachable, or failed in another way.
     pub(super) fault: ServerFault,
 }
 
-/// How the current reports differ from the last written ones.
+/// How the current reports differ from the last written ones, least important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
-    /// No difference.
     None,
     /// All Gateways are healthy, and at least one is applying another revision.
     Applying,
@@ -67,7 +61,6 @@ impl WrittenReports {
         &self.statuses
     }
 
-    /// Returns the most important difference between these reports and the last written ones.
     pub(super) fn change_to(
         &self,
         statuses: &BTreeMap<NamespacedName, GatewayAgentStatus>,
@@ -85,9 +78,7 @@ impl WrittenReports {
         changes.max().unwrap_or(ReportChange::None)
     }
 
-    /// Writes the reports that differ from the last written ones, or all reports if `all` is true.
-    /// Deletes this host's reports on Gateways that are not in `statuses`. Notifies `reports` about
-    /// each report that the cluster accepts.
+    /// Also deletes this host's reports on Gateways that are not in `statuses`.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -184,7 +175,6 @@ impl WrittenReports {
         written.map(|_| ())
     }
 
-    /// Deletes the report on a Gateway that this host no longer serves.
     async fn forget(
         &self,
         api: &Api<GatewayAgent>,
@@ -193,8 +183,7 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Ignore errors if the report is already deleted or access is forbidden. The controller
-            // deletes stale reports.
+            // Access may be forbidden. The controller deletes stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

@@ -1,4 +1,4 @@
-//! Stores each Gateway's last accepted snapshot and keys, so that Envoy can start without the
+//! Stores each Gateway's last accepted snapshot and keys, because Envoy must start without the
 //! source.
 
 use std::collections::BTreeMap;
@@ -23,17 +23,14 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
-/// Name of the marker file in a withdrawn Gateway's state directory. The file contains the
-/// Gateway's name.
+/// The file contains the withdrawn Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
-/// Maximum size in bytes of a decompressed snapshot.
+/// In bytes, decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// Maximum memory in bytes for a decoded snapshot. Decoding usually multiplies the size by about
-/// seven.
+/// In bytes. Decoding usually multiplies the size by about seven.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Stores `wanted` for the next cold start, and returns the Gateway's state directory. `config` is
-/// the digest of `wanted` without its endpoints.
+/// `config` is the digest of `wanted` without its endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
@@ -57,14 +54,11 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes withdrawn and replaced keys: older generations keep only keys that `wanted` also
-/// contains.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
 }
 
-/// Reseals all Gateways' stored keys with the current sealing keys.
 pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     for directory in directories.gateway_states() {
         let sealed = StateDir::open(&directory, StateDir::KEEP)
@@ -75,8 +69,7 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Returns each Gateway's accepted state and the addresses on which the Gateway was served. Skips
-/// withdrawn Gateways. Logs and skips Gateways whose state cannot be read.
+/// Logs and skips unreadable state.
 pub(super) fn load_all(
     directories: &Directories,
     sealing: &SealingKeys,
@@ -112,8 +105,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Marks a Gateway as withdrawn on disk, so that the next agent does not serve it even if this
-/// agent dies before the Gateway's Envoy has exited.
+/// The next agent must not serve the Gateway, even if this agent dies before the Gateway's Envoy
+/// has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -123,7 +116,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Removes the withdrawal mark of a Gateway that was declared again, in case [`forget`] failed.
+/// The mark of a redeclared Gateway remains if [`forget`] failed.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_exists(&note) {
@@ -131,8 +124,7 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the withdrawn Gateways whose Envoys may have outlived the previous agent, with the
-/// addresses of each Gateway.
+/// Their Envoys may have outlived the previous agent.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -145,7 +137,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// Returns the Gateway whose state directory this is, or `None` if the Gateway was not withdrawn.
+/// Returns `None` if the Gateway was not withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
@@ -153,11 +145,10 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
     (directories.gateway(&gateway).state == directory).then_some(gateway)
 }
 
-/// Removes the state of a withdrawn Gateway whose Envoy has exited.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     // Rename first: if removal stopped halfway, an older generation might look like the accepted
-    // one. A renamed directory remains if an earlier agent died before removing it.
+    // one.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_exists(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -169,7 +160,6 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the last accepted state in a Gateway's directory.
 pub(super) fn load(
     directory: &Path,
     sealing: &SealingKeys,
@@ -180,7 +170,6 @@ pub(super) fn load(
     read.transpose()
 }
 
-/// Returns the last accepted state in a Gateway's directory, without private keys.
 pub(super) fn load_public(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     let Some(generation) = generation(directory)? else {
         return Ok(None);
@@ -202,7 +191,7 @@ fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
     Ok(loaded.generation)
 }
 
-/// Decodes a generation with its keys. Logs and skips keys that are missing or cannot be read.
+/// Logs and skips keys that are missing or cannot be read.
 pub(super) fn read(
     state: &StateDir,
     generation: &Generation,
@@ -284,20 +273,16 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // State that is stored after the withdrawal must not restore the Gateway.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
-        // Simulates an agent that died while it removed another Gateway's state.
         std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
         forget(&directories, &gone);
         assert_eq!(withdrawn(&directories), BTreeMap::new());
         assert!(!directories.gateway(&gone).state.exists());
         assert!(!directories.withdrawn().exists());
 
-        // A Gateway without accepted state can be withdrawn, too. It can be declared again even if
-        // removing its state failed.
         withdraw(&directories, &gone);
         assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
         take_back(&directories, &gone);

@@ -1,5 +1,4 @@
-//! The agent: starts the source, the services and the instances, makes the instances follow the
-//! source, and stops everything in order.
+//! Starts the source, the services and the instances, and stops everything in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,12 +43,11 @@ use crate::seal::SealingKeys;
 use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
-/// Runs the agent until a signal or a request stops it.
 pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
 ) -> anyhow::Result<()> {
-    // Register the signal handler first, so that SIGHUP no longer terminates the process.
+    // Register the signal handler first: SIGHUP must no longer terminate the process.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
     let (started, options) = (reading.settings, Arc::new(reading.options));
@@ -111,8 +109,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Reports to the service manager and in the log that the agent is stopping, and whether Envoy
-/// keeps serving. Marks the agent as unready if Envoy is about to drain.
+/// Marks the agent as unready if Envoy is about to drain.
 fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
@@ -127,7 +124,6 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     }
 }
 
-/// Starts the span exporter, if a collector is configured.
 fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     let in_cluster = options.source.report().cluster.map(|cluster| cluster.host);
     let host = in_cluster.unwrap_or_else(|| {
@@ -142,7 +138,6 @@ fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     Spans::start(options.spans.clone(), reporting)
 }
 
-/// Locks the state and runtime directories, so that no other agent uses them.
 fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     Ok([
         Lock::acquire(directories.state())?,
@@ -150,8 +145,7 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     ])
 }
 
-/// Returns the keys that seal private keys on disk, and reseals the stored private keys with them.
-/// Logs the location of the sealing keys and any problem with them.
+/// Also reseals the stored private keys.
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
@@ -165,7 +159,6 @@ async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc
     Arc::new(sealing)
 }
 
-/// Watches the files on this host that replace objects.
 fn local_files(
     options: &RunOptions,
     accepted: &[ResolvedGateway],
@@ -175,7 +168,7 @@ fn local_files(
         .context("cannot follow local files")
 }
 
-/// Returns the settings that all instances share, or an error if there is no Envoy binary.
+/// Fails if there is no Envoy binary.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
@@ -204,7 +197,7 @@ async fn instance_settings(
     })
 }
 
-/// Starts the rotation of session ticket keys. Returns `None` if Envoy manages the keys.
+/// Returns `None` if Envoy manages the session ticket keys.
 fn tickets(
     options: &RunOptions,
     directories: &Directories,
@@ -218,8 +211,7 @@ fn tickets(
     Ok(Some(tickets))
 }
 
-/// Makes the instances follow the source and reports to the service manager, until the agent is
-/// asked to stop.
+/// Runs until the agent is asked to stop.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<SourceState>,
@@ -230,7 +222,7 @@ async fn serve(
     loop {
         let targets = known.borrow_and_update().gateways.clone();
         gateways.reconcile(&targets);
-        // Drop the reference, so that outdated targets do not stay in memory during the wait.
+        // Do not keep outdated targets in memory during the wait.
         drop(targets);
         tokio::select! {
             changed = known.changed() => {
@@ -248,8 +240,6 @@ async fn serve(
     }
 }
 
-/// Returns the settings that all Gateways on the host share. `held` contains the addresses on which
-/// each Gateway was last served.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -291,9 +281,8 @@ fn host_settings(
     })
 }
 
-/// Returns the limits for each Envoy. The open-file limit is the launcher's. The heap limit is the
-/// configured one, or else derived from the launcher's memory. Without a separate launcher, the
-/// limits of this process apply.
+/// The open-file limit is the launcher's. The heap limit is derived from the launcher's memory
+/// unless it is configured.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

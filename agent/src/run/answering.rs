@@ -1,7 +1,6 @@
-//! Answers certificate requests automatically, so that no operator has to copy files. Passes each
-//! request to a command or to a signer in the cluster, and writes the answer to the file where an
-//! operator would put it. The code that reads this file decides whether to accept the answer. This
-//! module must never have access to a private key.
+//! Answers certificate requests with a command or a signer in the cluster. The code that reads the
+//! written answer decides whether to accept it. This module must never have access to a private
+//! key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,16 +14,14 @@ use super::cluster::{self, Clients};
 use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
-/// Timeout for a command that answers a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an answer may remain unaccepted before the request is submitted again.
+/// After this time, an answer that is still not accepted is requested again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
-/// Pauses between failed attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Maximum size of an answer in bytes.
+/// In bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Starts a task per request; the tasks run as long as the agent.
+/// The tasks run as long as the agent.
 pub(super) fn start(
     entries: &[LocalFile],
     local: &LocalFiles,
@@ -116,8 +113,7 @@ impl Asker {
     }
 }
 
-/// Runs a program without a shell, with the request on standard input and the certificate on
-/// standard output.
+/// The request is on standard input and the certificate on standard output. Uses no shell.
 async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let [program, arguments @ ..] = words else {
         return Err("no program is set".to_owned());
@@ -133,8 +129,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // Ignore write errors: a program that exits without reading all input explains why on
-            // standard error.
+            // A program that exits without reading all input explains why on standard error.
             let _ = stdin.write_all(pem.as_bytes()).await;
         }
         child.wait_with_output().await

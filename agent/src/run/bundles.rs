@@ -1,5 +1,4 @@
-//! Runs the engine thread for a bundle source. Scans the directory when its files or the trusted
-//! keys change.
+//! Runs the engine thread for a bundle source.
 
 use std::sync::Arc;
 
@@ -23,8 +22,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         host,
         known,
         accepted,
-        // Unused, because snapshots are already resolved, and removing a bundle does not withdraw
-        // its Gateway.
+        // Snapshots are already resolved, and removing a bundle does not withdraw its Gateway.
         resolve: _,
         sealing,
         withdrawal: _,
@@ -66,8 +64,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // Publish targets first, so that readers of an accepted bundle's report also find its
-            // target.
+            // The target must exist when a reader sees that its bundle was accepted.
             engine.take(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);
@@ -75,7 +72,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     })
 }
 
-/// Publishes the reports on all files. Logs each outdated bundle once.
+/// Logs each outdated bundle once.
 fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {

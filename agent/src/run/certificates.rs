@@ -1,6 +1,5 @@
-//! Reports the certificates and trust bundles that Envoys use: their contents, sources and uses.
-//!
-//! A report must never contain any part of a private key.
+//! Reports the certificates and trust bundles that Envoys use. A report must never contain any part
+//! of a private key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,20 +18,17 @@ use super::observed::{AllObserved, Observed, newest};
 use super::target::RetainedCertificate;
 use crate::envoy::admin::{Admin, serial};
 
-/// HTTP path of certificate reports on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
-/// Timeout for an Envoy's response to the query for its certificates.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A certificate that a Gateway uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CertificateReport {
-    /// The Gateway, as `namespace/name`.
+    /// `namespace/name`.
     pub(crate) gateway: String,
-    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps joined by `+`.
+    /// `Secret/namespace/name`, or ConfigMaps joined by `+`.
     pub(crate) object: String,
-    /// Files that define this object, if it comes from manifests or local files.
+    /// Set if the object comes from manifests or local files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     pub(crate) role: CertificateRole,
@@ -40,37 +36,32 @@ pub(crate) struct CertificateReport {
     pub(crate) names: Vec<String>,
     pub(crate) subject: String,
     pub(crate) issuer: String,
-    /// Serial number, in lower-case hexadecimal without leading zeros.
+    /// Lower-case hexadecimal without leading zeros.
     pub(crate) serial: String,
     /// Kind and size of the key.
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// When trust in a CA certificate ends, if a rotation removed the certificate from its bundle;
-    /// `None` if the bundle contains it.
+    /// When trust in a CA certificate ends, if a rotation removed it from its bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_until: Option<Timestamp>,
-    /// Listeners and backends that use the certificate, by their names in the snapshot.
+    /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
-    /// True if Envoy serves the certificate. `None` if Envoy was not queried, did not respond, or
-    /// does not list certificates with this role.
+    /// `None` if unknown, or if Envoy does not list certificates with this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served: Option<bool>,
 }
 
-/// Role of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CertificateRole {
     /// The certificate is presented to clients or backends.
     Leaf,
-    /// The certificate is presented together with the leaf that it signed.
     Chain,
-    /// The certificate is trusted: clients or backends must present a certificate that it signed.
+    /// Clients or backends must present a certificate that this one signed.
     Authority,
 }
 
-/// Receivers of the values from which certificate reports are built.
 #[derive(Clone)]
 pub(super) struct CertificatesSource {
     known: watch::Receiver<SourceState>,
@@ -88,16 +79,15 @@ impl CertificatesSource {
         }
     }
 
-    /// Reports every Gateway's certificates, in order of expiry. Queries each Envoy for the
-    /// certificates it serves.
+    /// Returns the certificates in order of expiry.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // Query all Envoys concurrently, so that several unresponsive Envoys cost only one timeout.
+        // Several unresponsive Envoys must cost only one timeout.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
 
-    /// Like [`Self::report`], but does not query Envoys.
+    /// Does not query Envoys.
     pub(super) fn unasked(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];
@@ -134,8 +124,7 @@ impl CertificatesSource {
     }
 }
 
-/// Returns the serial numbers of the certificates that a Gateway's Envoy serves. Returns `None` if
-/// Envoy is down or does not respond.
+/// Returns `None` if Envoy is down or does not respond.
 async fn serials(observed: &Observed) -> Option<Vec<String>> {
     if !observed.live {
         return None;
@@ -144,7 +133,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports the certificates in accepted configurations. Requires no running agent.
+/// Requires no running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {
@@ -168,14 +157,13 @@ fn sorted(mut found: Vec<CertificateReport>) -> Vec<CertificateReport> {
     found
 }
 
-/// What is needed to report on one Gateway.
 struct ReportInputs<'a> {
     gateway: String,
     snapshot: &'a Snapshot,
     keys: &'a [KeyPair],
     retained: &'a [RetainedCertificate],
     served: Option<&'a [String]>,
-    /// Files that define objects, by `Kind/namespace/name`.
+    /// By `Kind/namespace/name`.
     files: &'a BTreeMap<String, String>,
 }
 
@@ -235,7 +223,7 @@ fn one(
     let of_envoy = |all: &[String]| all.contains(&serial(&number));
     let served = inputs.served.map(of_envoy);
     let time = |seconds| Timestamp::from_second(seconds).ok();
-    // Several ConfigMaps may form one bundle; each may have its own file.
+    // Several ConfigMaps may form one bundle.
     let files = object.split('+').filter_map(|part| inputs.files.get(part));
     let files: Vec<&str> = files.map(String::as_str).collect();
     Some(CertificateReport {
@@ -257,7 +245,6 @@ fn one(
     })
 }
 
-/// Returns the names of the listeners and backends that use each key pair and bundle.
 fn uses(snapshot: &Snapshot) -> BTreeMap<&str, Vec<String>> {
     let mut uses: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);

@@ -1,13 +1,12 @@
-//! Commands that a running agent executes for a Gateway, and the agent's replies.
-//!
-//! In requests to the socket (`POST /orders`), a command is called an order.
+//! Commands that a running agent executes, and its replies. Requests to the socket (`POST /orders`)
+//! call a command an order.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::envoy::restart::Strategy;
 
-/// Body of a request: a command for one Gateway's Envoy, or for all Envoys.
+/// A command for one Gateway's Envoy, or for all Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
@@ -31,7 +30,7 @@ pub enum InstanceCommand {
     },
     /// Drain: become unready, and ask clients to disconnect.
     Drain(DrainLimits),
-    /// End the drain: become ready again.
+    /// End the drain.
     Undrain,
     /// Apply a revision that is held because it removes too much.
     Accept,
@@ -40,11 +39,11 @@ pub enum InstanceCommand {
         /// Number of the generation.
         generation: u64,
     },
-    /// End the rollback: follow the source again.
+    /// End the rollback.
     Resume,
 }
 
-/// Limits for the duration of a drain.
+/// Limits of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {
@@ -52,7 +51,7 @@ pub struct DrainLimits {
     pub timeout_seconds: u64,
     /// Time between becoming unready and asking clients to disconnect.
     pub lame_duck_seconds: u64,
-    /// Number of connections at or below which the host is considered drained.
+    /// The host counts as drained at this number of connections.
     pub until_connections: u64,
 }
 
@@ -69,14 +68,13 @@ pub struct Reply {
     pub done: Option<bool>,
 }
 
-/// A command that is queued for an instance.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     pub(super) command: InstanceCommand,
     pub(super) replies: ReplySink,
 }
 
-/// Sends the replies to one command. The receiver may already have been dropped.
+/// The receiver may already have been dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,
@@ -84,12 +82,11 @@ pub(super) struct ReplySink {
 }
 
 impl ReplySink {
-    /// Reports progress.
     pub(super) fn say(&self, message: impl Into<String>) {
         self.send(message.into(), None);
     }
 
-    /// Reports the outcome, as the last reply.
+    /// The outcome is the last reply.
     pub(super) fn end(&self, result: Result<String, String>) {
         let done = result.is_ok();
         let (Ok(message) | Err(message)) = result;

@@ -1,5 +1,4 @@
-//! Locates a running agent's directories. The names of objects are hashed before they become path
-//! components.
+//! Locates an agent's directories. Object names are hashed before they become path components.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +14,6 @@ use crate::envoy::process::identity::{Identity, PID_FILE};
 use crate::host::{create_directory, entries, remove_directory_if_exists};
 use sesame_render::layout::{XdsLayout, file_name};
 
-/// An agent's state and runtime directories.
 #[derive(Clone, Debug)]
 pub(super) struct Directories {
     state: PathBuf,
@@ -24,9 +22,9 @@ pub(super) struct Directories {
 
 #[derive(Clone, Debug)]
 pub(super) struct GatewayDirectories {
-    /// Directory of the accepted generations, which survive a reboot.
+    /// Accepted generations survive a reboot.
     pub(super) state: PathBuf,
-    /// Directory of the sockets, the PID file and Envoy's files.
+    /// Sockets, the PID file and Envoy's files.
     pub(super) runtime: PathBuf,
 }
 
@@ -36,9 +34,9 @@ pub enum DirectoriesError {
     /// A directory cannot be created, or is not owned by the agent's user.
     #[error("{path}: {source}; set another one with {flag}")]
     Io {
-        /// Path of the affected directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Option that sets the directory's path.
+        /// Option that sets the path.
         flag: &'static str,
         /// The system error.
         source: io::Error,
@@ -46,12 +44,12 @@ pub enum DirectoriesError {
     /// Other users can write to a directory.
     #[error("{flag} {source}; or set another one with {flag}")]
     Untrusted {
-        /// Option that sets the directory's path.
+        /// Option that sets the path.
         flag: &'static str,
         /// What is wrong with the directory.
         source: OpenError,
     },
-    /// The paths of Unix sockets in the runtime directory would be too long.
+    /// The paths of Unix sockets would be too long.
     #[error(
         "{path} is too long: the paths of Unix sockets in it would have {length} characters, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
     )]
@@ -64,10 +62,10 @@ pub enum DirectoriesError {
 }
 
 impl Directories {
-    /// Creates both directories, accessible to this user only.
+    /// The directories are accessible to this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // A directory may be a symbolic link, because only an operator can have created it.
+            // Only an operator can have created a symbolic link here.
             if !path.is_dir() {
                 create_directory(path).map_err(at(path, flag))?;
             }
@@ -93,49 +91,39 @@ impl Directories {
         Ok(directories)
     }
 
-    /// Returns the runtime directory as an absolute path.
     pub(super) fn runtime(&self) -> &Path {
         &self.runtime
     }
 
-    /// Returns the state directory as an absolute path.
     pub(super) fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Returns the directory of the last good manifests.
     pub(super) fn last_good(&self) -> PathBuf {
         self.state.join("last-good")
     }
 
-    /// Returns the directory with the copies of fetched key sets.
     pub(super) fn key_sets(&self) -> PathBuf {
         self.state.join("key-sets")
     }
 
-    /// Returns the directory to which a withdrawn Gateway's state is moved before it is removed.
+    /// A withdrawn Gateway's state is moved here before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")
     }
 
-    /// Returns the state directories of all Gateways.
     pub(super) fn gateway_states(&self) -> Vec<PathBuf> {
         Self::states_below(&self.state)
     }
 
-    /// Returns the state directories of all Gateways in `state`, even if an agent is using it.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
         entries(&state.join("gateways")).unwrap_or_default()
     }
 
-    /// Returns the PIDs of the Envoys that an earlier agent left running, according to their PID
-    /// files.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
         Self::envoys_below(&self.runtime, None)
     }
 
-    /// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, in a runtime directory
-    /// that an agent may be using.
     pub(super) fn envoys_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
         let runtimes = Self::runtimes_below(runtime, gateway);
         let identities = runtimes
@@ -144,8 +132,7 @@ impl Directories {
         identities.map(|identity| identity.pid).collect()
     }
 
-    /// Removes the files in a withdrawn Gateway's runtime directory, including keys. The Gateway's
-    /// Envoy must have exited.
+    /// Also removes keys. The Gateway's Envoy must have exited.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_exists(&directory) {
@@ -160,8 +147,6 @@ impl Directories {
         }
     }
 
-    /// Returns the runtime directories of all Gateways or of one Gateway, even if an agent is using
-    /// them.
     pub(super) fn runtimes_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
         let all = runtime.join("gateways");
         match gateway {
@@ -170,7 +155,6 @@ impl Directories {
         }
     }
 
-    /// Returns one Gateway's state directory in `state`, even if an agent is using it.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
@@ -188,23 +172,19 @@ fn short_name(gateway: &NamespacedName) -> String {
 }
 
 impl GatewayDirectories {
-    /// Returns the path of the socket for Envoy's admin interface.
     pub(super) fn admin_socket(&self) -> PathBuf {
         self.runtime.join("admin.sock")
     }
 
-    /// Returns the path of the link to the access log.
     pub(super) fn access_log(&self) -> PathBuf {
         self.runtime.join(ACCESS_LOG)
     }
 
-    /// Returns the name that this Gateway's directories share: a hash.
     pub(super) fn name(&self) -> String {
         let name = self.runtime.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Returns the names of the existing endpoint files.
     pub(super) fn endpoint_files(&self) -> BTreeSet<String> {
         let all = entries(&self.layout().root().join("eds")).unwrap_or_default();
         let with_file = all.iter().filter(|path| path.join("eds.pb").is_file());
@@ -212,7 +192,6 @@ impl GatewayDirectories {
         names.map(str::to_owned).collect()
     }
 
-    /// Returns the layout of the files that Envoy watches.
     pub(super) fn layout(&self) -> XdsLayout {
         XdsLayout::new(self.runtime.join("xds"))
     }

@@ -1,10 +1,5 @@
-//! The manifest engine: turns manifests into each Gateway's configuration. Runs on one thread,
-//! because all of its work is CPU-bound.
-//!
-//! The engine first publishes the previously accepted configurations, so that Envoys start
-//! immediately. Then it publishes the configurations from the manifests, and updates them after
-//! each change. If only a few routes or endpoints change, it resolves only these, with the same
-//! result as a full resolution. It must never wait for an Envoy.
+//! The manifest engine: turns manifests into each Gateway's configuration, on one thread. It must
+//! never wait for an Envoy.
 
 mod classless;
 mod incremental;
@@ -40,51 +35,39 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The latest state of the source, which instances and reports use.
+/// The latest state of the source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
-    /// Each Gateway's configuration.
     pub(super) gateways: Targets,
-    /// The objects that were resolved last; `None` until the manifests have been read. Readers
-    /// compute the statuses from these objects when needed, because stored statuses would take more
-    /// memory than everything else.
+    /// `None` until the manifests have been read. Readers compute statuses from these objects,
+    /// because stored statuses would take more memory than everything else.
     pub(super) world: Option<World>,
     /// Number of times that `world` was published.
     pub(super) worlds: u64,
     /// When each condition last changed its status.
     pub(super) transitions: Arc<Transitions>,
-    /// Number of listener hostnames that no certificate of their listener covers; `None` if the
-    /// source does not define listeners.
+    /// `None` if the source does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
-    /// All current problems with the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
-    /// True if the last read of the source succeeded.
     pub(super) available: bool,
-    /// Why previously accepted configurations are served instead of the source's current ones.
     pub(super) held: Option<String>,
-    /// The Gateways that are affected by `held`; `None` means all.
+    /// Gateways affected by `held`; `None` means all.
     pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
     /// Why the source is polled instead of watched.
     pub(super) polling: Option<String>,
-    /// True if served Gateways vanished from the source, and their withdrawal is still held.
     pub(super) withdrawn: bool,
-    /// Incomplete revisions that are newer than the served ones, if the source has revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
-    /// The manifests that declare Secrets, ConfigMaps and ClusterTrustBundles, by
-    /// `Kind/namespace/name`.
+    /// Manifests that declare keys and trust bundles, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
-    /// The content of the local files that replace objects.
+    /// Local files that replace objects.
     pub(super) local: Arc<LocalMaterial>,
-    /// Copies of fetched key sets.
     pub(super) key_sets: Arc<KeySetCopies>,
-    /// Reports on the files in a bundle directory.
     pub(super) bundles: Arc<Vec<BundleReport>>,
-    /// When the engine began to process the current change; `None` if the engine is idle.
+    /// `None` if the engine is idle.
     pub(super) busy_since: Option<Instant>,
 }
 
 impl SourceState {
-    /// Returns why the source's configuration of this Gateway is held, or `None` if it is not held.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
             Some(some) => some.contains(gateway),
@@ -94,36 +77,27 @@ impl SourceState {
     }
 }
 
-/// The state of the engine's thread.
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
-    /// Fetches the key sets that policies in the manifests request.
     pub(super) key_sets: FetchedKeySets,
     pub(super) resolver: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Configurations that were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// Problems found by the last resolution, each with the last known location of its object.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
-    /// Decides whether Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
-    /// Timing of the current change.
     pub(super) times: EngineTimes,
 }
 
-/// The statuses after a resolution.
 enum ResolvedStatuses {
-    /// A full resolution: all statuses and problems, and the listener hostnames that no certificate
-    /// covers.
     Whole(Box<Statuses>, Vec<Problem>, UncoveredHostnames),
-    /// An incremental resolution: the statuses of changed routes. No other statuses changed.
+    /// The statuses of changed routes. No other statuses changed.
     Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
-    /// Runs until the watch stops. `runtime` drives the waits. The first change covers everything.
+    /// The first change covers everything.
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -150,7 +124,6 @@ impl Engine {
         }
     }
 
-    /// Waits until the source or the host changes, or a held withdrawal is due for a decision.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal,
@@ -168,8 +141,7 @@ impl Engine {
         })
     }
 
-    /// Requests the key sets that the objects need. Requests none while configurations are held:
-    /// the manifests may have vanished by mistake. Publishes the existing copies.
+    /// Requests nothing while configurations are held: the manifests may have vanished by mistake.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -182,7 +154,6 @@ impl Engine {
         });
     }
 
-    /// Serves the previously accepted configurations until the manifests are read.
     fn restore(&mut self) {
         let accepted = std::mem::take(&mut self.accepted);
         if accepted.is_empty() {
@@ -217,8 +188,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // Hold without a time limit: an unmounted directory is empty for as long as it is
-        // unmounted.
+        // An unmounted directory is empty for as long as it is unmounted.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until an object appears, or until `sesame-agent accept`");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -276,8 +246,7 @@ impl Engine {
         self.publish_problems(scan);
     }
 
-    /// Resolves everything. A Gateway with invalid parameters keeps its configuration from
-    /// `served`.
+    /// Gateways with invalid parameters keep their configuration from `served`.
     fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
@@ -287,11 +256,10 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // These Gateways have no target: merged Gateways share another Gateway's target, and
-            // the others are not served.
+            // Merged Gateways share a target, and the others are not served.
             unserved: _,
             merged: _,
-            // Only a controller uses these: it maintains Services, fleets and ConfigMaps.
+            // Only a controller uses these.
             settings: _,
             services: _,
             ocg_bundles: _,
@@ -306,7 +274,6 @@ impl Engine {
         )
     }
 
-    /// Publishes the resolved objects, and when each of their conditions last changed.
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {
@@ -331,7 +298,6 @@ impl Engine {
         }
     }
 
-    /// Publishes which files define keys and trust bundles, for certificate reports.
     fn publish_key_files(&self) {
         let world = self.manifests.world();
         let secrets = world.secrets.iter().map(|it| (Kind::Secret, &it.metadata));
@@ -352,10 +318,8 @@ impl Engine {
             .send_modify(|known| known.key_files = Arc::new(files));
     }
 
-    /// Publishes the current problems, and logs new ones.
     fn publish_problems(&mut self, scan: &ScanReport) {
-        // Update the locations, because an edit may have moved the objects. An object that is held
-        // but no longer declared keeps its last known location.
+        // An edit may have moved the objects. Undeclared objects keep their last location.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));
@@ -396,7 +360,6 @@ impl Engine {
     }
 }
 
-/// Publishes why the source is polled, or `None` if it is watched.
 pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
@@ -406,7 +369,7 @@ pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) 
     });
 }
 
-/// Sets or clears `busy_since`, without waking receivers.
+/// Does not wake receivers.
 pub(super) fn record_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
@@ -441,7 +404,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     }
 }
 
-/// Returns the served revisions of these Gateways. Skips Gateways that are not served.
+/// Skips Gateways that are not served.
 fn as_before<'a>(
     gateways: impl IntoIterator<Item = &'a NamespacedName>,
     before: &'a Targets,

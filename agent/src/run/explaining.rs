@@ -1,5 +1,4 @@
-//! Explains how the last accepted configuration handles a request. Serves the command `explain` and
-//! callers that cannot read the state directory.
+//! Explains how the last accepted configuration handles a request.
 
 use std::path::Path;
 
@@ -15,13 +14,12 @@ use super::inspect;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ExplainOrder {
-    /// `namespace/name` of the Gateway; if absent, the Gateway that listens on the request's port.
+    /// `namespace/name`; if absent, the Gateway that listens on the request's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) gateway: Option<String>,
     pub(crate) request: ExplainRequest,
 }
 
-/// Explains a request, based on the accepted configurations in a state directory.
 pub(crate) fn explain_accepted(
     state_dir: &Path,
     order: &ExplainOrder,
@@ -33,7 +31,6 @@ pub(crate) fn explain_accepted(
     explain_one(snapshots.collect(), order)
 }
 
-/// Explains a request that one of these Gateways would receive.
 pub(crate) fn explain_one(
     mut snapshots: Vec<(&NamespacedName, &Snapshot)>,
     order: &ExplainOrder,
@@ -52,7 +49,6 @@ pub(crate) fn explain_one(
     Ok(explain::explain_any(&snapshots, request)?)
 }
 
-/// Returns all places that serve an object, according to the last accepted configurations.
 pub(crate) fn served_accepted(state_dir: &Path, object: &str) -> Vec<ServedPlace> {
     let accepted = inspect::accepted(state_dir);
     let places = accepted.iter();

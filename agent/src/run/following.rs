@@ -1,14 +1,11 @@
-//! Tracks all instances for one task: which instances exist, and which have published new
-//! observations since the task last checked.
-//!
-//! This module must never keep a stopped instance alive.
+//! Tracks all instances and their new observations for one task. Must never keep a stopped instance
+//! alive.
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::observed::{AllObserved, Observed};
 
-/// The instances, each with a receiver that marks what this task has seen.
 pub(super) struct FollowedInstances {
     all: watch::Receiver<AllObserved>,
     followed: AllObserved,
@@ -22,7 +19,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Updates the list of followed instances. Observations of a new instance count as unseen.
+    /// Observations of a new instance count as unseen.
     pub(super) fn follow(&mut self) {
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
@@ -36,12 +33,11 @@ impl FollowedInstances {
         }
     }
 
-    /// Waits until instances are added or removed, or a followed instance publishes an observation.
     pub(super) async fn changed(&mut self) {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // The instance has stopped. A change to the list of instances ends the wait.
+                    // A change to the list of instances ends the wait.
                     std::future::pending::<()>().await;
                 }
             })
@@ -59,7 +55,6 @@ impl FollowedInstances {
         }
     }
 
-    /// Returns the latest observations of a followed instance.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")
@@ -68,7 +63,7 @@ impl FollowedInstances {
         self.followed.get(name).map(watch::Receiver::borrow)
     }
 
-    /// Returns the latest observations of each instance, and marks them as seen.
+    /// Marks the returned observations as seen.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")

@@ -1,4 +1,4 @@
-//! Manages the instances of this host's Gateways: executes the plans from `lifecycle`.
+//! Manages the instances of this host's Gateways.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,42 +24,33 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Maximum time for an instance to finish its work when the agent leaves Envoys running. The limit
-/// is needed because restarting an Envoy can take a minute.
+/// Restarting an Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// All Gateways that have an Envoy on this host.
 pub(super) struct Gateways {
     settings: Arc<InstanceSettings>,
     directories: Directories,
     known: watch::Receiver<SourceState>,
-    /// The latest observations of the running instances.
     observed: watch::Sender<AllObserved>,
-    /// Command queues of the running instances.
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
+    /// Gateways whose Envoys have not exited, with their addresses.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Tasks that drain withdrawn Gateways. Each returns the Gateway's name, and true if the
-    /// Gateway's Envoy is known to have exited.
+    /// True if the Envoy is known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Gateways that wait according to the last plan, each with a Gateway that it waits for.
+    /// Each Gateway with a Gateway that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
-/// One Gateway's task, and the channels to and from it.
 struct RunningGateway {
     observed: watch::Receiver<Observed>,
     commands: mpsc::Sender<QueuedCommand>,
     stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
-    /// Addresses on which the Gateway listens.
     addresses: Vec<IpAddr>,
 }
 
 impl Gateways {
-    /// Creates the manager. Starts to drain the Envoys that an earlier agent left running for
-    /// withdrawn Gateways.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -88,19 +79,16 @@ impl Gateways {
         }
     }
 
-    /// Returns the latest observations of each instance; the map changes as instances start and
-    /// stop.
+    /// The map changes as instances start and stop.
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
         self.observed.subscribe()
     }
 
-    /// Returns the command queue of each instance; the map changes as instances start and stop.
+    /// The map changes as instances start and stop.
     pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
         self.queues.subscribe()
     }
 
-    /// Starts and withdraws Gateways so that each target has an instance, and publishes the list of
-    /// instances.
     pub(super) fn reconcile(&mut self, targets: &Targets) {
         let wanted = targets.iter();
         let running = self.running.iter();
@@ -153,7 +141,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // Use the error level, so that no filter removes the Gateway's name from the messages.
+        // No filter removes the span at the error level.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -188,7 +176,6 @@ impl Gateways {
         self.queues.send_replace(queues.collect());
     }
 
-    /// Waits until the Envoy of a withdrawn Gateway has exited, and removes the Gateway's files.
     /// Waits forever while no Envoy is draining. Cancel-safe.
     pub(super) async fn drained(&mut self) {
         let Some(Ok((name, ended))) = self.drains.join_next().await else {
@@ -201,13 +188,12 @@ impl Gateways {
         }
     }
 
-    /// Stops every instance. Also waits for withdrawn Gateways, unless Envoys are left running.
     pub(super) async fn stop(mut self, ending: Ending) {
         let stops = self.running.into_iter().map(|(name, running)| async move {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // If Envoys are left running, the next agent continues to drain withdrawn Gateways.
+        // The next agent continues to drain withdrawn Gateways.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {
@@ -219,15 +205,14 @@ impl Gateways {
 }
 
 impl RunningGateway {
-    /// Stops the instance. Waits until its Envoy has exited or is left running. Returns false if
-    /// the outcome is unknown.
+    /// Returns false if the outcome is unknown.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));
         let ended = match ending {
             Ending::Drain(_) => (&mut self.task).await,
             Ending::Leave => {
                 let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
-                    // The next agent completes the unfinished work, as after a crash of this agent.
+                    // The next agent completes the unfinished work.
                     self.task.abort();
                     return false;
                 };
@@ -242,7 +227,6 @@ impl RunningGateway {
     }
 }
 
-/// Stops the Envoy that an earlier agent left running for a withdrawn Gateway.
 async fn end_leftover(
     name: NamespacedName,
     config: SupervisorConfig,

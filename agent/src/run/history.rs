@@ -1,7 +1,5 @@
-//! Lists a Gateway's accepted generations, compares two of them, and rolls back to one of them.
-//!
-//! A rolled-back Gateway keeps the selected generation until an operator ends the rollback, even if
-//! the agent restarts.
+//! A Gateway's accepted generations, and rollbacks to them. A rollback lasts until an operator ends
+//! it, even if the agent restarts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,13 +24,13 @@ use crate::seal::SealingKeys;
 
 const PINNED: &str = "pinned";
 
-/// Returns the generation that the Gateway was rolled back to, or `None` if it follows the source.
+/// Returns `None` if the Gateway follows the source.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
     let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()
 }
 
-/// Stores the generation that a Gateway is rolled back to; `None` undoes the rollback.
+/// `None` undoes the rollback.
 pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
@@ -49,7 +47,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history of `gateway`. `gateway` may be absent if the host has only one Gateway.
+    /// Opens the history of `gateway`, which may be absent if the host has only one Gateway.
     pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
             Some(gateway) => Directories::state_of(state_dir, gateway),
@@ -107,11 +105,8 @@ impl History {
     }
 }
 
-/// Handles `history` and `diff` requests, for callers that cannot read the state directory. Returns
+/// The paths are `/history` and `/diff/FROM/TO`, optionally followed by `/NAMESPACE/NAME`. Returns
 /// `None` for any other path.
-///
-/// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that selects
-/// the Gateway.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let open = |gateway: &[&str]| match gateway {
@@ -139,7 +134,7 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A generation: one configuration that Envoy accepted.
+/// A configuration that Envoy accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceptedGeneration {
@@ -149,7 +144,7 @@ pub struct AcceptedGeneration {
     pub accepted_at: String,
     /// Revision of the snapshot.
     pub revision: String,
-    /// Cause of the change that led to this generation.
+    /// Cause of the change.
     pub cause: String,
     /// True if a cold start serves this generation.
     pub accepted_last: bool,
@@ -157,8 +152,7 @@ pub struct AcceptedGeneration {
     pub rolled_back_to: bool,
 }
 
-/// Loads a generation from a Gateway's state directory. Uses the Gateway's current key pair where
-/// the generation's own pair is no longer stored.
+/// Uses the current key pair if the generation's own pair is no longer stored.
 pub(super) fn load(
     directory: &Path,
     number: u64,

@@ -1,5 +1,4 @@
-//! Inspects an agent's directories without changing them: accepted configurations, access logs and
-//! Envoys. The agent may be running.
+//! Inspects an agent's directories without changing them. The agent may be running.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,13 +17,11 @@ use super::directories::Directories;
 use crate::access_log;
 use crate::apply::state::StateDir;
 
-/// A Gateway's last accepted configuration, or a resolved configuration that was never served.
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
     /// Ports as clients see them, each with the port that Envoy binds.
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
-    /// Addresses on which the Gateway was served.
     pub(crate) addresses: Vec<IpAddr>,
     /// Number of files that Envoy would watch if the host set no limit.
     pub(crate) files: usize,
@@ -34,7 +31,6 @@ pub(crate) struct InspectedGateway {
 }
 
 impl InspectedGateway {
-    /// Describes a resolved Gateway that was never served.
     pub(crate) fn of(resolved: ResolvedGateway) -> Self {
         let encoded = EncodedSnapshot::new(&resolved.snapshot, resolved.keys.clone());
         let counts = encoded.counts();
@@ -42,8 +38,7 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // One file lists all listeners, and another lists all clusters. Each listener has a
-            // route table file, each key a secret file, and each backend an endpoint file.
+            // LDS, CDS, and one file per route table, secret and backend.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()
@@ -55,7 +50,6 @@ impl InspectedGateway {
     }
 }
 
-/// Returns the access log files of all Gateways or of one Gateway.
 pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
     let runtimes = Directories::runtimes_below(runtime, gateway).into_iter();
     runtimes
@@ -63,13 +57,11 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
-/// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, according to the PID files.
 pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
     Directories::envoys_below(runtime, gateway)
 }
 
-/// Returns the last accepted configuration of every Gateway, by name. Logs and skips unreadable
-/// configurations.
+/// Logs and skips unreadable configurations.
 pub(crate) fn accepted(state: &Path) -> Vec<InspectedGateway> {
     let mut found: Vec<InspectedGateway> = Directories::states_below(state)
         .iter()

@@ -1,9 +1,7 @@
-//! Keeps the private keys of accepted generations sealed on disk, and removes keys that the source
-//! has withdrawn or replaced.
+//! Keeps the private keys of accepted generations sealed on disk.
 //!
 //! Only the accepted and the previous generation contain keys, and only keys that are still served.
-//! A rollback to an older generation uses the current key of each Secret. A revoked key must never
-//! be kept for the sake of a rollback.
+//! A revoked key must never be kept for a rollback.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +13,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Encodes the pairs in `named` for storage. A pair that is missing from `pairs`, because it could
-/// not be read, keeps its stored form: the host may get its sealing key back.
+/// An unreadable pair keeps its stored form, because the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -37,9 +34,8 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Returns the pairs that a snapshot references, in order. If one of the snapshot's own pairs is
-/// missing, uses the current pair with the same name, and updates the reference. Skips missing and
-/// unreadable pairs, and returns the reasons as the second list.
+/// Replaces missing pairs with current ones of the same names. Returns the reasons for skipped
+/// pairs as the second list.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -71,7 +67,7 @@ pub(super) fn find(
     Ok((pairs, problems))
 }
 
-/// Returns the certificates of stored pairs, without their private keys.
+/// Omits private keys.
 pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     let stored = at_rest::decode(stored)?.into_iter();
     let public = |pair: StoredPair| KeyPair {
@@ -81,7 +77,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Replaces pairs with the current pairs of the same names, and updates the references to them.
+/// Also updates the references.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -95,7 +91,6 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Updates a reference to refer to this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {
@@ -108,7 +103,7 @@ pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     key.serial = leaf.map(|leaf| leaf.serial).unwrap_or_default();
 }
 
-/// Returns the stored pairs of all generations, newest generation first.
+/// Newest generation first.
 fn all(state: &StateDir) -> Vec<StoredPair> {
     let numbers = state.numbers().unwrap_or_default();
     let newest_first = numbers.into_iter().rev();
@@ -119,8 +114,6 @@ fn all(state: &StateDir) -> Vec<StoredPair> {
     pairs.flatten().collect()
 }
 
-/// Removes all keys that are not in `live` from the accepted and the previous generation, and all
-/// keys from other generations.
 pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), StateError> {
     let live: BTreeSet<(&str, &str)> = live
         .iter()
@@ -133,8 +126,7 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
     })
 }
 
-/// Seals keys that are in plaintext or sealed with an older key. If sealing is off, stores the keys
-/// in plaintext instead. Skips unreadable pairs.
+/// If sealing is off, stores the keys in plaintext. Skips unreadable pairs.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
@@ -149,8 +141,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// Applies `change` to the keys of the accepted and of the previous generation; `change` returns
-/// true if it changed any. Removes all keys from other generations.
+/// `change` returns true if it changed any key. Generations other than the accepted and the
+/// previous one lose all keys.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,

@@ -1,11 +1,7 @@
-//! Decides which Gateways get an Envoy now, which Gateways wait, and which lose their Envoy. Pure:
-//! takes facts, returns a plan.
+//! Decides which Gateways get an Envoy now, which ones wait, and which lose their Envoy.
 //!
-//! Every Gateway in the source has an instance. A Gateway that is no longer in the source is
-//! withdrawn, and its Envoy drains while the other Gateways are served. If two Envoys listened on
-//! one address, connections would be split between them. So a Gateway waits while its own previous
-//! Envoy drains, or while a draining Envoy uses one of its addresses. Envoys that are withdrawn in
-//! the same change count as draining.
+//! If two Envoys listened on one address, connections would be split between them. So a Gateway
+//! waits while a draining Envoy uses one of its addresses, or while its own previous Envoy drains.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,29 +10,26 @@ use sesame_gateway_api::api::NamespacedName;
 
 use super::addresses::overlap;
 
-/// State of this host's Gateways, from which a plan is made.
 #[derive(Debug, Default)]
 pub(super) struct LifecycleFacts<'a> {
-    /// The Gateways in the source, with their addresses.
+    /// Gateways in the source, with their addresses.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance, with the addresses on which they listen.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
+    /// Gateways whose Envoys have not exited, with their addresses.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
-/// Steps that bring the instances in line with the source. All other instances remain unchanged.
+/// All other instances remain unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
-    /// Gateways to start, sorted by name.
+    /// Sorted by name.
     pub(super) start: Vec<NamespacedName>,
-    /// Gateways to withdraw, sorted by name.
+    /// Sorted by name.
     pub(super) withdraw: Vec<NamespacedName>,
-    /// Gateways that wait, each with a Gateway that it waits for.
+    /// Each Gateway with a Gateway that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 
-/// Returns the plan for the given facts.
 pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
     let LifecycleFacts {
         wanted,
@@ -125,7 +118,6 @@ mod tests {
         assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
         let elsewhere = planned(&[("new", &["10.0.0.2"])], &[], draining);
         assert_eq!(elsewhere.start, names(&["new"]));
-        // An unspecified address overlaps with every address of its family.
         let all = planned(&[("new", &["0.0.0.0"])], &[], draining);
         assert_eq!(all.start, []);
         assert_eq!(

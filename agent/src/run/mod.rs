@@ -1,22 +1,7 @@
 //! A running agent: turns a source of configuration into Envoys that serve it.
 //!
-//! Values flow in one direction, through channels that keep only the newest value:
-//!
-//! - `source` starts an engine in a thread: `engine` for manifests, or `snapshot_engine` for
-//!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine computes
-//!   each Gateway's `target`. `withdrawal` holds Gateways that may have vanished by mistake.
-//! - `agent` is the main loop: `lifecycle` plans which Gateways start, wait and stop, and
-//!   `gateways` executes the plan.
-//! - `instance` is one Gateway's task, which applies the target to an Envoy. `observed` contains
-//!   the instance's observations.
-//! - `services` answer requests and send reports: `server` on the agent's socket, `cluster` in the
-//!   cluster. Both use a `report`.
-//! - `spans` exports how long each step of a change takes.
-//! - `events` records the history of the host.
-//! - `reload` rereads the settings while the agent runs.
-//! - `unit` reports to a service manager whether the agent is ready and alive.
-//! - `accepted` with its `kept_keys`, `history` and `directories` manage the state on disk.
-//!   `shutdown` stops the agent.
+//! A `source` starts an engine. The engine computes each Gateway's `target`, and the Gateway's
+//! `instance` applies it to an Envoy. Channels keep only the newest value.
 
 mod accepted;
 mod addresses;
@@ -128,17 +113,17 @@ pub struct RunOptions {
     pub heap: Option<u64>,
     /// Maximum time for connections to finish when Envoys are stopped.
     pub drain: Duration,
-    /// Maximum percentage of its time that each Envoy's main thread spends on frequent changes;
-    /// with 100, no change is delayed.
+    /// Percentage of its time that each Envoy's main thread may spend on frequent changes; with
+    /// 100, no change is delayed.
     pub apply_share: u8,
-    /// Percentage of the served configuration that a revision may remove without being held; with
-    /// 100, no revision is held.
+    /// Percentage of the configuration that a revision may remove without being held; with 100,
+    /// none is held.
     pub most_removed: u8,
     /// How long a revision that removes more than `most_removed` is held. It is then applied if the
     /// source still has it.
     pub hold: Duration,
-    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
-    /// means that the configuration decides.
+    /// How long a CA certificate stays trusted after a rotation removed it; `None` means that the
+    /// configuration decides.
     pub bundle_overlap: Option<Duration>,
     /// Time between becoming unready and draining, if `on_stop` requests a drain.
     pub lame_duck: Duration,
@@ -146,8 +131,7 @@ pub struct RunOptions {
     pub launcher: bool,
     /// What happens to Envoys when a signal stops the agent.
     pub on_stop: OnStop,
-    /// Interval between rotations of the session ticket keys; `None` means that Envoy manages the
-    /// keys.
+    /// Interval between rotations of session ticket keys; `None` means that Envoy manages the keys.
     pub session_tickets: Option<Duration>,
     /// TCP address for `/livez` and `/readyz`.
     pub health_address: Option<SocketAddr>,
@@ -155,7 +139,7 @@ pub struct RunOptions {
     pub metrics: MetricsOptions,
     /// Timeout for a new Envoy to take over from the previous one.
     pub takeover: Duration,
-    /// Collector that receives spans, if any.
+    /// Collector that receives spans.
     pub spans: Option<CollectorSettings>,
 }
 
@@ -166,8 +150,7 @@ pub struct MetricsOptions {
     pub address: Option<SocketAddr>,
     /// Files that restrict access to `/metrics`.
     pub guard: GuardFiles,
-    /// Maximum number of backends per Gateway with their own series; all other backends share one
-    /// series.
+    /// Maximum number of backends per Gateway with their own series.
     pub most_backends: usize,
 }
 

@@ -1,5 +1,4 @@
-//! Replaces `cluster` if the agent is built without cluster support. The types have no values, so
-//! no code here is ever executed.
+//! Replaces `cluster` if the agent is built without cluster support. Its types have no values.
 
 use std::sync::Arc;
 
@@ -15,13 +14,10 @@ use super::snapshot_engine::SnapshotEngine;
 use crate::seal::SealingKeys;
 use crate::source::local::RequestedUsage;
 
-/// Placeholder for the settings of a cluster source, which never exist.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// Placeholder for API server clients, which never exist.
 pub(super) type Clients = ClusterSettings;
 
-/// Placeholder for a request to a signer.
 #[expect(dead_code, reason = "a cluster reads them")]
 pub(super) struct SignerRequest<'a> {
     pub(super) signer: &'a str,
@@ -45,7 +41,6 @@ pub(super) async fn sign(
     match *clients {}
 }
 
-/// Placeholder for the reporter, which never exists.
 pub(super) struct Reporter(ClusterSettings);
 
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {

@@ -1,5 +1,4 @@
-//! The latest observations of an instance: the configuration that Envoy serves, the parts that are
-//! left out, and why.
+//! The latest observations of an instance: what Envoy serves, the parts that are left out, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,18 +17,15 @@ use crate::apply::ApplyReport;
 use crate::envoy::State;
 use crate::quarantine::Affected;
 
-/// Name of Envoy's state after an orderly stop.
+/// Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
-/// Drain progress that is reported just before an orderly stop.
+/// Reported just before an orderly stop.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
-/// Warning about an Envoy that could not use shared memory when it started.
 const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; free some space there, then run `sesame-agent restart`";
 
-/// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
 
-/// Returns the latest observations of each instance.
 pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedName, Observed> {
     let all = all.borrow();
     let newest = all
@@ -38,88 +34,74 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
     newest.collect()
 }
 
-/// The latest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// When the instance began its current task; `None` while it waits for events.
+    /// `None` while the instance waits for events.
     pub(super) busy_since: Option<Instant>,
-    /// True if the Envoy process is live.
     pub(super) live: bool,
-    /// True if the agent has stopped and left Envoy running.
     pub(super) left: bool,
     /// True if Envoy has accepted its listeners and clusters. Until then, it serves nothing.
     pub(super) loaded: bool,
-    /// Revision that is stored for the next cold start; empty if none has been stored yet.
+    /// Revision that is stored for the next cold start, or empty.
     pub(super) stored: String,
-    /// Why the accepted state could not be stored for the next cold start.
+    /// Why the accepted state could not be stored.
     pub(super) unkept: Option<String>,
     /// Why configured access logs cannot be written.
     pub(super) unlogged: Option<String>,
     /// Why an outdated Envoy was not replaced.
     pub(super) outdated: Option<String>,
-    /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
-    /// Progress of the current drain, if any.
+    /// Progress of the current drain.
     pub(super) draining: Option<String>,
-    /// The Envoy process. Its field `serves` is not set here, because it follows from the other
-    /// fields.
+    /// The field `serves` is not set here, because it follows from the other fields.
     pub(super) envoy: EnvoyReport,
     /// The target that Envoy accepted last, possibly reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// The whole target that Envoy accepted, of which `applied` may be a reduced form.
+    /// Before the reduction to `applied`.
     pub(super) applied_for: Option<Arc<Target>>,
-    /// When `applied` was accepted.
     pub(super) applied_at: Option<Timestamp>,
-    /// Parts of `applied_for` that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners with at least one accepted certificate that they do not present, each with the
-    /// result of its handshakes.
+    /// Listeners that do not present one of their certificates, with the result of handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners with certificates that no file on this host provides, each with an explanation.
+    /// Listeners with certificates that no file on this host provides.
     pub(super) without_files: BTreeMap<String, String>,
-    /// Listeners in `without_files` that are closed, because they have no other certificate.
+    /// Listeners in `without_files` that are closed.
     pub(super) without_certificate: BTreeSet<String>,
-    /// Envoy's reasons for rejecting the newest target as a whole.
+    /// Reasons for rejecting the newest target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Why the newest target could not be applied, if Envoy did not reject it.
+    /// Why the newest target could not be applied.
     pub(super) trouble: Option<String>,
     /// Why Envoy watches fewer files than it should.
     pub(super) scarcity: Option<String>,
-    /// Why a running Envoy cannot be replaced by a hot restart.
     pub(super) not_hot: Option<&'static str>,
     /// Descriptions of the parts that are left out.
     pub(super) notes: Vec<String>,
-    /// Addresses on which Envoy listens.
     pub(super) addresses: Vec<IpAddr>,
-    /// Counts for the metrics.
     pub(super) counts: ApplyCounts,
-    /// Requested addresses that this host does not have, each with the reason.
+    /// Requested addresses that this host does not have.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }
 
 impl Observed {
-    /// Returns the accepted revision; empty if Envoy has accepted none.
+    /// Empty if Envoy has accepted no revision.
     pub(super) fn applied_revision(&self) -> &str {
         self.applied.as_ref().map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the revision of the accepted target, even if it was reduced; empty if Envoy has
-    /// accepted none.
+    /// Unlike [`Self::applied_revision`], ignores whether the target was reduced.
     pub(super) fn answered_revision(&self) -> &str {
         self.applied_for
             .as_ref()
             .map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the listeners with at least one certificate that they do not present, each with the
-    /// reason.
     pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
         let mut all = self.unshown.clone();
         all.extend(self.without_files.clone());
         all
     }
 
-    /// Returns the listeners that Envoy rejects or that have no certificate, each with the reason.
+    /// Includes listeners without a certificate.
     pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
         let mut all = self.without_files.clone();
         all.retain(|listener, _| self.without_certificate.contains(listener));
@@ -127,14 +109,12 @@ impl Observed {
         all
     }
 
-    /// Returns true if a part of the target cannot be expressed in Envoy's configuration, or no
-    /// address could be assigned.
+    /// Also true if no address could be assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns the reason to report for a missing Envoy if no error was recorded.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -143,17 +123,14 @@ impl Observed {
         }
     }
 
-    /// Returns true if the newest target was rejected or could not be applied.
     pub(super) fn is_in_trouble(&self) -> bool {
         !self.refusal.is_empty() || self.trouble.is_some()
     }
 
-    /// Returns why the target could not be applied, or `otherwise` if no reason was recorded.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
     }
 
-    /// Records Envoy's state.
     pub(super) fn record_state(&mut self, state: &State) {
         self.live = state.is_live();
         self.loaded = matches!(state, State::Live { loaded: true, .. });
@@ -181,7 +158,7 @@ impl Observed {
         self.envoy.pid = pid;
     }
 
-    /// Records that Envoy accepted `served`, which is `wanted` or its reduced form.
+    /// `served` is `wanted` or its reduced form.
     pub(super) fn record_accepted(
         &mut self,
         wanted: &Arc<Target>,
@@ -224,8 +201,7 @@ impl Observed {
     }
 }
 
-/// Returns the listeners with certificates that no file on this host provides, each with an
-/// explanation. The second value lists only the listeners without any other certificate.
+/// The second value lists only the listeners without any other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

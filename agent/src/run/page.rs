@@ -1,7 +1,4 @@
-//! Renders the status page, which shows the agent's report in a browser. Pure.
-//!
-//! The page shows the values of the commands `status`, `certs` and `events`. It changes nothing,
-//! and reveals nothing about a key except the name of its Secret.
+//! Renders the status page. It reveals nothing about a key except the name of its Secret.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
@@ -12,12 +9,11 @@ use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
-/// Maximum number of events shown. The newest events come first.
+/// The newest events come first.
 const MAX_EVENTS: usize = 30;
-/// Remaining lifetime in seconds below which a certificate is highlighted.
+/// Remaining lifetime below which a certificate is highlighted.
 const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;
 
-/// The values that the page shows.
 pub(super) struct PageFacts<'a> {
     pub(super) report: &'a Report,
     pub(super) certificates: &'a [CertificateReport],
@@ -25,7 +21,6 @@ pub(super) struct PageFacts<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Builds the status page.
 pub(super) fn page(facts: &PageFacts<'_>) -> Page {
     let PageFacts {
         report,
@@ -121,7 +116,6 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
-/// Returns the short form of the revision, or of the digest if there is no revision.
 fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
     short(if revision.is_empty() {
         digest
@@ -150,7 +144,6 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     ]
 }
 
-/// Adds one table row per condition.
 fn conditions(rows: &mut Rows<5>, object: &ObjectReport) {
     let parts = [object.kind.as_str(), &object.namespace, &object.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();

@@ -1,8 +1,6 @@
-//! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
-//!
-//! A few settings take effect immediately. All other settings require a restart of the agent,
-//! during which Envoy keeps serving. The response, the log and `status` list the changed settings
-//! that require a restart. If any setting is invalid, no setting changes.
+//! Rereads settings while the agent runs, on SIGHUP or `POST /reload`. If any setting is invalid,
+//! no setting changes. Most settings require a restart of the agent, during which Envoy keeps
+//! serving.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -48,7 +46,7 @@ pub enum SettingOrigin {
         /// Line number of the key, starting at 1.
         line: u64,
     },
-    /// The default, because the setting is unset.
+    /// The setting is unset.
     Default,
 }
 
@@ -58,7 +56,7 @@ pub enum SettingOrigin {
 pub struct Setting {
     /// Name of the option, without leading dashes.
     pub key: String,
-    /// Values of the setting; empty if it is unset and has no default.
+    /// Empty if the setting is unset and has no default.
     pub values: Vec<String>,
     /// Where the values come from.
     pub origin: SettingOrigin,
@@ -73,8 +71,8 @@ pub struct SettingsReading {
     pub settings: Vec<Setting>,
 }
 
-/// Reads the current settings, and changes the log filter. This is a trait, because only the
-/// implementation knows the command line.
+/// Reads the current settings, and changes the log filter. Only the implementation knows the
+/// command line.
 pub trait ReadSettings: Send + Sync {
     /// Reads the settings, or returns an error that lists all problems with them.
     fn read(&self) -> Result<SettingsReading, String>;
@@ -92,33 +90,22 @@ pub struct Reloaded {
     pub needs_restart: Vec<String>,
 }
 
-/// The settings that are in effect, and whether others are pending or rejected.
 #[derive(Clone, Debug)]
 pub(super) struct LiveSettings {
-    /// What happens to Envoys when a signal stops the agent.
     pub(super) on_stop: OnStop,
-    /// Time between becoming unready and draining, if `on_stop` requests a drain.
     pub(super) lame_duck: Duration,
-    /// Maximum percentage of its time that each Envoy's main thread spends on frequent changes.
     pub(super) apply_share: u8,
-    /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// How long a revision that removes more than `most_removed` is held.
     pub(super) hold: Duration,
-    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
-    /// means that the configuration decides.
     pub(super) bundle_overlap: Option<Duration>,
-    /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
-    /// Interval between reports to a cluster while nothing changes.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "reports are for clusters")
     )]
     pub(super) report_every: Duration,
-    /// All settings from the last successful read.
+    /// From the last successful read.
     pub(super) settings: Arc<Vec<Setting>>,
-    /// Changed settings that take effect when the agent is restarted.
     pub(super) needs_restart: Vec<String>,
     /// Why the last reload was rejected.
     pub(super) refused: Option<String>,
@@ -142,19 +129,17 @@ impl LiveSettings {
         }
     }
 
-    /// Returns how long a withdrawal is held, or `None` if withdrawals are not held.
+    /// Returns `None` if withdrawals are not held.
     pub(super) fn patience(&self) -> Option<Duration> {
         (self.most_removed < 100).then_some(self.hold)
     }
 
-    /// Returns hints about changed settings that require a restart.
     pub(super) fn hints(&self) -> Vec<String> {
         let keys = &self.needs_restart;
         let waits = (!keys.is_empty()).then(|| waits_for_restart(keys));
         waits.into_iter().collect()
     }
 
-    /// Returns warnings about settings with which the agent could not start again.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
@@ -174,10 +159,8 @@ fn waits_for_restart(keys: &[String]) -> String {
     )
 }
 
-/// The channel through which the caller of a reload gets the outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
-/// The task that rereads settings.
 pub(super) struct Reloader {
     reader: Arc<dyn ReadSettings>,
     started: Vec<Setting>,
@@ -186,9 +169,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Creates the task for an agent that started with the settings `started`. `ready` becomes true
-    /// once the service manager considers the agent started. Until then, a reload must not report
-    /// readiness.
+    /// Until `ready` becomes true, a reload must not report readiness.
     pub(super) fn new(
         reader: Arc<dyn ReadSettings>,
         started: Vec<Setting>,
@@ -203,7 +184,7 @@ impl Reloader {
         }
     }
 
-    /// Reloads on each SIGHUP and each request, one reload at a time.
+    /// Runs one reload at a time.
     pub(super) async fn serve(
         self,
         mut hangups: Signal,
@@ -223,7 +204,7 @@ impl Reloader {
                 service_manager::reloaded();
             }
             if let Some(caller) = caller {
-                // Ignore errors: the caller may no longer be waiting.
+                // The caller may no longer be waiting.
                 let _ = caller.send(outcome);
             }
         }
@@ -255,7 +236,6 @@ impl Reloader {
     }
 }
 
-/// Applies the settings that can change while the agent runs.
 fn take(
     reader: &dyn ReadSettings,
     started: &[Setting],
@@ -276,8 +256,7 @@ fn take(
     Ok(reloaded)
 }
 
-/// Returns two lists: the settings that differ from `before` and take effect immediately, and the
-/// settings that differ from `started` and require a restart. Pure.
+/// Live settings are compared with `before`, and all others with `started`.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
     let (applied, _) = differences(before, now)
@@ -293,7 +272,6 @@ fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded
     }
 }
 
-/// Returns the names of settings with different values, in order.
 fn differences<'a>(one: &'a [Setting], other: &'a [Setting]) -> BTreeSet<&'a str> {
     let values = |settings: &'a [Setting], key: &str| {
         let found = settings.iter().find(|setting| setting.key == key);
@@ -332,7 +310,7 @@ mod tests {
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);
-        // The second reload changes nothing, but a restart is still pending.
+        // A restart is still pending.
         let again = compare(&started, &first, &first);
         assert_eq!(again.applied, [""; 0]);
         assert_eq!(again.needs_restart, ["port-map"]);

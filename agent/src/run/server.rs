@@ -1,7 +1,4 @@
-//! Serves the agent's own socket: handles queries and accepts commands.
-//!
-//! The Unix socket is in the runtime directory and has mode 0660. A slow or hostile client blocks
-//! only its own connection, never the agent.
+//! Serves the agent's own socket. A slow or hostile client blocks only its own connection.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,7 +31,7 @@ use crate::host::remove_if_exists;
 
 const MAX_COMMAND: usize = 64 << 10;
 
-/// Listens on `path`. Replaces the socket of an agent that has died.
+/// Replaces the socket of an agent that has died.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     remove_if_exists(path)?;
     let listener = UnixListener::bind(path)?;
@@ -42,20 +39,8 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves these paths until the task is dropped:
-///
-/// - `GET /status` returns the report. `GET /gateways` returns it without the objects, which may be
-///   numerous.
-/// - `GET /livez` and `GET /readyz` are probes.
-/// - `GET /history`, `GET /diff`, `GET /events` and `GET /served` (the places that serve an object)
-///   read the state directory.
-/// - `GET /certificates` lists the certificates that Envoys use, and `GET /metrics` is for
-///   Prometheus.
-/// - `POST /explain` explains a request based on the last accepted configuration.
-/// - `POST /orders` sends a command to the queues of the selected Gateways. The response is a
-///   stream of JSON objects, one per line.
-/// - `POST /stop` stops the agent and its Envoys.
-/// - `POST /reload` rereads the settings, and `GET /settings` shows them.
+/// Runs until the task is dropped. `GET /gateways` is `GET /status` without the objects, which may
+/// be numerous. The response to `POST /orders` is one JSON object per line.
 pub(super) async fn serve(
     listener: UnixListener,
     report: ReportSource,
@@ -99,7 +84,6 @@ pub(super) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// The channels to the tasks that handle requests in the agent.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) queues: watch::Receiver<CommandQueues>,
@@ -110,12 +94,11 @@ pub(super) struct Doors {
     pub(super) certificates: CertificatesSource,
 }
 
-/// The command queue of each instance, by `namespace/name`.
+/// By `namespace/name`.
 pub(super) type CommandQueues = BTreeMap<String, mpsc::Sender<QueuedCommand>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Parses the body of a request.
 async fn read<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T, String> {
     let body = Limited::new(request.into_body(), MAX_COMMAND)
         .collect()
@@ -132,7 +115,7 @@ fn refuse(status: StatusCode, why: &str) -> Response<Body> {
 async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
     match read(request).await {
         Ok(StopRequest { grace_seconds }) => {
-            // Ignore errors: if a request to stop is already pending, another one is not needed.
+            // If the channel is full, a stop is already pending.
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
@@ -230,7 +213,7 @@ async fn commands(
     drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
         let reply = answers.recv().await?;
-        // Serializing plain data cannot fail. If it did, the line would be empty.
+        // Serializing plain data cannot fail.
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))

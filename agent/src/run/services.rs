@@ -1,5 +1,4 @@
-//! Runs services alongside the instances: the servers, warnings about expiring certificates, the
-//! event recorder, and reports to a cluster.
+//! Runs services alongside the instances.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,26 +34,19 @@ use crate::host::is_in_memory;
 use crate::host::reserve::InotifyReserve;
 use crate::seal::SealingKeys;
 
-/// What the services need: the newest values, and channels to the agent's tasks.
 pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent is stopping together with its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Sends requests to stop the agent and its Envoys. Each contains the maximum time for
-    /// connections to finish.
+    /// Maximum times for connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
-    /// Sends requests to reread the settings.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// Keys that seal private keys on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// The client for the API server; set if the source is a cluster.
+    /// Set if the source is a cluster.
     pub(super) clients: Option<Clients>,
-    /// Span exporter.
     pub(super) spans: Spans,
-    /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,
 }
 
@@ -65,18 +57,16 @@ pub(super) struct Services {
     reporter: Option<Reporter>,
 }
 
-/// Interval between attempts to listen on the address of `/metrics`.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Listens on the address of `/metrics`. Retries until the address is free, because two agents on
-/// one node may be configured with the same port by mistake. Gateways are served in the meantime.
+/// Retries, because two agents on one node may be configured with the same port by mistake.
 async fn metrics_listener(address: SocketAddr) -> TcpListener {
     loop {
         let error = match TcpListener::bind(address).await {
             Ok(listener) => return listener,
             Err(error) => error,
         };
-        // Fall back to IPv4, because the node may have no IPv6.
+        // The node may have no IPv6.
         if address.ip() == Ipv6Addr::UNSPECIFIED
             && let Ok(listener) = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         {
@@ -102,7 +92,6 @@ async fn serve_metrics(
     metrics::serve(listener, guard, metrics, page).await;
 }
 
-/// Listens on the agent's socket.
 fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     let socket = directories.runtime().join(AGENT_SOCKET);
     let listener =
@@ -110,14 +99,12 @@ fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     Ok((socket, listener))
 }
 
-/// Listens on the address for probes.
 async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     listener.with_context(|| format!("--health-address {address}: cannot listen"))
 }
 
 impl Services {
-    /// Starts all services. Returns an error if an address or the socket cannot be bound.
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
@@ -184,18 +171,18 @@ impl Services {
         })
     }
 
-    /// Returns the current report, without the objects.
+    /// The report omits the objects.
     pub(super) fn report(&self) -> Report {
         (self.report)(false)
     }
 
-    /// Sends a last report to the cluster, and stops all services.
+    /// Sends a last report to the cluster first.
     pub(super) async fn stop(mut self) {
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
         self.tasks.abort_all();
-        // Remove the socket, because clients could no longer connect to it.
+        // Clients could no longer connect to the socket.
         let _ = std::fs::remove_file(self.socket);
     }
 }
@@ -214,7 +201,6 @@ fn recorder(
     )
 }
 
-/// Returns a function that builds the status page from the newest values.
 fn pages(
     directories: &Directories,
     report: &ReportSource,
@@ -227,14 +213,14 @@ fn pages(
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // If the events cannot be read, show none: the error is already logged.
+            // The error is already logged.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })
     })
 }
 
-/// Returns a hint if the runtime directory is on a disk instead of in memory.
+/// Returns a hint if the runtime directory is on a disk.
 fn hint_on_disk(directories: &Directories) -> Vec<String> {
     let runtime = directories.runtime();
     let hint = (!is_in_memory(runtime)).then(|| {
@@ -246,8 +232,7 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// Returns a function that builds a report from the newest values. The function's argument
-/// determines whether the report contains the statuses of all objects.
+/// The returned function's argument selects the objects' statuses.
 fn reports(
     options: &RunOptions,
     known: watch::Receiver<SourceState>,
@@ -275,7 +260,7 @@ fn reports(
     Arc::new(move |with_objects| {
         let live = live.borrow().clone();
         let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
-        // Clone, so that the sender is not blocked while the report is built.
+        // Do not block the sender while the report is built.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(

@@ -1,8 +1,5 @@
-//! Stops an agent, and either stops its Envoys or leaves them running.
-//!
-//! Stopping the agent does not stop the gateway. An agent that is restarted or replaced leaves its
-//! Envoys running, and the next agent adopts them. Only `drain --stop` and `--on-stop drain` also
-//! drain and stop the Envoys.
+//! Stops an agent, and either stops its Envoys or leaves them running. A restarted or replaced
+//! agent leaves its Envoys to the next agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,8 +24,7 @@ use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Maximum time in a Pod between the starts of the agent and the launcher, and between their stop
-/// signals.
+/// In a Pod, between the starts of the agent and the launcher, and between their stop signals.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -42,16 +38,13 @@ pub enum OnStop {
     Drain,
 }
 
-/// What happens to an Envoy when the agent stops or the Envoy's Gateway is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The Envoy keeps serving.
     Leave,
     /// The Envoy drains for at most this long, then exits.
     Drain(Duration),
 }
 
-/// Returns the launcher that starts this agent's Envoys.
 pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     if options.launcher {
         Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
@@ -60,8 +53,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Waits briefly for the launcher, which may start at the same time in a Pod. This is needed
-/// because the limits of the launcher's Envoys are read only once.
+/// In a Pod, the launcher may start at the same time.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -71,8 +63,7 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// Waits until the agent is asked to stop. For a request to stop the Envoys as well, returns the
-/// maximum time for connections to finish. For a signal, returns `None`.
+/// Returns the maximum time for connections to finish, or `None` for a signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -83,16 +74,15 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// Returns what happens to the Envoys after a signal. If the Envoys are to be stopped, first waits
-/// until load balancers have noticed that the host is no longer ready.
+/// Load balancers must notice that the host is not ready before Envoys stop.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // If the agent is the first process in a PID namespace, its exit makes the kernel kill all
-    // other processes. The Envoys are then drained, even if they were to be left running.
+    // If the first process in a PID namespace exits, the kernel kills all others, so Envoys must
+    // drain.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
@@ -110,8 +100,7 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns true if the launcher is stopping its Envoys. Checks repeatedly for a moment, because in
-/// a Pod the launcher may get its signal slightly later than the agent.
+/// In a Pod, the launcher may get its signal slightly later.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -153,10 +142,10 @@ pub enum EndError {
     },
 }
 
-/// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
-/// left running there. Returns the number of stopped Envoys.
+/// Waits until no agent uses the runtime directory, then stops the Envoys that are left there, and
+/// returns their number.
 ///
-/// `told` is the time that an agent was given to stop. If `told` is `None`, a running agent is an
+/// `told` is the time that an agent was given to stop. If it is `None`, a running agent is an
 /// error.
 pub async fn end_left(
     runtime: &Path,
@@ -197,8 +186,7 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Stops the Envoys with files in the runtime directory that run the binary `own`, because their
-/// launcher is stopping. Returns the number of stopped Envoys.
+/// Like [`end_all`], but only for Envoys that run the binary `own`, whose launcher is stopping.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await
@@ -206,7 +194,6 @@ pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Resul
     .await
 }
 
-/// Stops the Envoys of all Gateways concurrently. Returns the number of stopped Envoys.
 async fn end_each(
     runtime: &Path,
     end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,
@@ -219,7 +206,6 @@ async fn end_each(
     let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
-        // The binary and the bootstrap are not used for stopping.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))

@@ -1,8 +1,5 @@
-//! The snapshot engine: turns a source's updates into targets. Like the manifest engine, it runs on
-//! one thread.
-//!
-//! A Gateway that is missing from an update is withdrawn only if the update is declared to list all
-//! Gateways.
+//! The snapshot engine: turns a source's updates into targets, on one thread. A Gateway is
+//! withdrawn only if an update that lists all Gateways lacks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,16 +15,13 @@ use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local}
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
-/// The state of the engine's thread.
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Timing of the current change.
     pub(super) times: EngineTimes,
 }
 
 impl SnapshotEngine {
-    /// Serves the previously accepted configurations until the source provides newer ones.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
@@ -42,18 +36,14 @@ impl SnapshotEngine {
         });
     }
 
-    /// Waits until local files, the host's session ticket keys or its addresses change.
     pub(super) async fn local_changed(&mut self) {
         self.host.changed().await;
     }
 
-    /// Renders the current targets again, with the newest local files, session ticket keys and host
-    /// addresses.
     pub(super) fn take_local(&self) {
         take_local(&self.known, &self.host);
     }
 
-    /// Processes an update from the source. `seen` is the time at which the change was noticed.
     pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
@@ -88,7 +78,6 @@ impl SnapshotEngine {
         record_busy(&self.known, false);
     }
 
-    /// Logs new problems.
     fn report(
         &self,
         incomplete: &BTreeMap<NamespacedName, IncompleteRevision>,
@@ -106,7 +95,6 @@ impl SnapshotEngine {
     }
 }
 
-/// Returns the message for a source that cannot be read.
 fn held(why: &str, targets: &Targets) -> String {
     if targets.is_empty() {
         format!("{why}; nothing has been accepted yet")
@@ -115,19 +103,15 @@ fn held(why: &str, targets: &Targets) -> String {
     }
 }
 
-/// The revisions to serve after an update.
 struct Merged {
     /// One revision for each Gateway, sorted by name.
     revisions: Vec<GatewayRevision>,
     /// Gateways that keep their previous revision.
     kept: BTreeSet<NamespacedName>,
-    /// Incomplete revisions that are newer than the served ones.
     incomplete: BTreeMap<NamespacedName, IncompleteRevision>,
 }
 
-/// Merges an update with the served targets. A Gateway without a complete revision keeps its
-/// previous revision. So does a Gateway that is missing from the update, unless the update lists
-/// all Gateways.
+/// A Gateway without a complete revision keeps its previous one.
 fn merge(
     updates: BTreeMap<NamespacedName, GatewayUpdate>,
     lists_all: bool,

@@ -1,4 +1,4 @@
-//! Describes the source of configuration, and starts its engine in a thread.
+//! The source of configuration, whose engine runs in a thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,25 +39,20 @@ pub enum Source {
     Cluster(cluster::ClusterSettings),
 }
 
-/// What an engine needs to start.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
-    /// Limits for reading a manifest directory.
     pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Configurations that were accepted before this agent started.
+    /// Accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// Keys that seal manifests on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Decides whether Gateways that may have vanished by mistake are withdrawn.
     pub(super) withdrawal: Withdrawal,
-    /// Span exporter.
     pub(super) spans: Spans,
 }
 
 impl Source {
-    /// Returns the constant part of the source's report in `status`.
+    /// Omits the current state of the source.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {
@@ -84,8 +79,7 @@ impl Source {
         }
     }
 
-    /// Starts the engine in its own thread. Returns the client for the API server, if the source is
-    /// a cluster.
+    /// Returns the client for the API server, if the source is a cluster.
     pub(super) fn start(&self, inputs: EngineInputs) -> anyhow::Result<Option<Clients>> {
         match self {
             Self::Manifests(dir) => start_manifests(dir, inputs).map(|()| None),
@@ -133,8 +127,7 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
-    // Unused, because snapshots are already resolved, and a snapshot directory without snapshots
-    // does not withdraw Gateways.
+    // Snapshots are already resolved, and an empty snapshot directory does not withdraw Gateways.
     let EngineInputs {
         limits,
         host,
@@ -170,8 +163,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// Starts the engine's thread with a runtime of its own. The agent's runtime shuts down before the
-/// engine, and timers panic once their runtime has shut down.
+/// The agent's runtime shuts down before the engine, and timers panic once their runtime has shut
+/// down. So the engine has another runtime.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
@@ -182,7 +175,7 @@ pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Res
                 .build();
             match runtime {
                 Ok(runtime) => {
-                    // Ignore errors: the caller waits for this message, so the receiver exists.
+                    // The caller waits for this message.
                     let _ = started.send(Ok(()));
                     run(&runtime);
                 }

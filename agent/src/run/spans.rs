@@ -1,8 +1,5 @@
-//! Exports spans for changes on this host: in the engine until a target is rendered, and then in
-//! the instance and the reporter. Without a collector, nothing is recorded.
-//!
-//! If a controller has started a trace, the spans continue it; otherwise, the trace starts here.
-//! Spans must never delay a change.
+//! Exports spans for changes on this host. Spans must never delay a change. They continue the trace
+//! of a controller, or start a trace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +14,15 @@ use super::target::{Target, Targets};
 use crate::apply::{ApplyReport, StepReport};
 use crate::source::update::Receipt;
 
-/// Maximum number of object names in the spans of a change.
 const MAX_NAMED: usize = 32;
 
-/// Timestamps of the stages of a change, until its target is rendered.
 #[derive(Clone, Debug)]
 pub(super) struct TargetTimes {
     gateway: NamespacedName,
     host: String,
-    /// Resource version of the manifest in the cluster; `None` if the trace starts here.
+    /// `None` if the trace starts here.
     version: Option<u64>,
-    /// Names of some changed objects, and the number of all changed objects.
+    /// Names of some objects, and the number of all.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,
@@ -35,7 +30,6 @@ pub(super) struct TargetTimes {
     rendered: SystemTime,
 }
 
-/// Timestamps of the stages of the engine's current change.
 #[derive(Debug)]
 pub(super) struct EngineTimes {
     spans: Spans,
@@ -45,7 +39,7 @@ pub(super) struct EngineTimes {
 }
 
 impl EngineTimes {
-    /// Creates the record, which has no effect without a collector.
+    /// Has no effect without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -55,30 +49,26 @@ impl EngineTimes {
         }
     }
 
-    /// Records that the engine begins to process a change. `seen` is when the change was noticed.
+    /// `seen` is when the change was noticed.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
         self.resolved = None;
     }
 
-    /// Records that the change has been read from files.
     pub(super) fn read(&mut self) {
         self.taken = SystemTime::now();
     }
 
-    /// Records that the change has been resolved.
     pub(super) fn resolved(&mut self) {
         self.resolved = Some(SystemTime::now());
     }
 
-    /// Like [`EngineTimes::rendered`], for changes that did not come from a cluster.
+    /// For changes that did not come from a cluster.
     pub(super) fn rendered_here(&self, before: &Targets, now: &Targets, objects: &[ObjectKey]) {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Stores the timestamps in each target that `before` does not contain. Called once all targets
-    /// are rendered.
     pub(super) fn rendered(
         &self,
         before: &Targets,
@@ -136,7 +126,6 @@ impl TargetTimes {
         ChangeTrace::new(id, &self.host, &gateway, revision)
     }
 
-    /// Returns the parent span for this host's part of the change.
     fn parent(&self, trace: &ChangeTrace) -> SpanId {
         match self.version {
             Some(_) => trace.span_id("host", self.seen),
@@ -145,40 +134,33 @@ impl TargetTimes {
     }
 }
 
-/// One attempt to apply a target to Envoy.
 pub(super) struct ApplyTry<'a> {
     pub(super) began: SystemTime,
     pub(super) outcome: ApplyOutcome,
-    /// Report on the accepted transaction; `None` if Envoy did not accept the target.
+    /// `None` if Envoy did not accept the target.
     pub(super) report: Option<&'a ApplyReport>,
-    /// Why the target was not accepted.
     pub(super) failure: Option<String>,
     /// True if this target will not be tried again.
     pub(super) is_last: bool,
 }
 
-/// Exports the spans of one instance.
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// The change that was last exported. A target that is applied again, for example to a
-    /// restarted Envoy, is not exported again.
+    /// A target that is applied again is not exported again.
     told: Option<TraceId>,
 }
 
 impl InstanceSpans {
-    /// Creates the exporter, which does nothing without a collector.
+    /// Has no effect without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self { spans, told: None }
     }
 
-    /// Marks a target's change as exported, because Envoy had accepted the target before this agent
-    /// started.
     pub(super) fn skip(&mut self, target: &Target) {
         self.told = target.times().map(TargetTimes::id);
     }
 
-    /// Exports a span for an attempt. After the last attempt, also exports spans for all earlier
-    /// stages of the change.
+    /// After the last attempt, also exports spans for all earlier stages of the change.
     pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -228,7 +210,6 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Exports spans for the stages before the attempts, and for the change as a whole.
     fn begin(
         &self,
         times: &TargetTimes,
@@ -274,7 +255,6 @@ impl InstanceSpans {
     }
 }
 
-/// Exports spans for the reports to a cluster.
 #[cfg(feature = "cluster")]
 pub(super) struct ReportSpans {
     spans: Spans,
@@ -283,7 +263,7 @@ pub(super) struct ReportSpans {
 
 #[cfg(feature = "cluster")]
 impl ReportSpans {
-    /// Creates the exporter, which does nothing without a collector.
+    /// Has no effect without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -291,7 +271,7 @@ impl ReportSpans {
         }
     }
 
-    /// Exports a span for the report on a target that Envoy accepted at the time `accepted`.
+    /// `accepted` is when Envoy accepted the target.
     pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -308,7 +288,6 @@ impl ReportSpans {
     }
 }
 
-/// Converts an instant to wall-clock time.
 fn wall_time(moment: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(moment.elapsed()).unwrap_or(now)

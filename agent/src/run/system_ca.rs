@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Paths of the CA bundle in common distributions. The first path is the fallback if none of them
-/// exists.
+/// The first path is the fallback if none of them exists.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, and distroless images.
     "/etc/ssl/certs/ca-certificates.crt",
@@ -16,7 +15,6 @@ const USUAL: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the path of the host's bundle, or Debian's path if no bundle exists.
 pub(crate) fn find() -> PathBuf {
     first_that(Path::is_file)
 }

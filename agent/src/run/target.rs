@@ -1,5 +1,4 @@
-//! Computes each Gateway's target: renders resolved revisions as Envoy's resources on this host.
-//! Pure.
+//! Computes each Gateway's target: resolved revisions, rendered for this host.
 
 mod endpoint_files;
 mod fitted;
@@ -34,44 +33,31 @@ use crate::xds::parse_listener_name;
 use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
-/// A revision of a Gateway, rendered for this host. The Gateway's Envoy should have this state.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// The Gateway's name, its snapshot and its keys, in encoded form.
     pub(super) encoded: Arc<EncodedSnapshot>,
-    /// Options for rendering.
     pub(super) options: sesame_render::RenderOptions,
-    /// Addresses on which the Gateway listens, and why other addresses were not assigned.
     pub(super) assignment: Assignment,
-    /// Resources for Envoy.
     pub(super) rendered: Rendered,
-    /// Bootstrap with which Envoy is started.
     pub(super) bootstrap: Bytes,
-    /// True if the target was accepted before the agent started, and did not come from the source
-    /// since then.
+    /// True if the target was accepted before the agent started.
     pub(super) restored: bool,
-    /// Cause of the change that led to this target, for the history.
+    /// For the history.
     pub(super) cause: String,
-    /// Revision of the manifest, if the source has manifests.
     pub(super) manifest_revision: Option<String>,
-    /// Certificates that are trusted although the snapshot does not declare them.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Endpoint sets that have files. The next target from the source keeps these files if
-    /// possible.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
-    /// Timestamps of the change's stages, if recorded.
     times: OnceLock<Arc<TargetTimes>>,
 }
 
 impl Target {
-    /// Returns the addresses that the target's listeners bind.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.assignment.addresses
     }
 
-    /// Returns the ports that the target's listeners bind, each with `TCP` or `UDP`.
+    /// Each port has the protocol `TCP` or `UDP`.
     pub(super) fn open_ports(&self) -> BTreeSet<(&'static str, u16)> {
         let listeners = self.rendered.listeners.iter();
         let sockets = listeners.filter_map(|listener| parse_listener_name(&listener.name));
@@ -82,7 +68,6 @@ impl Target {
         ports.collect()
     }
 
-    /// Returns this target, reduced to the parts that Envoy accepts.
     pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
         let Reduced { encoded, rendered } = reduced;
         Self {
@@ -102,7 +87,6 @@ impl Target {
         }
     }
 
-    /// Renders another generation of this Gateway with this target's options.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
@@ -124,30 +108,26 @@ impl Target {
         }
     }
 
-    /// Returns the digest of the snapshot with its endpoints and key digests: SHA-256 in
-    /// hexadecimal. Computed on first use, because applying a target does not need it.
+    /// SHA-256 in hexadecimal. Computed on first use, because applying a target does not need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the revision to show to users: the manifest's revision if there is one, or else the
-    /// digest.
+    /// The manifest's revision if there is one, or else the digest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
     }
 
-    /// Stores the timestamps of the target's change. Has no effect if they are already stored.
+    /// Has no effect if timestamps are already stored.
     pub(super) fn record_times(&self, times: TargetTimes) {
         let _ = self.times.set(Arc::new(times));
     }
 
-    /// Returns the timestamps of the target's change, if recorded.
     pub(super) fn times(&self) -> Option<&TargetTimes> {
         self.times.get().map(|times| &**times)
     }
 
-    /// Converts the target back to a revision that can be rendered again.
     pub(super) fn to_revision(&self, gateway: &NamespacedName) -> GatewayRevision {
         GatewayRevision {
             gateway: gateway.clone(),
@@ -156,7 +136,6 @@ impl Target {
         }
     }
 
-    /// Returns the validity periods of the target's certificates and trusted CA certificates.
     /// Computed on first use.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
@@ -169,20 +148,17 @@ impl Target {
     }
 }
 
-/// Where a revision comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin<'a> {
     /// The revision was accepted before the agent started.
     Accepted,
-    /// The revision comes from the source, as a result of this change.
+    /// Cause of a change from the source.
     Source(&'a str),
 }
 
-/// The newest target of each Gateway.
 pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
 
-/// Renders every Gateway that differs from `before`; `now` is the current time. Reuses the other
-/// targets from `before`.
+/// Reuses unchanged targets from `before`.
 pub(super) fn render_all(
     gateways: &[GatewayRevision],
     host: &HostSettings,
@@ -240,8 +216,7 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Keeps the targets from `before` for these Gateways, if their addresses are the same. Replacing
-/// these targets would make restored configurations count as changes.
+/// Restored configurations must not count as changes.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
@@ -310,13 +285,11 @@ fn render_one(
     }
 }
 
-/// Returns the host's session ticket keys if a listener references keys that are missing; the
-/// host's keys then replace them.
 fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
     encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }
 
-/// Renders only what differs from `before`. Returns `None` if a full rendering is needed.
+/// Returns `None` if a full rendering is needed.
 fn render_difference(
     before: &Target,
     encoded: &EncodedSnapshot,

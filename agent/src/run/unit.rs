@@ -1,9 +1,8 @@
 //! Reports the agent's readiness, status and liveness to a service manager.
 //!
 //! A host counts as started once it is ready, as defined by `/readyz`, with the newest
-//! configuration. A host that has nothing to serve, or cannot read its source, counts as started
-//! after a while, and its status gives the reason. The agent's main loop feeds the watchdog, unless
-//! the engine or an instance has been busy with one task for too long.
+//! configuration. The watchdog is fed unless the engine or an instance has been busy with one task
+//! for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,23 +19,21 @@ use super::report::{GatewayReport, Report, SourceReport};
 use crate::host::service_manager;
 use sesame_gateway_api::status::AgentState;
 
-/// Time after which a host that is not ready counts as started anyway.
+/// A host that is not ready counts as started after this time.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Intervals between checks: until the host is ready, and afterwards.
+/// Until the host is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
-/// Time after which the engine counts as stuck. Resolving the largest configurations takes seconds.
+/// Resolving the largest configurations takes seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Time after which an instance counts as stuck, unless it drains. Searching thousands of objects
-/// for rejected parts takes minutes.
+/// Searching thousands of objects for rejected parts takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Maximum number of characters in a status, so that it fits on one line of a screen.
+/// Fits on one line of a screen.
 const STATUS_CHARS: usize = 200;
 
-/// State of the connection to the service manager.
 pub(super) struct Unit {
     started: Instant,
-    /// True once the agent has reported to the manager that it is ready.
+    /// True once the agent has reported readiness to the manager.
     ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
@@ -45,7 +42,6 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Creates the unit of a starting agent; `drain` limits the time for connections to finish.
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -56,13 +52,12 @@ impl Unit {
         }
     }
 
-    /// Returns a receiver whose value becomes true once the agent has reported readiness to the
-    /// manager.
+    /// The value becomes true once the agent has reported readiness to the manager.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Waits until the next check is due. Waits forever without a service manager. Cancel-safe.
+    /// Waits forever without a service manager. Cancel-safe.
     pub(super) async fn due(&mut self) {
         if !service_manager::is_there() {
             std::future::pending::<()>().await;
@@ -70,8 +65,7 @@ impl Unit {
         self.looks.tick().await;
     }
 
-    /// Reports changes to the manager, and feeds the watchdog unless the engine or an instance is
-    /// stuck.
+    /// Feeds the watchdog unless the engine or an instance is stuck.
     pub(super) fn tell(
         &mut self,
         report: &Report,
@@ -103,15 +97,13 @@ fn looks(period: Duration) -> Interval {
     looks
 }
 
-/// Returns true if the host counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
     let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
     let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);
     since >= TIMEOUT || serves || has_no_bundle(report)
 }
 
-/// Returns true if the bundle directory was read, but contains no usable bundle. The first usable
-/// bundle may arrive much later.
+/// The bundle directory was read, but the first usable bundle may arrive much later.
 fn has_no_bundle(report: &Report) -> bool {
     let SourceReport {
         bundle_dir, reason, ..
@@ -120,7 +112,7 @@ fn has_no_bundle(report: &Report) -> bool {
     nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
-/// Describes a task that has taken too long, if there is one.
+/// Describes a task that has taken too long.
 fn stuck(
     known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -145,8 +137,6 @@ fn stuck(
     })
 }
 
-/// Returns one line with the served Gateways or the reason why the host is not ready, followed by
-/// all warnings.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
     let mut text = if !reasons.is_empty() {

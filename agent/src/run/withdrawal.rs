@@ -1,7 +1,8 @@
-//! Decides whether to withdraw Gateways that were not deleted individually. A Gateway that was
-//! deleted individually is always withdrawn. But if the manifests suddenly contain no Gateway, or a
-//! GatewayClass with Gateways is missing, that may be an accident. Both kinds of withdrawal are
-//! held until an operator accepts them, or until the manifests have stayed the same for a while.
+//! Decides whether to withdraw Gateways that were not deleted individually.
+//!
+//! If the manifests suddenly contain no Gateway, or a GatewayClass with Gateways is missing, that
+//! may be an accident. The withdrawal is held until an operator accepts it, or until the manifests
+//! have stayed the same for a while.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +10,15 @@ use tokio::sync::watch;
 
 use crate::host::until;
 
-/// Holds a withdrawal that may be a mistake.
 pub(super) struct Withdrawal {
-    /// Returns how long a withdrawal is held, or `None` if withdrawals are not held.
+    /// Returns `None` if withdrawals are not held.
     pause: Box<dyn Fn() -> Option<Duration> + Send>,
     /// Counts how often an operator has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
 
-/// A held withdrawal, and when it is released. If `until` is `None`, only an operator can release
-/// it.
+/// If `until` is `None`, only an operator can release the withdrawal.
 #[derive(Debug)]
 struct Waits {
     until: Option<Instant>,
@@ -37,12 +36,12 @@ impl Withdrawal {
         }
     }
 
-    /// Holds the withdrawal until `until`. If it is already held, only `None` has an effect: it
-    /// removes the time limit. Returns true if the withdrawal has been released.
+    /// If the withdrawal is already held, only `None` has an effect: it removes the time limit.
+    /// Returns true if the withdrawal has been released.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // Ignore earlier acceptances, which were for other withdrawals.
+                // Earlier acceptances were for other withdrawals.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -57,8 +56,7 @@ impl Withdrawal {
         over || self.accepted.has_changed().unwrap_or(false)
     }
 
-    /// Returns why the withdrawal is held, or `None` if it is released or nothing is lost. `lost`
-    /// describes the loss.
+    /// Returns why the withdrawal is held. `lost` describes the loss.
     pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
         let (Some(pause), Some(lost)) = ((self.pause)(), lost) else {
             self.waits = None;
@@ -78,7 +76,6 @@ impl Withdrawal {
         ))
     }
 
-    /// Waits until the held withdrawal may be released.
     pub(super) async fn decided(&mut self) {
         let Some(waits) = &self.waits else {
             return std::future::pending().await;
@@ -87,7 +84,7 @@ impl Withdrawal {
             () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
-                    // If the sender is gone, an operator can no longer accept the withdrawal.
+                    // The sender is gone, so an operator can no longer accept the withdrawal.
                     std::future::pending::<()>().await;
                 }
             }

@@ -1,5 +1,4 @@
-//! Parses the names of Envoy's listeners, such as `tcp/127.0.0.1/80`, as the renderer generates
-//! them.
+//! Parses the names of Envoy's listeners, such as `tcp/127.0.0.1/80`.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +16,6 @@ pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
     .collect()
 }
 
-/// Parses the name of a listener, such as `tcp/127.0.0.1/80`.
 pub(crate) fn parse_listener_name(listener: &str) -> Option<(Transport, SocketAddr)> {
     let mut parts = listener.split('/');
     let transport = match parts.next()? {

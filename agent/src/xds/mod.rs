@@ -1,7 +1,5 @@
-//! Models the files that Envoy watches: Envoy's subscription to each file, the file's bytes, and
-//! the version that Envoy reports once it has accepted the file.
-//!
-//! Pure: no code here opens a file. `sesame_render::layout` defines the paths.
+//! Models the files that Envoy watches, their subscriptions, and the versions that Envoy reports.
+//! Never opens a file. `sesame_render::layout` defines the paths.
 
 mod listener_name;
 pub(crate) mod response;

@@ -1,8 +1,7 @@
 //! Encodes and decodes the content of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources remain encoded, so that thousands of clusters need not be decoded. The messages here
-//! therefore define only the fields that are needed. Files that are read back from disk are
-//! untrusted: a file is parsed completely or not at all.
+//! Resources remain encoded, because decoding thousands of clusters is slow. Files that are read
+//! back from disk are untrusted: a file is parsed completely or not at all.
 
 use bytes::Bytes;
 use prost::Message;
@@ -33,15 +32,14 @@ struct AnyResource {
     value: Bytes,
 }
 
-/// Decodes only a resource's name, which is field 1 in all resource types (`cluster_name` in a
-/// ClusterLoadAssignment).
+/// The name is field 1 in all resource types (`cluster_name` in a ClusterLoadAssignment).
 #[derive(Clone, PartialEq, Message)]
 struct NamedResource {
     #[prost(string, tag = "1")]
     name: String,
 }
 
-/// Decodes only the addresses of an `envoy.config.listener.v3.Listener`.
+/// Part of `envoy.config.listener.v3.Listener`.
 #[derive(Clone, PartialEq, Message)]
 struct ListenerAddresses {
     #[prost(bytes = "bytes", optional, tag = "2")]
@@ -57,17 +55,15 @@ struct AdditionalAddress {
     address: Option<Bytes>,
 }
 
-/// An encoded file and its version.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct EncodedFile {
     /// Digest of the content, which Envoy reports as `version_text` once it has accepted the file.
     pub(crate) version: String,
-    /// Content of the file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns a file's version: the first 32 hexadecimal digits of a digest of its type and resources.
-/// The encoded resources contain their names.
+/// Returns the first 32 hexadecimal digits of a digest of the type and the resources, which contain
+/// their names.
 pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -78,12 +74,11 @@ pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     hex16(&hash.finalize())
 }
 
-/// Encodes one file.
 pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the runtime file (RTDS), which contains traffic shares. `runtime` is its only resource.
+/// Encodes the runtime file (RTDS), which contains traffic shares.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
@@ -109,16 +104,13 @@ fn response(url: &'static str, version: String, resources: &[Resource]) -> Encod
     }
 }
 
-/// A file that was read from disk.
 pub(crate) struct DecodedFile {
-    /// Version of the file. It was verified to be the digest of the content.
+    /// Verified to be the digest of the content.
     pub(crate) version: String,
-    /// Resources in the file, in their original order.
     pub(crate) resources: Vec<Resource>,
 }
 
-/// Parses a file that [`encode`] has written. Returns `None` for all other files, including files
-/// with a wrong digest.
+/// Returns `None` for any file that [`encode`] has not written.
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();
@@ -142,7 +134,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns a listener's encoded addresses. If the listener cannot be decoded, returns no addresses.
+/// Returns no addresses if the listener cannot be decoded.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,
@@ -153,7 +145,6 @@ pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     address.into_iter().chain(additional).collect()
 }
 
-/// Returns the first 16 bytes of a digest, in lower-case hexadecimal.
 fn hex16(digest: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(32);

@@ -1,5 +1,4 @@
-//! Envoy's subscriptions: the file that each subscription watches, and the names of the statistics
-//! that report its state.
+//! Envoy's subscriptions: the file that each one watches, and the names of its statistics.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,10 +23,8 @@ pub enum XdsKind {
 }
 
 impl XdsKind {
-    /// Kinds for which one file contains all resources.
     pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
 
-    /// Kinds with one file per resource.
     pub(crate) const LEAVES: [Self; 4] = [
         Self::Secret,
         Self::Endpoints,
@@ -47,7 +44,7 @@ impl XdsKind {
         }
     }
 
-    /// Returns the name of the directory for this kind, as in [`XdsLayout`].
+    /// Returns the name of the directory, as in [`XdsLayout`].
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Listeners => "lds",
@@ -59,18 +56,14 @@ impl XdsKind {
         }
     }
 
-    /// Returns the kind whose directory has this name. This is the inverse of
-    /// [`XdsKind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.directory() == name)
     }
 
-    /// Returns all kinds.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
-    /// Returns true if one file contains all resources of this kind.
     pub(crate) fn is_list(self) -> bool {
         Self::LISTS.contains(&self)
     }
@@ -86,8 +79,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Creates a subscription for a resource. Ignores `name` if one file contains all resources of
-    /// the kind.
+    /// Creates a subscription. Ignores `name` if one file contains all resources of the kind.
     pub fn new(kind: XdsKind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
@@ -108,9 +100,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the prefix of the subscription's statistics. Their full names end in `.version_text`
-    /// or `.update_rejected`. Returns `None` for a route table, because the prefix also contains
-    /// the stat prefix of a listener.
+    /// Returns the prefix of the subscription's statistics, which end in `.version_text` or
+    /// `.update_rejected`. Returns `None` for a route table, because its prefix also contains a
+    /// listener's stat prefix.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
             XdsKind::Listeners => Some("listener_manager.lds".to_owned()),
@@ -125,8 +117,8 @@ impl Subscription {
         }
     }
 
-    /// Returns true if a statistic belongs to this subscription. `scope` is the name of the
-    /// statistic without its last segment.
+    /// Returns true if a statistic belongs to this subscription. `scope` is its name without the
+    /// last segment.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;
@@ -155,8 +147,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Converts a name to the form in which it appears in Envoy's statistics
-/// (`Stats::Utility::sanitizeStatsName`).
+/// Converts a name to its form in Envoy's statistics (`Stats::Utility::sanitizeStatsName`).
 pub(crate) fn stat_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.replace("://", "_")

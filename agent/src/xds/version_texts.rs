@@ -11,9 +11,8 @@ pub struct VersionTexts {
 }
 
 impl VersionTexts {
-    /// Returns the version that Envoy has accepted; empty if it has not accepted any version yet.
-    /// Returns `None` if Envoy does not have the subscription. If several statistics report the
-    /// subscription's version, prefers one that reports `wanted`.
+    /// Returns the accepted version, empty if Envoy has not accepted any, or `None` without a
+    /// subscription. If several statistics match, prefers one that reports `wanted`.
     pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
         if let Some(scope) = subscription.stat_scope() {
             return self.by_scope.get(&scope).map(String::as_str);

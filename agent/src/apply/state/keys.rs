@@ -1,15 +1,11 @@
-//! Reads a generation's keys without its snapshot. Replaces stored keys if some of them were
-//! revoked, or if they must be sealed differently.
-//!
-//! At any time, even after a power cut, the keys whose digest is in `meta.json` are on disk. To
-//! ensure that, new keys are stored next to the old ones before `meta.json` is updated.
+//! Reads and replaces a generation's keys. Even after a power cut, the keys whose digest is in
+//! `meta.json` are on disk.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
     read_bounded, sha256,
 };
 
-/// File name of new keys until they replace the current ones.
 const NEXT: &str = "keys.next";
 
 impl StateDir {
@@ -50,8 +46,7 @@ impl StateDir {
         Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
     }
 
-    /// Completes a key replacement that was interrupted after `meta.json` was updated, so that the
-    /// old keys do not remain on disk.
+    /// Completes an interrupted key replacement, to remove the old keys from disk.
     pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
         let directory = self.of_generation(number);
         let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));

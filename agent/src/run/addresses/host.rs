@@ -1,5 +1,4 @@
-//! Finds this host's addresses, optionally only addresses in given networks, or addresses that
-//! clients can reach.
+//! Finds this host's addresses.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -19,20 +18,17 @@ pub(in crate::run) fn all() -> Vec<IpAddr> {
     all
 }
 
-/// Returns this host's addresses that are in any of the networks, sorted. Returns at most
-/// `MAX_POOL` addresses.
+/// Returns at most `MAX_POOL` addresses, sorted.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
     let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
     found.into_iter().take(MAX_POOL).collect()
 }
 
-/// Returns the current addresses of all interfaces.
 pub(in crate::run) fn every() -> Vec<IpAddr> {
     by_interface().map(|(_, ip)| ip).collect()
 }
 
-/// Returns each address with the name of its interface.
 fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces.filter_map(|interface| {
@@ -43,8 +39,8 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Returns the addresses where clients reach this host: the configured addresses, or else addresses
-/// on interfaces that lead to other hosts, or else any global address, or else loopback.
+/// Returns the configured addresses, or else those on interfaces that lead to other hosts, or else
+/// any global address, or else loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {
         return told.to_vec();

@@ -1,29 +1,22 @@
-//! Finds the interfaces of this host that lead to other hosts.
+//! Finds the interfaces that lead to other hosts: hardware (real or virtual), interfaces stacked on
+//! it, and interfaces with a default route.
 //!
 //! Clients cannot reach a node's addresses on container bridges, tunnels, or the host ends of Pod
-//! links. An interface leads to other hosts if it is hardware (real or virtual), or has a default
-//! route. So does an interface stacked on hardware (a bond, a VLAN, or a bridge with a network
-//! card). Non-loopback addresses on `lo` also count as reachable, because they are assigned for
-//! clients.
+//! links. Non-loopback addresses on `lo` are assigned for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of levels of stacked interfaces that are searched for hardware.
 const MAX_DEPTH: usize = 4;
-/// The route flag `RTF_UP`.
 const UP: u32 = 1;
 
-/// The interfaces of this host, according to `/sys` and `/proc`.
 pub(super) struct Interfaces {
-    /// Path to `/sys/class/net`.
     sys: PathBuf,
-    /// Names of interfaces with a default route.
     default: BTreeSet<String>,
 }
 
 impl Interfaces {
-    /// Reads `/sys` and `/proc`. Unreadable files are treated as empty.
+    /// Unreadable files count as empty.
     pub(super) fn read() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -32,7 +25,6 @@ impl Interfaces {
         }
     }
 
-    /// Returns true if other hosts can connect through the interface with this name.
     pub(super) fn lead_outside(&self, name: &str) -> bool {
         name == "lo" || self.default.contains(name) || stands_on_hardware(&self.sys.join(name), 0)
     }
@@ -49,7 +41,6 @@ fn stands_on_hardware(interface: &Path, depth: usize) -> bool {
             .any(|entry| stands_on_hardware(&entry.path(), depth + 1))
 }
 
-/// Returns the interfaces that have a default route in the kernel's IPv4 or IPv6 table.
 fn default_routes(v4: &str, v6: &str) -> BTreeSet<String> {
     let v4 = v4.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,11 +1,6 @@
-//! Assigns addresses to Gateways. Pure.
-//!
-//! A Gateway gets the addresses it requests, if the host offers them. A Gateway that requests none
-//! gets addresses from the host's pool. If only one Gateway uses the pool, it gets all addresses.
-//! Several Gateways get one address each if there are enough; otherwise they share addresses if
-//! their ports differ. A Gateway keeps its address when other Gateways are added or removed and
-//! when the agent restarts, because DNS names and clients refer to the address. An address that
-//! cannot be assigned is reported, never silently dropped.
+//! Assigns addresses to Gateways. A Gateway keeps its address when other Gateways change and when
+//! the agent restarts, because DNS names and clients refer to it. An address that cannot be
+//! assigned is reported, never silently dropped.
 
 pub(super) mod host;
 mod interfaces;
@@ -20,31 +15,23 @@ use sesame_proto::schema::Transport;
 pub use self::own::HostEndpoints;
 pub(super) use self::own::OwnAddresses;
 
-/// The addresses and ports that one Gateway needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddressRequest {
-    /// The Gateway.
     pub gateway: NamespacedName,
-    /// Addresses that the Gateway requests; if empty, the host chooses.
+    /// If empty, the host chooses.
     pub requested: Vec<IpAddr>,
-    /// Addresses on which the Gateway is currently served.
     pub held: Vec<IpAddr>,
-    /// Ports that the Gateway binds according to the port map. A TCP port does not conflict with
-    /// the UDP port of the same number.
+    /// Ports that the Gateway binds according to the port map.
     pub ports: BTreeSet<(Transport, u32)>,
 }
 
-/// The addresses assigned to one Gateway, and why other addresses were not assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// Addresses to listen on; empty if none could be assigned.
     pub addresses: Vec<IpAddr>,
-    /// Why requested or needed addresses were not assigned.
     pub problems: Vec<String>,
 }
 
-/// Assigns addresses to the Gateways in `needs`, which are in order of precedence. `pool` contains
-/// the host's addresses.
+/// `needs` is in order of precedence.
 pub(super) fn assign(
     needs: &[AddressRequest],
     pool: &[IpAddr],
@@ -72,8 +59,8 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // Put the Gateway's current addresses first, so that it keeps them if it has to share
-            // the pool again.
+            // Put the Gateway's current addresses first, because it may have to share the pool
+            // again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held
@@ -105,8 +92,7 @@ pub(super) fn assign(
     result
 }
 
-/// Returns one address for each Gateway that requests none: its current address, or else a free
-/// address that no Gateway requests, or else any free address.
+/// Prefers a Gateway's current address, and then free addresses that no Gateway requests.
 fn own_addresses(needs: &[AddressRequest], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
     let offered: BTreeSet<IpAddr> = specific(pool).collect();
     let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
@@ -146,8 +132,7 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-/// Returns true if the two lists overlap. An unspecified address overlaps with every address of its
-/// family.
+/// An unspecified address overlaps with every address of its family.
 pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
     a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
 }
@@ -217,12 +202,10 @@ mod tests {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
             ..need(name, &[], &[80])
         };
-        // A Gateway with higher precedence is added. Later, a Gateway is removed.
         let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
         assert_eq!(addresses(&fewer, &pool), [["10.0.0.2"], ["10.0.0.3"]]);
-        // A Gateway that was served alone for a while also keeps its address.
         let alone = addresses(&fewer[..1], &pool);
         assert_eq!(
             alone[0],
@@ -231,8 +214,6 @@ mod tests {
         let held: Vec<&str> = alone[0].iter().map(String::as_str).collect();
         let again = [need("a", &[], &[80]), holds("b", &held)];
         assert_eq!(addresses(&again, &pool), [["10.0.0.1"], ["10.0.0.2"]]);
-        // A Gateway loses its address if the host no longer offers it, two Gateways hold it, or
-        // another Gateway requests it.
         let others = [
             holds("a", &["10.0.0.9"]),
             holds("b", &["10.0.0.2"]),

@@ -23,8 +23,8 @@ pub enum HostEndpoints {
 }
 
 impl HostEndpoints {
-    /// Returns true if endpoints with this host's addresses are rejected. In a Kubernetes cluster,
-    /// Pods on the host network legitimately have such addresses.
+    /// Returns true if endpoints with this host's addresses are rejected. Pods on the host network
+    /// legitimately have such addresses.
     pub fn refused(self, in_pod: bool) -> bool {
         match self {
             Self::Auto => !in_pod,
@@ -34,7 +34,6 @@ impl HostEndpoints {
     }
 }
 
-/// This host's addresses, reread periodically.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct OwnAddresses {
     read: fn() -> Vec<IpAddr>,
@@ -51,13 +50,12 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the host's addresses as of the last read. Omits addresses that are rejected for
-    /// every endpoint anyway, because such addresses change whenever a Pod starts.
+    /// Omits addresses that are rejected anyway, because they change whenever a Pod starts.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }
 
-    /// Waits until the addresses have changed. Cancel-safe.
+    /// Cancel-safe.
     pub(in crate::run) async fn changed(&mut self) {
         loop {
             sleep_until(self.due.into()).await;

@@ -1,4 +1,4 @@
-//! Reports this host's status to the cluster, based on the latest observations of its instances.
+//! Reports this host's status to the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use crate::run::report::compose::gateway_report;
 use crate::run::spans::ReportSpans;
 use crate::source::cluster::ClusterSettings;
 
-/// Starts the task that reports this host's status.
 pub(in crate::run) fn start_reporter(
     settings: &ClusterSettings,
     mut live: watch::Receiver<LiveSettings>,
@@ -46,21 +45,19 @@ pub(in crate::run) fn start_reporter(
     ReportWriter::start(settings, clients, reports)
 }
 
-/// Returns the addresses where clients reach this host, according to the current settings.
 fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
     let told = live.borrow_and_update().report_addresses.clone();
     let usable = host_addresses::usable(&told).into_iter();
     usable.map(|ip| ip.to_string()).collect()
 }
 
-/// Returns the configured number of seconds between reports, or `None` for the default.
+/// Returns `None` for the default.
 fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     let period = live.borrow().report_every;
     let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
     seconds.and_then(|seconds| u32::try_from(seconds).ok())
 }
 
-/// Receivers and facts from which reports are built.
 struct ObservedReports {
     known: watch::Receiver<SourceState>,
     followed: FollowedInstances,
@@ -97,8 +94,7 @@ impl HostReports for ObservedReports {
         statuses
     }
 
-    /// Exports a span for a sent report, unless the instance has applied another revision since
-    /// then.
+    /// Skips the span if the instance has applied another revision since then.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
         let Some(observed) = self.followed.newest(gateway) else {
             return;
@@ -112,7 +108,7 @@ impl HostReports for ObservedReports {
     }
 
     async fn changed(&mut self) {
-        // Use a clone, because only `follow` may mark the change as seen.
+        // Only `follow` may mark the change as seen.
         let mut live = self.live.clone();
         let newer = async {
             if live.changed().await.is_err() {

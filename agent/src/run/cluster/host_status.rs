@@ -1,5 +1,4 @@
-//! Builds this host's report on one Gateway: the values that the command `status` shows, as the
-//! status of a `GatewayAgent`. Pure.
+//! Builds this host's `GatewayAgent` status for one Gateway.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::AgentState;
@@ -15,26 +14,22 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Message that an agent reports when it stops and leaves its Envoys running.
+/// Reported when the agent stops and leaves its Envoys running.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
-/// Facts about the host that every report includes.
 #[derive(Clone, Debug)]
 pub(super) struct HostInventory {
-    /// Addresses to report for Gateways that listen on all addresses.
+    /// Reported for Gateways that listen on all addresses.
     pub(super) addresses: Vec<String>,
-    /// Zone of the host; empty if not configured.
+    /// Empty if not configured.
     pub(super) zone: String,
-    /// Number of cores that the host's Envoys may use.
     pub(super) cores: u32,
-    /// Memory in MiB that the host's Envoys may use.
     pub(super) memory_mib: u64,
-    /// Seconds between reports; `None` means the default.
+    /// `None` means the default.
     pub(super) report_seconds: Option<u32>,
 }
 
-/// Returns the status to report, without a heartbeat time. `before` is the status that was reported
-/// last.
+/// The status has no heartbeat time.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -47,7 +42,7 @@ pub(super) fn host_status(
         message: _,
         addresses,
         open_ports,
-        // Omitted because these digests include the endpoints, which differ between hosts.
+        // These digests include the endpoints, which differ between hosts.
         wanted: _,
         applied: _,
         wanted_revision,
@@ -58,7 +53,7 @@ pub(super) fn host_status(
         refused: _,
         unshown: _,
         refusal: _,
-        // Omitted because only commands on the host show these values.
+        // Only commands on the host show these values.
         retained: _,
         inline_backends: _,
         draining: _,
@@ -67,7 +62,7 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // When this revision was first accepted: endpoint changes do not affect this time.
+    // Endpoint changes must not affect this time.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -109,7 +104,6 @@ pub(super) fn host_status(
     }
 }
 
-/// Returns the status of a Gateway that has no complete revision yet.
 pub(super) fn unserved_status(
     incomplete: &IncompleteRevision,
     host: &HostInventory,
@@ -131,8 +125,7 @@ pub(super) fn unserved_status(
     }
 }
 
-/// Returns the state and its message. Endpoint changes that are not applied yet do not affect
-/// either.
+/// Ignores endpoint changes that are not applied yet.
 fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     if let Some(draining) = &report.draining {
         // Envoy still serves, but may stop soon.
@@ -146,9 +139,8 @@ fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     (report.state, text(&report.message))
 }
 
-/// Returns the message, with a note if the agent has stopped and left its Envoy running.
 fn if_left(message: String, observed: &Observed) -> String {
-    // Envoy still serves. If no agent starts, the controller considers the host lost after a while.
+    // If no agent starts, the controller considers the host lost after a while.
     match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
         (true, "") => LEFT.to_owned(),
@@ -156,8 +148,7 @@ fn if_left(message: String, observed: &Observed) -> String {
     }
 }
 
-/// Returns the addresses where clients reach the Gateway on this host. Returns none while its Envoy
-/// is down.
+/// Returns no addresses while Envoy is down.
 fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) -> Vec<String> {
     if !observed.live {
         return Vec::new();
@@ -186,12 +177,10 @@ fn refused_object(refused: &Refused) -> RefusedObject {
     }
 }
 
-/// Converts the rejected rules, up to the maximum number per report.
 fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
     all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }
 
-/// Returns when the first certificate in Envoy's accepted configuration expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
     Timestamp::from_second(observed.applied.as_ref()?.encoded.first_expiry()?).ok()
 }
@@ -214,7 +203,7 @@ fn text(text: &str) -> String {
     }
 }
 
-/// Rounds down to whole seconds, because the API server stores no fractions.
+/// The API server stores no fractions.
 fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

@@ -1,5 +1,4 @@
-//! The cluster as the source of configuration: runs the engine that follows the cluster, and
-//! reports this host's status to the cluster.
+//! Runs the engine that follows the cluster, and reports this host's status to the cluster.
 
 mod host_reports;
 mod host_status;
@@ -26,10 +25,9 @@ use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;
 use crate::source::update::SourceUpdate;
 
-/// The newest client for the API server; `None` until one has been created.
+/// `None` until the first client has been created.
 pub(super) type Clients = watch::Receiver<Option<Client>>;
 
-/// Returns the part of `status` that describes the cluster as the source.
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     ClusterReport {
         kubeconfig: settings.kubeconfig.clone(),
@@ -40,7 +38,6 @@ pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     }
 }
 
-/// Watches the cluster in a task, and passes the updates to `engine`, which runs in a thread.
 pub(super) fn start(
     settings: &ClusterSettings,
     mut engine: SnapshotEngine,

@@ -1,9 +1,5 @@
-//! Renews the credential of a host that joined a cluster from outside, after about half of the
-//! credential's lifetime.
-//!
-//! Renews only tokens that `join` stored. The new token is sealed and replaces the file by rename.
-//! Clients reread the token file on their own, and the old token stays valid until it expires. A
-//! failed renewal is simply retried, because nothing else in the agent waits for the renewal.
+//! Renews the credential of a host that joined a cluster from outside, after about half of its
+//! lifetime. Renews only tokens that `join` stored.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,19 +16,17 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval for checking whether renewal is due. The agent polls, because the clock may jump when
-/// the host is suspended or the time is set.
+/// Poll, because the clock may jump.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Renews the credential in this kubeconfig for as long as the agent runs.
 pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Clients) {
     let mut backoff = USUAL;
     let mut failing = false;
     let mut renewed: Option<Instant> = None;
     loop {
         tokio::time::sleep(jittered(POLL_INTERVAL)).await;
-        // Read the token again, because another `join` may have replaced it.
+        // Another `join` may have replaced the token.
         let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;
         };
@@ -69,8 +63,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     }
 }
 
-/// Returns the token's file, its claims and the UID of its Secret. Returns `None` if `join` did not
-/// store the token.
+/// Returns `None` if `join` did not store the token.
 fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
@@ -80,7 +73,6 @@ fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credenti
     is_ours.then_some((path, credential, uid))
 }
 
-/// Seals the token that `join` stored, if it is in plaintext or sealed with an older key.
 pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     if let Some((path, ..)) = of_join(kubeconfig, stored)
         && let Err(why) = stored.seal_anew(&path)
@@ -89,9 +81,8 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's lifetime has passed since its issue (according to the
-/// host's clock) or since the last renewal. `renewed` is the time since that renewal. Returns false
-/// during the first quarter of the lifetime after a renewal, whatever the clock shows.
+/// `renewed` is the time since the last renewal. After a renewal, waits at least a quarter of the
+/// lifetime, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -104,7 +95,6 @@ fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) ->
     half.is_ok_and(|half| now >= half) || passed.is_some_and(|passed| passed >= life / 2)
 }
 
-/// Requests the next credential and stores it.
 async fn request(
     clients: &Clients,
     credential: &Credential,
@@ -147,8 +137,7 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // A renewal is due even if the credential looks expired: the host's clock may be wrong, and
-        // the API server decides.
+        // The host's clock may be wrong, and the API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

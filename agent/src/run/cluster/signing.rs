@@ -18,26 +18,22 @@ use super::Clients;
 use crate::source::cluster::describe_error;
 use crate::source::local::RequestedUsage;
 
-/// Timeout per request to the API server.
+/// Per request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Polling interval at first.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval after `A_WHILE`.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time after which polling slows down, counted from the first poll.
+/// Counted from the first poll.
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// Request to a signer.
 pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) signer: &'a str,
-    /// Requested lifetime.
     pub(in crate::run) seconds: Option<i32>,
     pub(in crate::run) usage: RequestedUsage,
     /// Receives progress messages.
     pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
 }
 
-/// Submits the request, waits for the signer, and returns the issued certificate.
 pub(in crate::run) async fn sign(
     clients: &Clients,
     signing: &SignerRequest<'_>,
@@ -46,7 +42,7 @@ pub(in crate::run) async fn sign(
     let client = clients.borrow().clone();
     let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
     let api: Api<CertificateSigningRequest> = Api::all(client);
-    // Name the object by a digest of the request, so that a restarted agent finds its object again.
+    // A restarted agent finds its object by the digest of the request.
     let mut digest = sha256(pem.as_bytes());
     digest.truncate(32);
     let name = format!("sesame-{digest}");

@@ -1,5 +1,4 @@
-//! Finds Gateways that are still declared although their GatewayClass is gone from the manifests.
-//! Such Gateways are withdrawn only once it is known that the class was removed on purpose. Pure.
+//! Finds Gateways whose GatewayClass is gone from the manifests, possibly by mistake.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,6 @@ use sesame_gateway_api::world::World;
 use crate::run::target::Targets;
 use crate::source::update::GatewayRevision;
 
-/// Returns the Gateways that were served, are still declared, and refer to a missing class.
 pub(super) fn orphans(
     world: &World,
     before: &Targets,
@@ -28,7 +26,6 @@ pub(super) fn orphans(
         .collect()
 }
 
-/// Describes the missing classes of `orphans`. Returns `None` if `orphans` is empty.
 pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
     let classes: BTreeSet<&str> = orphans
         .iter()

@@ -1,6 +1,5 @@
-//! Resolves changes incrementally on a host. If only a few routes, Services or endpoints have
-//! changed, avoids a full resolution and does not decode the served configuration. Must return the
-//! same result as a full resolution, or `None`.
+//! Resolves small changes without a full resolution. Must return the same result as a full
+//! resolution, or `None`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +12,6 @@ use crate::source::manifests::ScanReport;
 use crate::source::update::GatewayRevision;
 
 impl Engine {
-    /// Returns the configuration of every Gateway and the statuses that changed since the last
-    /// resolution, or `None` if a full resolution is needed.
     pub(super) fn resolve_changes(
         &mut self,
         scan: &ScanReport,
@@ -22,8 +19,7 @@ impl Engine {
     ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
-            // While configurations are held, the published targets may differ from the last
-            // resolution.
+            // The published targets may differ from the last resolution.
             if known.held.is_some() {
                 return None;
             }

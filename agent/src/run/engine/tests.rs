@@ -1,5 +1,4 @@
-//! Tests that after any change, the engine publishes the same result as a full resolution and
-//! rendering.
+//! Tests that the engine publishes the same result as a full resolution and rendering.
 
 mod parameters;
 
@@ -13,7 +12,6 @@ use super::*;
 use crate::run::directories::Directories;
 use crate::source::last_good::LastGood;
 
-/// One Gateway with a single listener, and one with several.
 const GATEWAYS: &str = "
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -28,10 +26,9 @@ const GATEWAYS: &str = "
   {name: other, port: 81, protocol: HTTP}]}}
 ";
 
-/// One file: a Service, its endpoints and a route.
 #[derive(Clone, Debug)]
 struct App {
-    /// Number of comment lines at the top, which shift all line numbers.
+    /// Comment lines at the top shift all line numbers.
     comments: usize,
     port: u16,
     endpoint: &'static str,
@@ -70,8 +67,7 @@ impl App {
     }
 }
 
-/// Returns the parents and hostnames of a route. A few variants contain a field that is reported as
-/// a problem or cannot be decoded.
+/// Some variants contain an invalid field.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
@@ -97,7 +93,7 @@ fn any_place() -> impl Strategy<Value = String> {
     })
 }
 
-/// Returns one or two rules. An invalid rule is dropped if the other one is valid.
+/// An invalid rule is dropped if the other one is valid.
 fn any_rules() -> impl Strategy<Value = String> {
     prop::collection::vec(any_rule(), 1..3).prop_map(|rules| rules.join(", "))
 }
@@ -121,7 +117,6 @@ fn any_rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// A change to a file, usually to the rules of its route.
 #[derive(Clone, Debug)]
 enum Event {
     Rules(String),
@@ -235,7 +230,6 @@ impl Fixture {
         told && !scan.changed.is_empty()
     }
 
-    /// Passes the scan to the engine, and compares the result with a full resolution.
     fn take(&mut self, scan: &ScanReport, second: i64) {
         let now = Timestamp::from_second(second).expect("a time");
         self.engine.take(scan, &Change::All, now);
@@ -266,7 +260,6 @@ impl Fixture {
             assert_eq!(wanted.assignment, expected.assignment);
             assert_eq!(wanted.options, expected.options);
         }
-        // Statuses are computed from this world when needed.
         assert_eq!(known.world.as_ref(), Some(manifests.world()));
         assert_eq!(*known.transitions, self.expected);
         let found = whole.problems.iter();
@@ -313,7 +306,6 @@ fn route_service_and_endpoint_changes_resolve_incrementally() {
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
-        // The route's previous backend is removed, and added again when the route uses it again.
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
         (true, vec![(0, Event::Port(81))]),
@@ -372,7 +364,6 @@ fn gateways_losing_their_class_serve_until_accepted() {
         let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
         (names.join(" "), known.held.unwrap_or_default())
     };
-    // The class is removed, and then one of its Gateways as well.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
     let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide); the withdrawal is held";
@@ -380,7 +371,6 @@ fn gateways_losing_their_class_serve_until_accepted() {
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");
     assert!(held.contains("(default/edge)"), "{held}");
-    // The class returns, and is removed once more.
     assert_eq!(
         wanted(without(&[0, 1])),
         ("default/edge".to_owned(), String::new())

@@ -1,4 +1,4 @@
-//! Collects the facts about a host at one moment, and derives the events between two moments. Pure.
+//! Derives events from the facts about a host at two moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,19 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Maximum number of events from one comparison.
+/// Per comparison.
 const MAX_EVENTS: usize = 100;
-/// Maximum number of characters of a message that are kept.
 const MAX_CHARACTERS: usize = 500;
 
-/// The facts that are currently true, by kind, Gateway and subject, each with a message.
+/// Messages by kind, Gateway and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Certificates that Envoys serve, by Gateway and name. Each value describes the certificate's
-/// expiry.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
-    /// Returns the facts that remain true after these events.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
         for event in events {
@@ -39,8 +35,7 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Returns the facts that are true now. Keeps the previous facts of a Gateway until its Envoy
-    /// has been queried.
+    /// Keeps a Gateway's previous facts until its Envoy has been queried.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -138,7 +133,6 @@ impl EventFacts {
         }
     }
 
-    /// Adds the fact that a revision of the Gateway is held, with the reason.
     pub(super) fn held(&mut self, gateway: &str, why: &str) {
         self.note(HostEventKind::RevisionHeld, gateway, "", why);
     }
@@ -148,7 +142,7 @@ impl EventFacts {
         self.0.insert(key, cut(message));
     }
 
-    /// Returns the events since `before`, numbered from `last + 1`.
+    /// Events are numbered from `last + 1`.
     pub(super) fn since(&self, before: &Self, last: u64, now: Timestamp) -> Vec<HostEvent> {
         let mut changes: Vec<(&FactKey, &str, bool)> = Vec::new();
         for (key, message) in &before.0 {
@@ -193,13 +187,11 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns true if a new fact of this kind is recorded as an event. The first certificates of a
-    /// Gateway are not recorded.
+    /// The first certificates of a Gateway are not recorded.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
 
-    /// Returns true if a changed message of this kind is recorded as an event.
     fn changes(self) -> bool {
         matches!(
             self,
@@ -210,7 +202,6 @@ impl HostEventKind {
         )
     }
 
-    /// Returns true if the end of a fact of this kind is recorded as an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
@@ -304,7 +295,6 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // Until a new Envoy has been queried, the facts of the previous Envoy remain.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

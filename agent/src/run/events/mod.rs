@@ -1,10 +1,5 @@
-//! Records this host's history, such as applied, rejected and held revisions, started Envoys,
-//! changed certificates, and failures to read the source.
-//!
-//! Events are the differences between two reports by the agent, so other code never emits events.
-//! Differences since the previous agent's last report are included. Events are kept in the state
-//! directory, within size limits. Events must never contain any part of a key, and recording events
-//! must never prevent serving.
+//! Records this host's history: the differences between successive reports. Events must never
+//! contain any part of a key, and recording must never prevent serving.
 
 mod facts;
 mod recorder;
@@ -19,26 +14,22 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::recorder::Recorder;
 pub(crate) use self::store::list;
 
-/// HTTP path of the events on the agent's socket.
 pub(crate) const EVENTS_PATH: &str = "/events";
 
-/// An event in this host's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostEvent {
-    /// Number of the event, higher than the numbers of all earlier events.
+    /// Higher than the numbers of all earlier events.
     pub(crate) number: u64,
     /// When the agent noticed the event.
     pub(crate) time: Timestamp,
-    /// Kind of the event.
     pub(crate) event: HostEventKind,
-    /// `namespace/name` of the Gateway; empty for events that concern the whole host.
+    /// `namespace/name`, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
-    /// Name of the affected part; empty if the event concerns the whole Gateway or host.
+    /// Name of the affected part, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) about: String,
-    /// Details, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
     /// True if a previously reported condition has ended.
@@ -47,7 +38,6 @@ pub(crate) struct HostEvent {
 }
 
 impl HostEvent {
-    /// Writes one line: the time, the kind, the Gateway and the details.
     pub(crate) fn cells(&self) -> [String; 4] {
         let Self {
             number: _,
@@ -74,18 +64,12 @@ impl HostEvent {
     }
 }
 
-/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum HostEventKind {
-    /// The agent has started.
     AgentStarted,
-    /// The source cannot be read.
     SourceLost,
-    /// The source has at least one error.
     SourceProblem,
-    /// A Gateway is served by this host.
     GatewayServed,
-    /// An Envoy process has started to serve.
     EnvoyStarted,
     /// Envoy is not running, even though it should be.
     EnvoyDown,
@@ -93,20 +77,17 @@ pub(crate) enum HostEventKind {
     RevisionApplied,
     /// Envoy rejects a revision as a whole.
     RevisionRefused,
-    /// A revision is held because it removes too much.
+    /// The revision removes too much.
     RevisionHeld,
-    /// Envoy rejects a part of a revision, which is left out.
     PartRefused,
     /// A listener does not present its newest certificate.
     CertificateUnshown,
     /// A Gateway serves a different certificate than before.
     CertificateChanged,
-    /// The Gateway is being drained.
     Draining,
-    /// The host needs attention, for example because a certificate expires or the access log cannot
-    /// be written.
+    /// For example, a certificate expires or the access log cannot be written.
     Warning,
-    /// Events were omitted, because too many happened at the same time.
+    /// Too many events happened at the same time.
     MoreOmitted,
 }
 
@@ -116,7 +97,6 @@ impl fmt::Display for HostEventKind {
     }
 }
 
-/// Returns the events in a state directory as JSON.
 pub(super) fn answer(state_dir: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&list(state_dir)?)?)
 }

@@ -1,4 +1,4 @@
-//! Compares successive reports of the agent, and records the differences as events.
+//! Compares successive reports of the agent, and stores the differences as events.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,11 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Delay between a change and the comparison, so that several changes share one comparison.
 /// Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Interval between comparisons while nothing changes, because expiry depends on the time.
+/// Expiry depends on the time.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Records events. Remembers the facts of the last comparison.
 pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
@@ -31,7 +29,6 @@ pub(in crate::run) struct Recorder {
     followed: FollowedInstances,
     store: EventStore,
     facts: EventFacts,
-    /// Number of the last recorded event.
     last: u64,
     failing: bool,
     /// True once the source has been read.
@@ -39,7 +36,7 @@ pub(in crate::run) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the recorder, which continues after the last event in this state directory.
+    /// Continues after the last event in this state directory.
     pub(in crate::run) fn new(
         state_dir: &Path,
         report: ReportSource,
@@ -64,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Compares reports after every change. Runs as long as the agent.
+    /// Runs as long as the agent.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -82,7 +79,7 @@ impl Recorder {
         let report = (self.report)(false);
         self.read |= report.source.available;
         // Before the first read of the source, missing facts do not mean that conditions have
-        // ended. If the source reports why it cannot be read, compare anyway.
+        // ended.
         if !self.read && report.source.reason.is_empty() {
             return;
         }
@@ -101,7 +98,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // The facts are not updated, so the next comparison produces these events again.
+            // The next comparison produces these events again.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("cannot store the events of this host: {error}");
@@ -111,7 +108,6 @@ impl Recorder {
     }
 }
 
-/// Returns the leaf certificates that Envoys serve, with the expiry of each.
 fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertificates {
     let mut certificates = ServedCertificates::new();
     for (gateway, observed) in observed {

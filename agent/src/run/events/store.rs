@@ -1,7 +1,5 @@
-//! Stores events on disk: one JSON object per line, in two files in the state directory. When the
-//! current file is full, it replaces the older one.
-//!
-//! Readers skip lines that they cannot parse: a line may be truncated, or written by a newer agent.
+//! Stores events on disk: one JSON object per line, in two files. Readers skip lines that are
+//! truncated or were written by a newer agent.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,18 +11,14 @@ use sesame_files::open::{self, OpenError, Rule};
 use super::HostEvent;
 use crate::host::written_by_agent;
 
-/// Name of the current file, in the state directory.
 const EVENTS: &str = "events.jsonl";
-/// Name of the older file.
 const OLDER: &str = "events.jsonl.1";
-/// Size in bytes at which a new current file is started.
+/// A full file replaces `OLDER`.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that are read from each file.
+/// Per file.
 const MAX_READ: u64 = 4 << 20;
-/// Mode of the files: accessible only to the agent's user.
 const MODE: u32 = 0o600;
 
-/// The event files in one state directory.
 #[derive(Debug)]
 pub(super) struct EventStore {
     directory: PathBuf,
@@ -37,7 +31,7 @@ impl EventStore {
         }
     }
 
-    /// Returns the events, oldest first.
+    /// Oldest first.
     pub(super) fn read(&self, rule: Rule) -> Result<Vec<HostEvent>, OpenError> {
         let mut events = Vec::new();
         for name in [OLDER, EVENTS] {
@@ -52,7 +46,6 @@ impl EventStore {
         Ok(events)
     }
 
-    /// Appends events, one per line.
     pub(super) fn append(&self, events: &[HostEvent]) -> io::Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -61,7 +54,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MAX_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // The leading newline terminates a line that an earlier write left truncated.
+        // Terminates a truncated line.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;
@@ -75,7 +68,7 @@ impl EventStore {
     }
 }
 
-/// Returns the events in an agent's state directory, oldest first.
+/// Oldest first.
 pub(crate) fn list(state_dir: &Path) -> anyhow::Result<Vec<HostEvent>> {
     Ok(EventStore::new(state_dir).read(written_by_agent())?)
 }

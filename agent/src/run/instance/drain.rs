@@ -1,9 +1,7 @@
-//! Drains connections without stopping Envoy, so that a host can be taken out of service and put
-//! back.
+//! Drains connections without stopping Envoy.
 //!
-//! First, the agent becomes unready, so that load balancers send no new clients. Once load
-//! balancers have had time to notice, Envoy asks every client to disconnect. Envoy still accepts
-//! new connections, so late clients are served. The drain can be undone as long as Envoy runs.
+//! The agent becomes unready first, because load balancers need time to notice. Envoy still accepts
+//! new connections, so late clients are served.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +16,7 @@ use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// A drain that is in progress or done. Dropping the value aborts the drain's task.
+/// Dropping the value aborts the drain's task.
 #[derive(Debug)]
 pub(super) struct Drain {
     task: JoinHandle<()>,
@@ -27,7 +25,6 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Starts a drain in its own task.
     pub(super) fn start(
         admin: Admin,
         observed: watch::Sender<Observed>,
@@ -43,7 +40,6 @@ impl Drain {
         }
     }
 
-    /// Makes Envoy ready again.
     pub(super) async fn undo(self) -> Result<(), String> {
         self.task.abort();
         let answer = self.admin.post("/healthcheck/ok").await;
@@ -77,7 +73,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Repeat the request in each round, because Envoy may be a new process.
+        // Envoy may be a new process.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),

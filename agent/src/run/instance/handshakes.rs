@@ -1,5 +1,4 @@
-//! Verifies in the background, by TLS handshakes, that Envoy presents changed certificates. Starts
-//! after each accepted change, retries failures, and reports persistent failures.
+//! Verifies in the background, by TLS handshakes, that Envoy presents changed certificates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,25 +11,19 @@ use tokio::task::JoinHandle;
 use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
 use crate::run::target::Target;
 
-/// Number of consecutive failed attempts after which failures are reported.
+/// Failures are reported after this many consecutive attempts.
 const QUIET: u32 = 3;
-/// Pauses between attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
-/// The verification of one Gateway's certificates by handshakes.
 pub(super) struct Handshakes {
-    /// The last target for which verification began, or the target served when the agent started;
-    /// `None` before the first target.
+    /// The last target for which verification began, or the target served when the agent started.
     known: Option<Arc<Target>>,
-    /// Changed key pairs that are not verified yet.
     open: ChangedKeys,
     failures: u32,
     task: Option<JoinHandle<Vec<Unproven>>>,
 }
 
 impl Handshakes {
-    /// Creates the state. `first` is the target that an earlier agent had accepted, or else the
-    /// source's target.
     pub(super) fn new(first: &Arc<Target>) -> Self {
         Self {
             known: first.restored.then(|| Arc::clone(first)),
@@ -40,14 +33,13 @@ impl Handshakes {
         }
     }
 
-    /// Starts to verify the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // In a new Envoy, all key pairs are new, so comparing serial numbers is sufficient.
+            // All key pairs of a new Envoy are new, so comparing serial numbers is sufficient.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // The listeners that present the unverified key pairs may have changed.
+            // Other listeners may present the unverified key pairs now.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -69,8 +61,7 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits for the current attempt to end, and returns the listeners that failed. Waits forever
-    /// if no attempt is in progress.
+    /// Waits forever if no attempt is in progress.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;
@@ -83,7 +74,6 @@ impl Handshakes {
         })
     }
 
-    /// Processes the failures of an attempt, and schedules the next attempt if there are any.
     /// Returns the failures to report, by listener, once they persist.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();

@@ -1,8 +1,4 @@
 //! One Gateway on this host: its Envoy, its files, and its last accepted state.
-//!
-//! `start` adopts or starts an Envoy. `serving` is the main loop: it selects the newest target, and
-//! `publisher` applies that target to Envoy. The target is applied again if a new Envoy process
-//! starts or a port becomes free. If the next configuration fails, the served one stays in use.
 
 mod drain;
 mod handshakes;
@@ -43,10 +39,8 @@ use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 use crate::seal::SealingKeys;
 use crate::tickets::Tickets;
 
-/// Pause before the next attempt after a temporary failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is needed to run one Gateway on this host.
 pub(super) struct Instance {
     pub(super) gateway: NamespacedName,
     pub(super) directories: GatewayDirectories,
@@ -54,35 +48,26 @@ pub(super) struct Instance {
     pub(super) observed: watch::Sender<Observed>,
 }
 
-/// The settings and services that all instances of the agent share.
 pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
-    /// Path of the Envoy binary.
     pub(super) binary: PathBuf,
-    /// Version of the Envoy binary.
     pub(super) version: String,
     pub(super) launcher: Launcher,
     /// Counts how often an operator has accepted the withdrawal of Gateways.
     pub(super) released: watch::Sender<u64>,
-    /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// Session ticket keys; `None` if Envoy manages them.
+    /// `None` if Envoy manages the keys.
     pub(super) tickets: Option<Tickets>,
-    /// Keys that seal the stored private keys.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Span exporter.
     pub(super) spans: Spans,
-    /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,
 }
 
 impl Instance {
-    /// Returns this Gateway's access to the reserve of inotify instances.
     fn instances(&self) -> EnvoyInstances {
         self.settings.reserve.envoy(self.gateway.to_string())
     }
 
-    /// Serves until `stop` is set, then stops Envoy or leaves it running.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,
@@ -116,7 +101,7 @@ impl Instance {
         let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.record_busy(true);
-            // Prepare the log first, because Envoy rejects listeners whose log it cannot open.
+            // Envoy rejects listeners whose log it cannot open.
             if create_directory(&self.directories.runtime).is_ok() {
                 logs.prepare();
             }
@@ -145,7 +130,7 @@ impl Instance {
         }
     }
 
-    /// Sets or clears `busy_since`, without waking receivers.
+    /// Does not wake receivers.
     fn record_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);

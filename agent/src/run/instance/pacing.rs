@@ -1,26 +1,21 @@
-//! Paces frequent changes. Envoy's main thread may spend only a limited share of its time on them.
-//! So the more a change costs, the more changes are combined into one batch.
-//!
-//! Routes, endpoints in files, and endpoints in the list of clusters have separate queues. Each
-//! queue has its part of the share, and may also use time that the other queues leave unused. Pure:
-//! times and costs are arguments. An isolated change must never be delayed.
+//! Paces frequent changes, because they may use only a limited share of Envoy's main thread. An
+//! isolated change must never be delayed. Each queue may also use time that the other queues leave
+//! unused.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time on Envoy's main thread that a burst of changes may use before later changes have to wait.
+/// A burst may use this much of Envoy's main thread before later changes wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Maximum debt that all queues carry over in total.
+/// All queues together.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Maximum pause between two batches of endpoints, whatever they cost. Until the next batch, Envoy
-/// keeps sending requests to removed endpoints.
+/// Endpoints wait no longer, because Envoy keeps sending requests to removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
-/// A queue of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// Endpoints in files.
@@ -32,10 +27,8 @@ pub(super) enum Queue {
 }
 
 impl Queue {
-    /// All queues, in the order of the enum.
     const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
 
-    /// Returns the queue of a change that is published as a whole.
     pub(super) fn of(waiting: Waiting) -> Self {
         let Waiting {
             endpoints: _,
@@ -50,7 +43,7 @@ impl Queue {
         }
     }
 
-    /// Returns this queue's part of the share, in percent. The parts of all queues add up to 100.
+    /// The parts of all queues add up to 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -60,22 +53,20 @@ impl Queue {
     }
 }
 
-/// Parts of a waiting change that may be published now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All parts.
     All,
     /// Only the part in `queue`, if any. Call again at `next`.
-    Ahead { queue: Option<Queue>, next: Instant },
+    Ahead {
+        queue: Option<Queue>,
+        next: Instant,
+    },
 }
 
-/// Decides when changes to one Envoy may be published.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// Maximum percentage of time that Envoy's main thread spends on frequent changes.
     percent: u8,
     all: Debt,
-    /// Debt of each queue.
     queues: [Debt; Queue::ALL.len()],
 }
 
@@ -87,7 +78,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// Returns the debt at `now`: each unit of elapsed time pays off `share` millionths of it.
+    /// Elapsed time pays off debt at `share` millionths.
     fn left(self, share: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.spent.saturating_sub(passed * share / MILLION)
@@ -103,7 +94,7 @@ impl Debt {
         self.at = now;
     }
 
-    /// Returns when the next change may be published; `None` means immediately.
+    /// Returns `None` for immediately.
     fn due(self, share: u32, now: Instant) -> Option<Instant> {
         let beyond = self.left(share, now).checked_sub(BURST)?;
         (!beyond.is_zero()).then(|| now + beyond * MILLION / share)
@@ -123,7 +114,6 @@ impl Pacing {
         }
     }
 
-    /// Changes the share, starting now.
     pub(super) fn set_percent(&mut self, percent: u8, now: Instant) {
         self.all.settle(self.share(), now);
         for queue in Queue::ALL {
@@ -133,16 +123,13 @@ impl Pacing {
         self.percent = percent.max(1);
     }
 
-    /// Records the cost of a published change.
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // Cap the debt, so that later changes in this queue never pay for more than one such
-        // change.
+        // Later changes never pay for more than one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
-    /// Returns the parts of `waiting` that may be published now.
     pub(super) fn turn(&self, waiting: Waiting, now: Instant) -> Turn {
         let Some(of_all) = self.due(Queue::of(waiting), now) else {
             return Turn::All;
@@ -161,9 +148,7 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns the time at which a change in this queue may be published. `None` means
-    /// immediately: this queue or the total is below its share, or endpoints have waited long
-    /// enough.
+    /// Returns `None` for immediately.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -177,7 +162,6 @@ impl Pacing {
         Some(due.min(debt.at + LONGEST_PAUSE)).filter(|due| *due > now)
     }
 
-    /// Returns the share of all queues together, in millionths.
     fn share(&self) -> u32 {
         u32::from(self.percent) * (MILLION / 100)
     }
@@ -211,7 +195,6 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one kind, with their fixed interval and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,
@@ -227,7 +210,6 @@ mod tests {
         }
     }
 
-    /// The outcome of one stream after a simulated minute.
     #[derive(Clone, Copy, Debug, Default)]
     struct Served {
         spent: Duration,
@@ -237,7 +219,6 @@ mod tests {
         changes: u32,
     }
 
-    /// Simulates the streams for a minute.
     fn minute<const N: usize>(percent: u8, streams: [Stream; N]) -> [Served; N] {
         let start = Instant::now();
         let mut pacing = Pacing::new(percent, start);
@@ -317,8 +298,7 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // The time spent also comes close to the limit, because changes wait no longer than
-            // necessary.
+            // Changes wait no longer than necessary.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

@@ -1,7 +1,5 @@
-//! Stores accepted states in the background, for the next cold start.
-//!
-//! A change never waits for the disk. If changes arrive faster than they can be written, only the
-//! newest state is stored. Writes to a full or read-only disk are retried forever.
+//! Stores accepted states in the background, for the next cold start. A change never waits for the
+//! disk. Writes to a full or read-only disk are retried forever.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +15,10 @@ use crate::run::observed::Observed;
 use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
-/// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Minimum time between two writes if only endpoints have changed. Endpoints change all the time in
-/// a busy cluster, and slightly outdated endpoints are good enough for a cold start.
+/// Slightly outdated endpoints are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A task that stores accepted targets.
 pub(super) struct Persister {
     newest: watch::Sender<Option<Arc<Target>>>,
     task: JoinHandle<()>,
@@ -40,15 +35,13 @@ impl Persister {
         Self { newest, task }
     }
 
-    /// Schedules this target to be stored, unless a newer target arrives first.
     pub(super) fn keep(&self, wanted: &Arc<Target>) {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
 
-    /// Waits until the newest target is stored, then stops the task.
     pub(super) async fn finish(self) {
         drop(self.newest);
-        // Ignore a panic in the task: it is already logged, and nothing more can be stored.
+        // A panic in the task is already logged.
         let _ = self.task.await;
     }
 }
@@ -61,8 +54,7 @@ async fn run(
 ) {
     // The revision that was stored last, and its number of keys.
     let mut kept = (String::new(), 0);
-    // Digest of the last stored target, computed without endpoints, and when that target was
-    // stored.
+    // Digest without endpoints, and time of the last write.
     let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
     loop {
@@ -91,8 +83,7 @@ async fn run(
         });
         let error = match done.await {
             Ok(Ok((stored, config, revoked))) => {
-                // If keys could not be removed, keep the old value, so that the next attempt
-                // removes them.
+                // If keys could not be removed, the next attempt removes them.
                 kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
                 revoked.err().map(|error| format!("{error:#}"))
@@ -120,9 +111,7 @@ async fn run(
     }
 }
 
-/// Waits for further changes if only endpoints have changed since the last write. Returns the
-/// newest target, and its digest without endpoints. `last` contains the same digest for the last
-/// stored target, and when that target was stored.
+/// Waits for further changes if only endpoints have changed since the last write.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,
@@ -140,7 +129,7 @@ async fn gathered(
                 }
             }
         };
-        // Ignore timeouts. The wait also ends when the persister finishes.
+        // The wait also ends when the persister finishes.
         let _ = timeout_at(*time + GATHER, something_else).await;
     }
     (wanted, config)

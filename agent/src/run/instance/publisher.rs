@@ -1,8 +1,5 @@
-//! Applies targets to one Envoy, passes accepted state to the persister, and publishes
-//! observations.
-//!
-//! Parts that Envoy rejects are handled by the quarantine. If a target cannot be published at all,
-//! the last accepted state remains, both on disk and in Envoy.
+//! Applies targets to one Envoy. If a target cannot be published at all, the last accepted state
+//! remains, both on disk and in Envoy.
 
 mod beside;
 mod fit;
@@ -30,11 +27,9 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Pause between the steps of a change while the previous Envoy is draining. The agent verifies
-/// each step only with the new Envoy, so the pause lets the previous one keep up.
+/// Steps are verified only with the new Envoy, so let the draining one keep up.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The part of an instance that writes Envoy's files.
 pub(super) struct Publisher {
     observed: watch::Sender<Observed>,
     applier: Applier,
@@ -42,22 +37,17 @@ pub(super) struct Publisher {
     keeper: Persister,
     pub(super) quarantine: Quarantine,
     pub(super) handshakes: Handshakes,
-    /// The target that was last reduced to its accepted parts, and the reduced target.
+    /// The last whole target and its reduced form.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
-    /// PID of the Envoy that was last seen live.
     pid: u32,
-    /// The last replacement of a running Envoy.
     replaced: Option<Restarted>,
     spans: InstanceSpans,
-    /// Inotify instances for this Envoy and its successor.
+    /// For this Envoy and its successor.
     instances: EnvoyInstances,
-    /// The last target that was published with fewer files than it needs.
     fitted: Option<FittedTarget>,
 }
 
 impl Publisher {
-    /// Creates the publisher. `first` is the target that an earlier agent had accepted, or else the
-    /// first target from the source.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -90,18 +80,15 @@ impl Publisher {
         }
     }
 
-    /// Waits until the last accepted target is stored.
     pub(super) async fn finish(self) {
         self.keeper.finish().await;
     }
 
-    /// Records that a running Envoy was replaced on purpose, so that the replacement is not counted
-    /// as a crash.
+    /// The replacement is not counted as a crash.
     pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
 
-    /// Returns how the process `pid` came into service.
     fn reason(&self, pid: u32, first: bool) -> ProcessReason {
         match self.replaced {
             Some(replaced) if replaced.now == pid => replaced.way.into(),
@@ -110,8 +97,8 @@ impl Publisher {
         }
     }
 
-    /// Records Envoy's state. Returns true if the target must be published again. A new process has
-    /// read files that may have been modified, so its state must be verified.
+    /// Returns true if the target must be published again: a new process may have read modified
+    /// files.
     pub(super) async fn follow(
         &mut self,
         before: &State,
@@ -146,14 +133,14 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // Also publish again if the same process responds again after an interruption.
+                // The same process may respond again after an interruption.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
         }
     }
 
-    /// Restores the accepted files before Envoy starts again, if the files differ.
+    /// Restores the accepted files before Envoy starts again.
     async fn repair(&mut self, newest: &Arc<Target>) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
@@ -163,10 +150,10 @@ impl Publisher {
             && !on_disk.content.listeners.is_empty()
             && self.instances.budget(there) >= there
         {
-            // An earlier agent wrote the files, and they are newer than any target known here.
+            // The files are newer than any target known here.
             return;
         }
-        // Fit again: other processes may have taken the inotify instances of the dead Envoy.
+        // Other processes may have taken the dead Envoy's inotify instances.
         let fitted = self.fit(accepted.as_ref().unwrap_or(newest));
         let wanted = apply::Desired {
             rendered: &fitted.rendered,
@@ -195,8 +182,7 @@ impl Publisher {
         }
     }
 
-    /// Applies `wanted` to Envoy, reduced if necessary. Returns false if the attempt must be
-    /// repeated.
+    /// Returns false if the attempt must be repeated.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,
@@ -216,7 +202,7 @@ impl Publisher {
                 return true;
             }
             Ok(Published::Refused { envoy_words }) => {
-                // Do not retry: only a newer target can succeed.
+                // Only a newer target can succeed.
                 tracing::error!(
                     "a change is rejected; the last accepted configuration is served: {}",
                     envoy_words.join("; ")
@@ -239,7 +225,7 @@ impl Publisher {
         false
     }
 
-    /// Counts an attempt for the metrics, without waking receivers.
+    /// Does not wake receivers.
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
         let outcome = outcome_of(published);
         self.observed.send_if_modified(|observed| {
@@ -251,7 +237,6 @@ impl Publisher {
         });
     }
 
-    /// Exports a span for an attempt.
     fn tell(
         &mut self,
         wanted: &Target,
@@ -284,8 +269,7 @@ impl Publisher {
         self.spans.tell(wanted, &tried);
     }
 
-    /// Returns `wanted`, reduced to the parts that Envoy accepts. Returns the previous result if
-    /// nothing has changed.
+    /// Returns the previous result if nothing has changed.
     fn reduced(&mut self, wanted: &Arc<Target>, left: Reduced) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)
@@ -337,7 +321,7 @@ impl Publisher {
         }
     }
 
-    /// Processes failed handshakes: rewrites the unverified key pairs, so that Envoy rereads them.
+    /// Makes Envoy reread the unverified key pairs.
     pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
         for key in keys {

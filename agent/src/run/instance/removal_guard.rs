@@ -1,6 +1,5 @@
-//! Holds revisions that are probably a mistake because they remove a large part of the
-//! configuration. A held revision waits until an operator accepts it, or until the source has kept
-//! it for a while. Pure: the time is an argument.
+//! Holds revisions that remove a large part of the configuration, probably by mistake. A held
+//! revision waits until an operator accepts it, or until the source has kept it for a while.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,7 @@ use sesame_proto::encoded::Counts;
 /// A set with fewer items than this may shrink freely.
 const FEW: usize = 10;
 
-/// Describes the sets that would lose more than `percent` of their items. Losing all listeners
-/// always counts, because nothing is served without them.
+/// Losing all listeners always counts, because nothing is served without them.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     if percent < 100 && old.listeners > 0 && new.listeners == 0 {
         return Some(match old.listeners {
@@ -32,14 +30,12 @@ fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     (!losses.is_empty()).then(|| losses.join(", "))
 }
 
-/// A held revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HeldRevision {
     revision: String,
     until: Instant,
 }
 
-/// Decides whether revisions are applied or held.
 #[derive(Clone, Debug)]
 pub(super) struct RemovalGuard {
     percent: u8,
@@ -48,8 +44,7 @@ pub(super) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// Creates a guard that holds a revision for `pause` if it removes more than `percent`. With
-    /// 100 percent, nothing is held.
+    /// With 100 percent, nothing is held.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -58,8 +53,7 @@ impl RemovalGuard {
         }
     }
 
-    /// Returns an error with the reason if `new` must not replace `served` yet. `revision` is
-    /// called only if needed.
+    /// Fails if `new` must not replace `served` yet.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -87,7 +81,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// Sets the limits. If they changed, restarts the pause of a held revision and returns true.
+    /// If the limits changed, restarts the pause and returns true.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;
@@ -96,12 +90,11 @@ impl RemovalGuard {
         true
     }
 
-    /// Returns when a held revision is released.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Releases the held revision. Returns false if no revision is held.
+    /// Returns false if no revision is held.
     pub(super) fn open(&mut self) -> bool {
         self.held.take().is_some()
     }
@@ -132,7 +125,6 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // A revision is held until its deadline. Another revision starts a pause of its own.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

@@ -1,7 +1,5 @@
-//! Replaces a Gateway's Envoy, on command or because the Envoy is outdated.
-//!
-//! During a replacement, the instance publishes nothing, because the old and the new Envoy read the
-//! same files.
+//! Replaces a Gateway's Envoy. The instance must publish nothing in the meantime, because the old
+//! and the new Envoy read the same files.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +15,6 @@ use crate::run::target::Target;
 /// Minimum time between automatic attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Decides when an Envoy is replaced, and replaces it.
 pub(super) struct Replacement {
     /// Bootstrap with which the running Envoy was started.
     bootstrap: Bytes,
@@ -32,7 +29,6 @@ impl Replacement {
         }
     }
 
-    /// Returns why Envoy should be replaced now, or `None` if it should not be.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before
@@ -40,8 +36,7 @@ impl Replacement {
             .then_some(why)
     }
 
-    /// Returns the earliest time of the next attempt, if Envoy is outdated but the attempt must
-    /// wait.
+    /// Returns `None` unless Envoy is outdated and the attempt must wait.
     pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
         self.why(state, newest).and(self.not_before)
     }
@@ -54,7 +49,6 @@ impl Replacement {
         }
     }
 
-    /// Replaces an Envoy that is outdated for the reason `why`.
     pub(super) async fn by_itself(
         &mut self,
         why: &str,
@@ -75,8 +69,7 @@ impl Replacement {
         }
     }
 
-    /// Replaces the Envoy on command, and sends the replies. Returns how the Envoy was replaced, or
-    /// `None` after a failure.
+    /// Returns `None` after a failure.
     pub(super) async fn on_command(
         &mut self,
         strategy: Strategy,
@@ -91,7 +84,7 @@ impl Replacement {
             ..self.request(strategy, newest, observed)
         };
         let told = async {
-            // The loop ends when the restart is done, because that drops the sender.
+            // The loop ends when the restart drops the sender.
             while let Some(step) = steps.recv().await {
                 replies.say(step);
             }
@@ -116,7 +109,7 @@ impl Replacement {
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
-            // The bootstrap can be rendered, because the applied configuration was itself rendered.
+            // The applied configuration was itself rendered.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {

@@ -1,5 +1,4 @@
-//! The loop of an instance with a running Envoy: handles events one at a time, and publishes the
-//! selected target between events.
+//! The loop of an instance with a running Envoy.
 
 mod clean_up;
 mod notes;
@@ -26,11 +25,9 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Timeout for admin requests. It is short, because a drain polls repeatedly, and Envoy's version
-/// is not worth a longer wait.
+/// Short, because a drain polls repeatedly.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
-/// An instance with its Envoy.
 pub(super) struct Serving {
     instance: Instance,
     supervisor: Supervisor,
@@ -38,28 +35,22 @@ pub(super) struct Serving {
     replacement: Replacement,
     drain: Option<Drain>,
     selector: TargetSelector,
-    /// True if the selected target still has to be published.
     unpublished: bool,
     pacing: Pacing,
     /// True if the target must wait for its turn, because it is a change from the source.
     paced: bool,
-    /// When to check again whether it is the target's turn.
     turn: Option<Instant>,
     /// True if Envoy did not accept the last part that was sent ahead.
     refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
-    /// Envoy's state as of the last check.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
-    /// Settings that may change while the agent runs.
     live: watch::Receiver<LiveSettings>,
 }
 
-/// An event for the loop.
 enum InstanceEvent {
     Command(QueuedCommand),
-    /// Any other event: start the next round of the loop.
     Round,
     Stop,
 }
@@ -84,9 +75,8 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
-            // The files may be newer than the accepted target, so Envoy keeps them until the source
-            // has been read. They are replaced immediately if they may contain expired
-            // certificates.
+            // The files may be newer than the accepted target, so keep them until the source has
+            // been read. Replace them if they may contain expired certificates.
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
@@ -103,7 +93,6 @@ impl Serving {
         }
     }
 
-    /// Serves until the instance or the engine stops.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<QueuedCommand>) {
         loop {
             self.follow_state().await;
@@ -125,7 +114,6 @@ impl Serving {
         self.finish().await;
     }
 
-    /// Records Envoy's state. Schedules the target for publication if a new Envoy process needs it.
     async fn follow_state(&mut self) {
         let now = self.states.borrow_and_update().clone();
         if now == self.state {
@@ -143,8 +131,7 @@ impl Serving {
         self.state = now;
     }
 
-    /// Publishes the selected target, if that is due and Envoy is live. Returns false if the
-    /// attempt must be repeated.
+    /// Returns false if the attempt must be repeated.
     async fn publish(&mut self) -> bool {
         if !self.unpublished || !self.state.is_live() {
             return true;
@@ -157,7 +144,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let began = self.begin();
-        // Connections to ports that the target closes must be refused.
+        // Refuse connections to ports that the target closes.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
@@ -178,7 +165,7 @@ impl Serving {
         done
     }
 
-    /// Replaces the Envoy if it is outdated. Returns true if a replacement was attempted.
+    /// Returns true if a replacement was attempted.
     async fn replace_if_due(&mut self) -> bool {
         let target = self.selector.selected();
         let Some(why) = self.replacement.due(&self.state, target) else {
@@ -196,8 +183,7 @@ impl Serving {
         true
     }
 
-    /// Waits for the next event. If `retry` is true, also returns after a pause, so that a failed
-    /// operation is repeated.
+    /// If `retry` is true, also returns after a pause.
     async fn next(
         &mut self,
         commands: &mut mpsc::Receiver<QueuedCommand>,
@@ -250,8 +236,7 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// Schedules a change from the source, which must wait for its turn. A target that was already
-    /// to be published immediately does not wait.
+    /// A target that is already due immediately does not wait.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;
@@ -265,7 +250,6 @@ impl Serving {
         self.turn = None;
     }
 
-    /// Executes a command.
     async fn obey(&mut self, command: QueuedCommand) {
         let QueuedCommand { command, replies } = command;
         match command {
@@ -318,8 +302,6 @@ impl Serving {
         }
     }
 
-    /// Replies with the outcome of a command that may have changed the selected target. On success,
-    /// schedules that target for publication.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
         if outcome.is_ok() {
             self.publish_at_once();
@@ -327,15 +309,13 @@ impl Serving {
         replies.end(outcome);
     }
 
-    /// Stores the accepted state, and stops the Envoy or leaves it running.
     async fn finish(self) {
-        // If `stop` is unset, the engine stopped by itself, which is no reason to stop Envoy.
+        // If `stop` is unset, the engine stopped by itself.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
-                // Report to the cluster first, so that load balancers use other hosts while Envoy
-                // still serves.
+                // Load balancers should use other hosts while Envoy still serves.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
                 observed.send_modify(|observed| observed.draining = draining);
@@ -358,8 +338,7 @@ impl Serving {
     }
 }
 
-/// Applies the current settings to held revisions and overlaps. Returns true if this changes the
-/// selected target.
+/// Returns true if the selected target changes.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();
@@ -372,7 +351,6 @@ fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveS
     others.contains(&true)
 }
 
-/// Returns the PID of a live Envoy.
 fn pid_of(state: &State) -> Option<u32> {
     match state {
         State::Live { pid, .. } => Some(*pid),

@@ -1,5 +1,4 @@
-//! Starts an instance: adopts the Envoy that an earlier agent left running, or writes the files and
-//! starts an Envoy.
+//! Starts an instance: adopts a running Envoy, or starts one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +12,20 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Minimum drain time. Envoy spreads the closing of connections over this time.
+/// Envoy spreads the closing of connections over the drain time.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// The configuration on disk, and an Envoy that reads it.
 pub(super) struct Started {
     pub(super) applier: Applier,
     pub(super) supervisor: Supervisor,
     /// True if Envoy uses the files that were already on disk.
     pub(super) from_files: bool,
-    /// Bootstrap with which the Envoy was started.
     pub(super) bootstrap: Bytes,
 }
 
 impl Instance {
-    /// Makes one attempt to start. The caller may repeat a failed attempt.
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
-        // Store the ticket keys first, because Envoy rejects listeners whose keys it cannot open.
+        // Envoy rejects listeners whose ticket keys it cannot open.
         if let Some(tickets) = &self.settings.tickets {
             tickets.clone().place(&self.directories.layout())?;
         }
@@ -46,8 +42,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // Write the shares file again: it may be damaged, or this agent may have a different
-        // open-file limit.
+        // The file may be damaged, or the open-file limit different.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {
@@ -56,7 +51,6 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // Use the existing files only if there are enough inotify instances for all of them.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
@@ -64,8 +58,7 @@ impl Instance {
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             instances.note(there);
-            // Keep the files: they contain the state that Envoy accepted last, whereas the stored
-            // state may be one change older.
+            // The stored state may be one change older than the files.
             tracing::info!("starting Envoy from the existing files");
         } else {
             // No Envoy reads the files yet, so they can be written in any order.

@@ -1,5 +1,5 @@
 //! Selects the target of a Gateway's Envoy: the source's newest target, unless that is held or the
-//! Gateway was rolled back. Adds the CA certificates that stay trusted after a rotation.
+//! Gateway was rolled back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::run::target::Target;
 use crate::run::{accepted, history, kept_keys};
 use crate::seal::SealingKeys;
 
-/// The target that is selected for one Gateway, and why.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
     known: watch::Receiver<SourceState>,
@@ -25,9 +24,9 @@ pub(super) struct TargetSelector {
     overlap: Overlap,
     /// The source's newest target.
     source: Arc<Target>,
-    /// The chosen target, without retained certificates.
+    /// Lacks retained certificates.
     chosen: Arc<Target>,
-    /// The chosen target with retained certificates: Envoy gets this target.
+    /// The chosen target with retained certificates.
     selected: Arc<Target>,
     /// Generation that the Gateway is rolled back to.
     pinned: Option<u64>,
@@ -36,8 +35,6 @@ pub(super) struct TargetSelector {
 }
 
 impl TargetSelector {
-    /// Selects the generation that the Gateway is rolled back to, or else the source's first
-    /// target. If `guard` holds that target, selects the last accepted configuration.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<SourceState>,
@@ -81,7 +78,6 @@ impl TargetSelector {
         selector
     }
 
-    /// Returns the target for Envoy.
     pub(super) fn selected(&self) -> &Arc<Target> {
         &self.selected
     }
@@ -91,7 +87,6 @@ impl TargetSelector {
         self.overlap.was_there()
     }
 
-    /// Returns why the selected target is not the source's newest target, or `None` if it is.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -107,9 +102,8 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Waits for a newer target from the source. Returns true if the newer target was selected, or
-    /// `None` once the engine has stopped. Waits forever for a removed Gateway; the agent stops its
-    /// instance. Cancel-safe.
+    /// Returns true if Envoy needs another target, or `None` once the engine has stopped. Waits
+    /// forever for a removed Gateway. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
             self.known.changed().await.ok()?;
@@ -120,7 +114,6 @@ impl TargetSelector {
         }
     }
 
-    /// Returns true if the source has a newer target than the one that was last considered.
     pub(super) fn has_newer(&self) -> bool {
         self.newer().is_some()
     }
@@ -131,22 +124,18 @@ impl TargetSelector {
         (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
     }
 
-    /// Returns true if this Gateway's configuration is held because served Gateways vanished from
-    /// the source.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    /// Selects the source's target unless it is held, and updates the retained certificates.
     /// Returns true if Envoy needs another target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
         self.lay()
     }
 
-    /// Updates the retained certificates of the chosen target. Returns true if Envoy needs another
-    /// target.
+    /// Returns true if Envoy needs another target.
     fn lay(&mut self) -> bool {
         let laid = self.overlap.lay_over(&self.chosen);
         let other = !Arc::ptr_eq(&laid, &self.selected);
@@ -164,7 +153,7 @@ impl TargetSelector {
         }
     }
 
-    /// Changes the limits of the guard. Returns true if Envoy needs another target.
+    /// Returns true if Envoy needs another target.
     pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
         if !self.guard.set(most_removed, pause) {
             return false;
@@ -172,14 +161,13 @@ impl TargetSelector {
         self.recheck()
     }
 
-    /// Changes the overlap from the host's settings; `None` means that the snapshot decides.
-    /// Returns true if Envoy needs another target.
+    /// `None` means that the snapshot decides. Returns true if Envoy needs another target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
         self.lay()
     }
 
-    /// Selects the held target. Returns the reply to the operator.
+    /// Returns the reply to the operator.
     pub(super) fn accept(&mut self) -> &'static str {
         if !self.guard.open() {
             return "nothing is held";
@@ -190,8 +178,7 @@ impl TargetSelector {
         "applying the held revision"
     }
 
-    /// Rolls back to an accepted generation, even across restarts of the agent. Returns the reply
-    /// to the operator.
+    /// The rollback outlasts restarts of the agent. Returns the reply to the operator.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();
@@ -202,7 +189,7 @@ impl TargetSelector {
         ))
     }
 
-    /// Ends a rollback and selects the source's target. Returns the reply to the operator.
+    /// Returns the reply to the operator.
     pub(super) fn resume(&mut self) -> Result<String, String> {
         history::pin(&self.directory, None).map_err(|error| error.to_string())?;
         if self.pinned.take().is_none() {
@@ -218,8 +205,7 @@ impl TargetSelector {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number, &self.sealing);
         let mut resolved = resolved.map_err(|error| format!("{error:#}"))?;
-        // Routes and listeners come from the selected generation. Keys come from the source,
-        // because an old key may have been replaced after a leak.
+        // Keys come from the source, because an old key may have been replaced after a leak.
         let present = self.source.encoded.keys();
         kept_keys::replace(&mut resolved.snapshot, &mut resolved.keys, present);
         let cause = format!("a rollback to generation {number}");

@@ -1,5 +1,4 @@
-//! Writes the metrics of individual backends. Must not choose which backends have series: a scrape
-//! contains only backends that do.
+//! Writes the metrics of individual backends.
 
 use std::fmt;
 
@@ -8,9 +7,7 @@ use super::scrape::Scrape;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
-    /// Writes the metric families of backends. Writes all counters of a backend from the beginning,
-    /// even at zero. Otherwise, rates would miss the first failure, because the failure would
-    /// create its counter.
+    /// Writes all counters even at zero. Otherwise, rates would miss the first failure.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

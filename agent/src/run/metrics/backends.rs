@@ -1,39 +1,34 @@
-//! Reads per-backend traffic from one Envoy's statistics, and chooses the backends that get their
-//! own series. Pure.
+//! Reads per-backend traffic from one Envoy's statistics. Only the busiest backends have their own
+//! series, and all others share one.
 //!
-//! There may be thousands of backends, but only the busiest have their own series. All other
-//! backends share one series. The counters of the shared series must never decrease while the agent
-//! is running, even if the set of backends in it changes.
+//! The counters of the shared series must never decrease while the agent is running, even if the
+//! set of backends in it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Regular expression that selects backend statistics by their names in Envoy.
 pub(super) const BACKEND_STATISTICS: &str = r"^cluster\..*\.upstream_";
 
-/// Name of the series that backends without their own series share. No backend has this name,
-/// because backend names contain slashes.
+/// Backend names contain slashes, so no backend has this name.
 pub(super) const OTHERS: &str = "other";
 
 /// Factor by which the weight of earlier requests decreases with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend takes over the series of another backend only if it has this many times as many
-/// requests, because series that come and go are useless.
+/// Series that come and go are useless, so another backend must have this many times as many
+/// requests.
 const DISTANCE: f64 = 2.0;
 
-/// Families of backend counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendFamily {
-    /// Number of responses, by status class.
+    /// By status class.
     Requests,
-    /// Number of failed requests and connections, by reason.
+    /// By reason.
     Failures,
     Retries,
     Sent,
     Received,
 }
 
-/// Counters of a backend. Each has a family, the value of its label (if it has one), and the
-/// suffixes of the Envoy counters that are added up.
+/// Family, label value, and suffixes of the Envoy counters to add up.
 pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Requests, "1xx", &["rq_1xx"]),
     (BackendFamily::Requests, "2xx", &["rq_2xx"]),
@@ -62,17 +57,16 @@ pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Received, "", &["cx_rx_bytes_total"]),
 ];
 
-/// Counts of one backend, or the sum of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BackendTraffic {
-    /// The counters, in the order of [`COUNTS`].
+    /// In the order of [`COUNTS`].
     pub(super) counts: [u64; COUNTS.len()],
     pub(super) requests_active: u64,
     pub(super) connections_active: u64,
 }
 
 impl BackendTraffic {
-    /// Parses Envoy's response to `/stats`. Returns the counts of each backend. Skips other lines.
+    /// Parses Envoy's response to `/stats`. Skips other lines.
     pub(super) fn read(text: &str) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for line in text.lines() {
@@ -114,7 +108,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Returns the increase since `before`, or all counts if Envoy has restarted since then.
+    /// Envoy may have restarted since then.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -123,9 +117,7 @@ impl BackendTraffic {
     }
 }
 
-/// Returns the backend that a cluster belongs to: kind, namespace, name and port, and the protocol
-/// if it is UDP. A backend may have several clusters, for sessions or policies. Their counts are
-/// added up.
+/// A backend may have several clusters, for sessions or policies.
 fn backend(cluster: &str) -> Option<String> {
     let mut parts = cluster.split('/');
     let first: Vec<&str> = parts.by_ref().take(4).collect();
@@ -137,7 +129,7 @@ fn backend(cluster: &str) -> Option<String> {
     Some(all.join("/"))
 }
 
-/// The backends of one Gateway, remembered across scrapes.
+/// Remembered across scrapes.
 #[derive(Debug, Default)]
 pub(super) struct BackendSeries {
     seen: BTreeMap<String, SeenBackend>,
@@ -155,8 +147,7 @@ struct SeenBackend {
 }
 
 impl BackendSeries {
-    /// Records Envoy's current counts. Returns the series to show: at most `most` backends, and
-    /// then the sum of all others.
+    /// Returns at most `most` backends, and then the sum of all others.
     pub(super) fn update(
         &mut self,
         now: BTreeMap<String, BackendTraffic>,
@@ -198,8 +189,6 @@ impl BackendSeries {
         told
     }
 
-    /// Assigns free series to the backends with the most requests. Then takes series from backends
-    /// with far fewer requests.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
@@ -301,12 +290,12 @@ mod tests {
         assert_eq!(told[2].1.requests_active, 2);
         let told = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 6)]);
-        // `a` is now far busier than `c`. From now on, `c` is counted in the shared series.
+        // `a` is now far busier than `c`.
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
-        // A restarted Envoy counts from zero. The series of a backend that is gone becomes free.
+        // A restarted Envoy counts from zero.
         let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }

@@ -1,5 +1,5 @@
-//! Reports host resources that an agent and its Envoys may exhaust, and the current use of each.
-//! Must not make a scrape fail: unreadable values are omitted.
+//! Reports host resources that an agent and its Envoys may exhaust. Unreadable values must not make
+//! a scrape fail.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,40 +12,33 @@ use crate::host::limits;
 use crate::host::processes::{ProcessorTimes, processor_times};
 use crate::host::reserve::ReserveLevel;
 
-/// Current use of a resource, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UsedBudget {
     pub(super) used: u64,
     pub(super) limit: u64,
 }
 
-/// One Envoy's use of host resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
-    /// Number of files that the Envoy watches; each needs an inotify instance.
+    /// Each watched file needs an inotify instance.
     pub(super) watched: u64,
-    /// Time that the Envoy's threads have spent running and waiting for a CPU; `None` if the kernel
-    /// does not record it.
+    /// `None` if the kernel does not record the times.
     pub(super) processor: Option<ProcessorTimes>,
 }
 
-/// Current use of host resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
-    /// Inotify instances of this user, in all processes that the agent can see.
+    /// In all processes that the agent can see.
     pub(super) instances: Option<UsedBudget>,
-    /// Inotify instances that the agent reserves for the next Envoys.
     pub(super) reserve: ReserveLevel,
     /// Files that the agent has open.
     pub(super) open: Option<UsedBudget>,
-    /// The running Envoys that can be inspected, by Gateway name.
     pub(super) envoys: BTreeMap<String, EnvoyBudgets>,
 }
 
 impl Budgets {
-    /// Reads the resource usage of the Envoys with these PIDs. Blocks while the kernel lists their
-    /// open files.
+    /// Blocks while the kernel lists the open files of these PIDs.
     pub(super) fn read(envoys: BTreeMap<String, u32>, reserve: ReserveLevel) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget {
@@ -77,7 +70,6 @@ fn open_files(process: &str) -> Option<UsedBudget> {
 }
 
 impl Scrape {
-    /// Writes the use and the limit of each resource.
     pub(super) fn budgets(&self, families: &mut Families<'_>) -> fmt::Result {
         let Budgets {
             instances,

@@ -1,5 +1,4 @@
-//! Counts an instance's work since the agent started. The counts are plain values that are
-//! published as a whole.
+//! Counts an instance's work since the agent started.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +9,11 @@ use crate::apply::StepReport;
 use crate::apply::plan::Phase;
 use crate::envoy::restart::RestartMethod;
 
-/// Upper bounds of the buckets for change durations, in seconds.
+/// In seconds.
 const APPLY_BOUNDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// Outcome of an attempt to apply a target to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::run) enum ApplyOutcome {
     /// Envoy serves the whole target.
@@ -29,7 +27,6 @@ pub(in crate::run) enum ApplyOutcome {
 }
 
 impl ApplyOutcome {
-    /// All outcomes, in the order of the enum.
     pub(super) const ALL: [Self; 4] = [
         Self::Accepted,
         Self::Reduced,
@@ -37,7 +34,6 @@ impl ApplyOutcome {
         Self::Postponed,
     ];
 
-    /// Returns the outcome as a label value.
     pub(in crate::run) fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -48,24 +44,18 @@ impl ApplyOutcome {
     }
 }
 
-/// How an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
-    /// This is the first process that this agent has seen.
     Start,
-    /// The process took over from a running process by Envoy's hot restart.
     HotRestart,
-    /// The process took over from a running process without a hot restart.
+    /// The process took over without a hot restart.
     Handover,
-    /// The previous process had died.
     Death,
 }
 
 impl ProcessReason {
-    /// All reasons, in the order of the enum.
     pub(super) const ALL: [Self; 4] = [Self::Start, Self::HotRestart, Self::Handover, Self::Death];
 
-    /// Returns the reason as a label value.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -85,24 +75,22 @@ impl From<RestartMethod> for ProcessReason {
     }
 }
 
-/// Total time that the steps of one phase took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PhaseTime {
-    /// Time until the last file was renamed.
+    /// Time until the last rename.
     pub(super) renaming: Duration,
     /// Time from the last rename until Envoy had accepted the whole step.
     pub(super) accepting: Duration,
 }
 
-/// The counts of one instance.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
     /// Time from each change until Envoy was verified to serve it.
     pub(super) durations: Durations,
-    /// How long accepted steps took, in the order of [`Phase`].
+    /// In the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
-    /// Number of Envoy processes that came into service, in the order of [`ProcessReason`].
+    /// In the order of [`ProcessReason`].
     processes: [u64; ProcessReason::ALL.len()],
 }
 
@@ -118,7 +106,7 @@ impl Default for ApplyCounts {
 }
 
 impl ApplyCounts {
-    /// Counts an attempt. Only targets that were accepted, as a whole or reduced, have a duration.
+    /// Only accepted or reduced targets have a duration.
     pub(in crate::run) fn note(&mut self, outcome: ApplyOutcome, took: Duration) {
         self.outcomes[outcome as usize] += 1;
         if matches!(outcome, ApplyOutcome::Accepted | ApplyOutcome::Reduced) {
@@ -126,7 +114,6 @@ impl ApplyCounts {
         }
     }
 
-    /// Adds the time that the steps of an accepted change took.
     pub(in crate::run) fn record_steps(&mut self, steps: &[StepReport]) {
         for step in steps {
             let StepReport {
@@ -142,22 +129,18 @@ impl ApplyCounts {
         }
     }
 
-    /// Counts an Envoy process that came into service.
     pub(in crate::run) fn record_process(&mut self, reason: ProcessReason) {
         self.processes[reason as usize] += 1;
     }
 
-    /// Returns the total time that the steps of a phase took.
     pub(super) fn time_of(&self, phase: Phase) -> PhaseTime {
         self.phases[phase as usize]
     }
 
-    /// Returns how many Envoy processes came into service in this way.
     pub(super) fn processes_for(&self, reason: ProcessReason) -> u64 {
         self.processes[reason as usize]
     }
 
-    /// Returns the number of attempts with this outcome.
     pub(super) fn of(&self, outcome: ApplyOutcome) -> u64 {
         self.outcomes[outcome as usize]
     }
@@ -166,8 +149,7 @@ impl ApplyCounts {
 /// A histogram of durations in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// Upper bounds in ascending order, each with the number of durations above the previous bound
-    /// and up to this bound.
+    /// In ascending order, with the number of durations above the previous bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }
@@ -189,7 +171,6 @@ impl Durations {
         }
     }
 
-    /// Writes the durations as a histogram.
     pub(super) fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let count = self.buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)

@@ -1,7 +1,7 @@
-//! Defines the name and the meaning of each metric. Pure: takes one scrape as a value.
+//! Defines the name and the meaning of each metric.
 //!
-//! Labels contain names of Gateways, ports and objects. The number of series is bounded for every
-//! configuration. A metric keeps its meaning once it has been released.
+//! The number of series is bounded for every configuration. A metric keeps its meaning once it has
+//! been released.
 
 use std::fmt;
 
@@ -18,10 +18,9 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Maximum number of certificates per Gateway that have their own series. Those that expire first
-/// are chosen.
+/// Per Gateway. Those that expire first have their own series.
 const MAX_CERTIFICATES: usize = 20;
-/// Maximum number of rejected objects per Gateway that have their own series.
+/// Per Gateway.
 const MAX_REFUSED: usize = 20;
 
 impl Collector for Scrape {
@@ -309,7 +308,6 @@ impl Scrape {
         families.counter("gateway_sent_bytes", "Bytes sent to clients", sent)
     }
 
-    /// Writes one series for each Gateway in the report.
     fn each(
         &self,
         families: &mut Families<'_>,

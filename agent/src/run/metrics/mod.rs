@@ -1,9 +1,7 @@
 //! Exports metrics of the agent and its Envoys, in Prometheus's text format.
 //!
-//! This module is the only one that exposes Envoy's own statistics: a small set with stable names,
-//! by Gateway, port and backend, and optionally by route. Must never open Envoy's admin interface
-//! to the network. Must never reveal anything about a key except the name of its Secret and the
-//! expiry of its certificate.
+//! Must never open Envoy's admin interface to the network. Must never reveal anything about a key
+//! except the name of its Secret and the expiry of its certificate.
 
 mod backend_families;
 mod backends;

@@ -1,7 +1,5 @@
-//! Reads the traffic of the routes that Envoy counts separately, and writes their metrics. Pure.
-//!
-//! A route may be in several virtual hosts; their counts are added up. This module must not choose
-//! which routes are counted: Envoy's configuration determines that.
+//! Reads the traffic of the routes that Envoy counts separately. A route may be in several virtual
+//! hosts; their counts are added up.
 
 use std::fmt;
 
@@ -11,7 +9,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Status classes: the value of Envoy's label, and the value of Sesame's label.
+/// Values of Envoy's label, and of Sesame's.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -20,16 +18,15 @@ const CLASSES: [(&str, &str); 5] = [
     ("5", "5xx"),
 ];
 
-/// Counts of one route, summed over all virtual hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RouteTraffic {
-    /// Number of backend responses, in the order of [`CLASSES`].
+    /// In the order of [`CLASSES`].
     requests: [u64; CLASSES.len()],
     durations: Durations,
 }
 
 impl RouteTraffic {
-    /// Adds the counts of one virtual host; `name` is the suffix of Envoy's metric name.
+    /// `name` is the suffix of Envoy's metric name.
     pub(super) fn note(&mut self, name: &str, sample: &Sample<'_>) {
         match name {
             "xx" => {
@@ -58,15 +55,14 @@ impl RouteTraffic {
         }
     }
 
-    /// Completes the counts once the counts of all virtual hosts have been added.
+    /// Call once the counts of all virtual hosts have been added.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }
 }
 
 impl Scrape {
-    /// Writes each route's counters, even at zero. Otherwise, rates would miss the first failure,
-    /// because the failure would create its counter.
+    /// Writes all counters even at zero. Otherwise, rates would miss the first failure.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

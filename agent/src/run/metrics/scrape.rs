@@ -1,4 +1,4 @@
-//! One scrape: the values in a response to `GET /metrics`, and their rendering as text. Pure.
+//! The values in a response to `GET /metrics`, and their rendering as text.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,10 @@ use super::traffic::EnvoyTraffic;
 use crate::run::observed::Observed;
 use crate::run::report::Report;
 
-/// All values in one response.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) report: Report,
     pub(super) budgets: Budgets,
-    /// Values that are not in the report, by Gateway name.
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }
 
@@ -27,15 +25,13 @@ pub(super) struct Scrape {
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs, each with the Unix timestamp at which its certificate expires, in order
-    /// of expiry.
+    /// Names and Unix timestamps of the key pairs' expiry, in order.
     pub(super) certificates: Vec<(String, i64)>,
-    /// Names of trust bundles, each with the Unix timestamp of the first expiry among its CA
-    /// certificates and revocation lists.
+    /// First expiry of each trust bundle, as Unix timestamp.
     pub(super) authorities: BTreeMap<String, i64>,
-    /// Traffic of backends with their own series, and then the sum of all other backends.
+    /// Backends with their own series, and then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
-    /// The Envoy's traffic; `None` if the Envoy did not respond.
+    /// `None` if the Envoy did not respond.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
@@ -78,8 +74,7 @@ impl GatewayFacts {
 }
 
 impl Scrape {
-    /// Returns the text in OpenMetrics format if `open` is true, or else in the older Prometheus
-    /// format.
+    /// Returns OpenMetrics, or else the older Prometheus format.
     pub(super) fn text(self, open: bool) -> String {
         let mut registry = Registry::with_prefix("sesame");
         registry.register_collector(Box::new(self));
@@ -93,8 +88,7 @@ impl Scrape {
     }
 }
 
-/// Converts the text to the older format. In that format, names of counter families end in
-/// `_total`, and there is no end marker.
+/// In the older format, names of counters end in `_total`, and the end marker is missing.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

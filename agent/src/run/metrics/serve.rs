@@ -1,4 +1,4 @@
-//! Collects the newest values, queries the Envoys, and serves `GET /metrics`.
+//! Queries the Envoys, and serves `GET /metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,28 +26,25 @@ use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// HTTP path of the metrics.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
-/// Timeout for an Envoy's statistics. It must be below Prometheus's own timeout, which is ten
-/// seconds by default.
+/// Must be below Prometheus's own timeout, which is ten seconds by default.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where the values of a scrape come from.
 #[derive(Clone)]
 pub(in crate::run) struct MetricsSource {
     report: ReportSource,
     observed: watch::Receiver<AllObserved>,
-    /// Maximum number of backends per Gateway that have their own series.
+    /// Per Gateway.
     most_backends: usize,
     backends: KnownBackends,
     reserve: InotifyReserve,
 }
 
-/// The backends of each Gateway, remembered across scrapes.
+/// Remembered across scrapes.
 #[derive(Clone, Default)]
 struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
@@ -67,8 +64,7 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the response to a request with these headers: in Prometheus's text format, or in
-    /// OpenMetrics format if requested.
+    /// Uses OpenMetrics if the client accepts it.
     pub(in crate::run) async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
         let open = headers
             .get_all(ACCEPT)
@@ -102,13 +98,12 @@ impl MetricsSource {
         }
     }
 
-    /// Returns, for each Gateway, the values that are not in the report. Forgets the backends of
-    /// Gateways that are gone.
+    /// Forgets the backends of Gateways that are gone.
     fn gateways(
         &self,
         answers: Vec<(String, &Observed, EnvoyAnswer)>,
     ) -> BTreeMap<String, GatewayFacts> {
-        // Ignore poisoning: the counts are complete even after a panic.
+        // The counts are complete even after a panic.
         let mut known = self
             .backends
             .0
@@ -126,7 +121,7 @@ impl MetricsSource {
     }
 }
 
-/// Traffic of an Envoy; empty if the Envoy did not respond.
+/// Empty if the Envoy did not respond.
 #[derive(Default)]
 struct EnvoyAnswer {
     traffic: Option<EnvoyTraffic>,
@@ -157,7 +152,6 @@ impl EnvoyAnswer {
     }
 }
 
-/// Returns the status page with the newest values.
 pub(in crate::run) type PageSource = Arc<dyn Fn() -> Page + Send + Sync>;
 
 /// Serves only `GET /metrics` and the status page, to every caller that `guard` admits.
@@ -176,7 +170,7 @@ pub(in crate::run) async fn serve(
                 return source.answer(request.headers()).await;
             }
             if request.method() == Method::GET && PATHS.contains(&request.uri().path()) {
-                // Use a blocking thread, because the page computes the conditions of all objects.
+                // The page computes the conditions of all objects.
                 let written = tokio::task::spawn_blocking(move || page().response());
                 return match written.await {
                     Ok(response) => response.map(Full::new),

@@ -1,8 +1,7 @@
-//! Reads one Envoy's traffic from its statistics. Pure.
+//! Reads one Envoy's traffic from its statistics.
 //!
 //! Envoy names its counters by listener and connection manager. The names are converted to the
-//! protocol and the port that clients see, because these two stay the same when an Envoy or an
-//! address is replaced.
+//! protocol and the port that clients see, which survive the replacement of an Envoy or an address.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +9,17 @@ use super::counts::Durations;
 use super::routes::RouteTraffic;
 use crate::envoy::admin::Sample;
 
-/// Regular expression that selects the statistics for [`EnvoyTraffic`] by their names in Envoy.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
-/// Longest duration in milliseconds that still has its own bucket.
+/// In milliseconds. Longer durations share the `+Inf` bucket.
 const LONGEST: f64 = 60_000.0;
 
-/// One Envoy's counters since the Envoy started.
+/// Counted since the Envoy started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
-    /// Traffic by port and protocol.
+    /// By port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
-    /// Traffic of the routes that Envoy counts separately, by `HTTPRoute/namespace/name`.
+    /// By `HTTPRoute/namespace/name`.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
     /// Number of connections that listeners closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
@@ -30,10 +28,9 @@ pub(super) struct EnvoyTraffic {
     pub(super) memory: Option<f64>,
 }
 
-/// Traffic on one port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PortTraffic {
-    /// Completed requests, by status class such as `2xx`.
+    /// By status class such as `2xx`.
     pub(super) requests: BTreeMap<String, f64>,
     pub(super) requests_active: Option<f64>,
     pub(super) durations: Durations,
@@ -143,14 +140,13 @@ impl Durations {
     }
 }
 
-/// Returns the port and the protocol from a stat prefix such as `https-443`.
+/// Parses a stat prefix such as `https-443`.
 fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     let (protocol, port) = prefix.rsplit_once('-')?;
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// Returns the upper bound of a bucket in seconds. Returns `None` if the bucket has no bound, or a
-/// bound beyond the longest duration.
+/// In seconds. Returns `None` if the bucket has no bound, or a bound beyond `LONGEST`.
 pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
     match sample.label("le")? {
         "+Inf" => Some(f64::INFINITY),
@@ -165,7 +161,7 @@ pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// These statistics were recorded from a real Envoy.
+    /// Recorded from a real Envoy.
     const TEXT: &str = r#"# TYPE envoy_http_downstream_cx_total counter
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="admin"} 3
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 500

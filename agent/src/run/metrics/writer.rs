@@ -1,4 +1,4 @@
-//! Writes metric families. Must not depend on their meaning.
+//! Writes metric families, independently of their meaning.
 
 use std::fmt;
 
@@ -8,10 +8,9 @@ use prometheus_client::metrics::exemplar::Exemplar;
 
 use super::counts::Durations;
 
-/// Names and values of labels, in output order.
+/// In output order.
 pub(super) type SeriesLabels = Vec<(&'static str, String)>;
 
-/// Writes metric families, one after another.
 pub(super) struct Families<'e>(pub(super) DescriptorEncoder<'e>);
 
 impl Families<'_> {
@@ -24,7 +23,6 @@ impl Families<'_> {
         self.0.encode_descriptor(name, help, None, kind)
     }
 
-    /// Writes a gauge without labels.
     pub(super) fn single(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.begin(name, help, MetricType::Gauge)?
             .encode_gauge(&value)
@@ -78,7 +76,7 @@ fn one<'e>(
     family.encode_family(labels)
 }
 
-/// Returns the labels that identify a Gateway. `name` is `namespace/name`.
+/// `name` is `namespace/name`.
 pub(super) fn of_gateway(name: &str) -> SeriesLabels {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     vec![

@@ -1,5 +1,4 @@
 //! Composes the report that `status` shows from the engine's state and the instances' observations.
-//! Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,32 +26,27 @@ use crate::run::target::{RetainedCertificate, Target};
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
-/// The facts from which a report is composed.
 pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
-    /// The description of the source, without its current state.
+    /// Without the source's current state.
     pub(in crate::run) source: SourceReport,
     pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
-    /// Addresses of the host, reported for listeners on all addresses.
+    /// Reported for listeners on all addresses.
     pub(in crate::run) host_addresses: &'a [String],
-    /// Hints about settings.
     pub(in crate::run) hints: Vec<String>,
-    /// Warnings about settings.
     pub(in crate::run) warnings: Vec<String>,
-    /// True if the kernel moves pending connections of a closing socket to another socket that
-    /// listens on the same port.
+    /// True if the kernel moves pending connections of a closing socket to another listener.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, which determines which certificates count as expiring soon.
+    /// Determines which certificates count as expiring soon.
     pub(in crate::run) now: Timestamp,
 }
 
-/// Hint for a host whose kernel does not move pending connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next Envoy listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Composes the report. The objects are optional, because computing the statuses of many objects is
-/// slow. If they are omitted, their conditions do not affect the reported health.
+/// Computing the statuses of many objects is slow. Without them, their conditions do not affect the
+/// reported health.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -119,7 +113,6 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     }
 }
 
-/// Returns hints for improving this host.
 fn hints(
     gateways: &[GatewayReport],
     moves_connections: bool,
@@ -134,7 +127,6 @@ fn hints(
         .collect()
 }
 
-/// Returns the problems with the source as a whole.
 fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(held) = &known.held {
@@ -154,7 +146,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons
 }
 
-/// Describes the number of errors in the source's objects, or returns `None` if there are none.
+/// Returns `None` if there are no errors.
 fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     let errors = known.problems.iter();
     let errors = errors.filter(|p| p.severity == Severity::Error).count();
@@ -167,7 +159,6 @@ fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     (errors > 0).then(|| format!("{errors} {noun} in {kind}"))
 }
 
-/// Adds the current state of the source to its description.
 fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     SourceReport {
         available: known.available,
@@ -185,7 +176,6 @@ fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
 
-/// Returns the problems of Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -220,7 +210,6 @@ fn gateway_reasons(
     reasons
 }
 
-/// Returns warnings about Gateways whose access logs cannot be written.
 fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item = String> {
     observed.iter().filter_map(|(name, observed)| {
         let why = observed.unlogged.as_ref()?;
@@ -228,14 +217,12 @@ fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item
     })
 }
 
-/// Returns warnings about certificates in local files.
 fn warnings_of_local_files(known: &SourceState) -> impl Iterator<Item = String> {
     let problems = known.local.problems.iter();
     let warnings = problems.filter(|problem| problem.severity == Severity::Warning);
     warnings.map(ToString::to_string)
 }
 
-/// Composes the report on one Gateway.
 pub(in crate::run) fn gateway_report(
     name: &NamespacedName,
     observed: &Observed,
@@ -245,8 +232,7 @@ pub(in crate::run) fn gateway_report(
     let incomplete = known.incomplete.get(name);
     let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
-    // After a start from existing files, no target is applied until the source has a newer one. The
-    // existing files count as applied.
+    // The files of a restored Envoy count as applied.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -306,7 +292,7 @@ pub(in crate::run) fn gateway_report(
     }
 }
 
-/// Returns the ports on which Envoy listens. Returns none while Envoy is down.
+/// Returns no ports while Envoy is down.
 fn open_ports(served: Option<&Arc<Target>>, observed: &Observed) -> Vec<String> {
     let served = served.filter(|_| observed.live);
     let ports = served.map(|served| served.open_ports()).unwrap_or_default();
@@ -314,7 +300,6 @@ fn open_ports(served: Option<&Arc<Target>>, observed: &Observed) -> Vec<String> 
     ports.into_iter().map(named).collect()
 }
 
-/// Returns the certificates that are trusted although their bundles no longer declare them.
 fn retained(observed: &Observed) -> Vec<RetainedReport> {
     let certificates = observed.applied.iter().flat_map(|target| &target.retained);
     let reports = certificates.flat_map(|RetainedCertificate { bundle, pem, until }| {
@@ -329,7 +314,6 @@ fn retained(observed: &Observed) -> Vec<RetainedReport> {
     reports.collect()
 }
 
-/// Returns the state of a Gateway whose Envoy serves the newest target, possibly reduced.
 fn answered_state(
     held: Option<&str>,
     incomplete: Option<&IncompleteRevision>,
@@ -360,8 +344,7 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Returns the addresses where clients reach the Gateway. Replaces an unspecified address with the
-/// host's addresses.
+/// Replaces an unspecified address with the host's addresses.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
@@ -378,7 +361,7 @@ pub(in crate::run) fn reachable(
     addresses
 }
 
-/// Describes the number of conditions that report a problem, or returns `None` if there are none.
+/// Returns `None` if no condition reports a problem.
 fn count_bad(statuses: &Statuses) -> Option<String> {
     let bad = statuses
         .objects()

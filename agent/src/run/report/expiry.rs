@@ -13,10 +13,8 @@ use tokio::sync::watch;
 
 use crate::run::observed::{AllObserved, Observed, newest};
 
-/// Interval between checks.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Returns a warning for each served certificate that expires soon, by Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,
@@ -33,7 +31,6 @@ pub(in crate::run) fn warnings<'a>(
     found
 }
 
-/// Adds warnings about expiring listener certificates and expired trust bundles to the statuses.
 pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();

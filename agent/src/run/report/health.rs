@@ -1,8 +1,7 @@
-//! Reports the agent's liveness and the host's readiness to load balancers and Kubernetes.
+//! Reports the agent's liveness and the host's readiness.
 //!
-//! A host is ready if its Envoys serve a verified configuration. This may be the last good
-//! configuration, if a newer one is pending, was rejected in part, or cannot be read from the
-//! source. A draining host is not ready.
+//! A host is ready if its Envoys serve a verified configuration, even if a newer one is pending,
+//! rejected or unreadable. A draining host is not ready.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -12,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::{Report, ReportSource};
 
-/// Returns the reasons why the host is not ready, one sentence each; empty if it is ready.
+/// Returns one sentence per reason; empty if the host is ready.
 pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     if report.agent.stopping {
@@ -45,7 +44,7 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// Handles `GET /livez` and `GET /readyz`. Returns `None` for all other requests.
+/// Returns `None` for requests other than `GET /livez` and `GET /readyz`.
 pub(in crate::run) fn answer(
     method: &Method,
     path: &str,

@@ -1,5 +1,4 @@
-//! Computes a digest of a report's inputs, so that clients request the objects only if something
-//! has changed. Pure.
+//! Computes a digest of a report's inputs. Clients request the objects only if it has changed.
 
 use std::fmt::Write as _;
 
@@ -8,8 +7,6 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// Returns a digest of the report's `parts`, which are cheap to compute, and of the facts that
-/// determine the conditions of objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,
@@ -23,8 +20,7 @@ pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String 
         moves_connections,
         now: _,
     } = facts;
-    // Serializing plain data cannot fail. If it did, the digest would still cover the conditions,
-    // through the values below.
+    // Serializing plain data cannot fail.
     let mut text = serde_json::to_string(parts).unwrap_or_default();
     let worlds = known.worlds;
     // Writing to a String cannot fail.
@@ -59,7 +55,6 @@ mod tests {
     use crate::run::report::compose::{ReportFacts, report};
     use crate::run::report::{AgentReport, SourceReport};
 
-    /// Returns the digest of a report on these facts at this second, with or without objects.
     fn inputs(
         known: &SourceState,
         observed: &BTreeMap<NamespacedName, Observed>,

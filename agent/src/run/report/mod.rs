@@ -1,5 +1,4 @@
-//! A running agent's report on itself, its Gateways and every object. The agent's socket serves it
-//! as one value.
+//! A running agent's report on itself, its Gateways and every object.
 
 pub(super) mod compose;
 pub(super) mod expiry;
@@ -32,15 +31,15 @@ use crate::source::problem::SourceProblem;
 pub struct Report {
     /// True if nothing is wrong anywhere.
     pub healthy: bool,
-    /// Everything that is wrong, one sentence per problem; empty if the host is healthy.
+    /// One sentence per problem; empty if the host is healthy.
     pub reasons: Vec<String>,
-    /// Possible improvements to this host. Hints are not problems.
+    /// Possible improvements to this host, which are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
     /// Warnings, one sentence each, for example about certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Names of Gateways whose instance has not started yet.
+    /// Gateways whose instance has not started yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starting: Vec<String>,
     /// The agent.
@@ -51,14 +50,13 @@ pub struct Report {
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
-    /// Digest of the report's inputs. Two reports with equal digests are equal, except that one may
-    /// omit the objects.
+    /// Digest of the report's inputs. Reports with equal digests are equal, unless one omits the
+    /// objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs: String,
 }
 
-/// Returns a report that is built from the newest values. The argument determines whether it
-/// contains the statuses of all objects.
+/// The argument determines whether the report contains the statuses of all objects.
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
@@ -74,7 +72,7 @@ pub struct AgentReport {
     /// True once the agent is stopping together with its Envoys.
     #[serde(default)]
     pub stopping: bool,
-    /// Origin of the key that seals private keys; `off` if private keys are stored in plaintext.
+    /// Origin of the key that seals private keys; `off` if they are stored in plaintext.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }
@@ -107,14 +105,13 @@ pub struct SourceReport {
     pub reason: String,
     /// All problems with the source.
     pub problems: Vec<SourceProblem>,
-    /// Number of listener hostnames that no certificate of their listener covers; set for manifests
-    /// only.
+    /// Number of listener hostnames that no certificate covers; set for manifests only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncovered_hostnames: Option<usize>,
     /// Objects whose certificate request has not been answered yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested: Vec<String>,
-    /// Key sets that this host fetches, by name; set for manifests only.
+    /// Key sets that this host fetches; set for manifests only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_sets: Vec<KeySetReport>,
 }
@@ -125,8 +122,7 @@ pub struct SourceReport {
 pub struct KeySetReport {
     /// URI of the key set.
     pub uri: String,
-    /// Time of the last successful fetch (RFC 3339), accurate to an hour; empty if no fetch has
-    /// succeeded.
+    /// Time of the last successful fetch (RFC 3339), accurate to an hour, or empty.
     pub fetched_at: String,
     /// Error from the last fetch; empty if it succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -198,7 +194,7 @@ pub struct GatewayReport {
     pub gateway: String,
     /// State of the Gateway.
     pub state: AgentState,
-    /// Explanation in one sentence, if the state needs explaining.
+    /// Explanation of the state, one sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Addresses on which the Gateway listens.
@@ -210,7 +206,7 @@ pub struct GatewayReport {
     pub wanted: String,
     /// Revision that Envoy has accepted.
     pub applied: String,
-    /// Revision of the newest manifest; set only if the source's manifests have revisions.
+    /// Revision of the newest manifest, if the source's manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
     /// Revision of the manifest that Envoy has accepted, possibly reduced.
@@ -219,15 +215,14 @@ pub struct GatewayReport {
     /// When Envoy accepted this revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Revision that is stored for a cold start, usually within a second after Envoy accepted it;
-    /// empty if this agent has not stored one yet.
+    /// Revision that is stored for a cold start; empty if this agent has not stored one yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stored: String,
     /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners with at least one certificate that they do not present, by name, each with the
-    /// result of its handshakes.
+    /// Listeners that do not present one of their certificates, each with the result of its
+    /// handshakes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for rejecting the newest change as a whole.
@@ -237,10 +232,10 @@ pub struct GatewayReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
     /// Number of backends whose endpoints are inlined in the list of clusters, because Envoy may
-    /// not watch more files. Changes to inlined endpoints cost more.
+    /// not watch more files.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
-    /// Progress of the current drain, if any.
+    /// Progress of the current drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
@@ -273,17 +268,16 @@ pub struct RetainedReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedReport {
-    /// The kind. Kind and namespace are empty if the rejected part does not belong to a single
-    /// object.
+    /// The kind; empty if the rejected part does not belong to a single object.
     pub kind: String,
-    /// The namespace.
+    /// The namespace, or empty like the kind.
     pub namespace: String,
     /// The name of the object, or of the rejected part if the kind is empty.
     pub name: String,
-    /// Rejected part of the object, such as `rules/0/matches/1`; empty if it is the whole object.
+    /// Rejected part, such as `rules/0/matches/1`; empty if it is the whole object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub section: String,
-    /// What clients experience as a result.
+    /// Effect on clients.
     pub effect: String,
     /// Envoy's error message.
     pub envoy_words: String,
@@ -352,7 +346,7 @@ pub struct EnvoyReport {
     pub serves: bool,
     /// Version of the program.
     pub version: String,
-    /// Admin socket, to query Envoy directly.
+    /// Admin socket.
     pub admin: PathBuf,
 }
 
@@ -367,8 +361,7 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Gateways to which the status refers, as `namespace/name`. Empty for a GatewayClass and for
-    /// objects that refer to no Gateway.
+    /// Gateways to which the status refers, as `namespace/name`; empty for a GatewayClass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// The value of `.status`.

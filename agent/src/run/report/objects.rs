@@ -1,4 +1,4 @@
-//! Converts the statuses of objects to JSON, with the transition times of their conditions. Pure.
+//! Converts the statuses of objects to JSON, with the transition times of their conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,14 @@ use super::transitions::Transitions;
 use super::verdicts::published_as;
 use crate::run::observed::Observed;
 
-/// Returns the status of every object, sorted by kind and name.
+/// Returns the statuses sorted by kind and name.
 pub(super) fn objects(
     statuses: &Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that resolution did not set get the time at which Envoy last accepted a
-    // configuration.
+    // Resolution does not set all conditions.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))
@@ -65,7 +64,6 @@ pub(super) fn objects(
         .collect()
 }
 
-/// Returns the Gateways to which a status refers, without duplicates.
 fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
     let referred = |reference: &ParentRef| {
         let is_gateway = reference
@@ -97,11 +95,10 @@ fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
-    // Serializing plain data cannot fail. If it did, the status would be empty.
+    // Serializing plain data cannot fail.
     serde_json::to_value(status).unwrap_or_default()
 }
 
-/// Adds `lastTransitionTime` to each of the serialized conditions.
 fn stamp(
     holder: &mut Value,
     conditions: &[Condition],

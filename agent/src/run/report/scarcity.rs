@@ -1,4 +1,4 @@
-//! Warns about Envoys that lack inotify instances or shared memory. Pure.
+//! Warns about Envoys that lack inotify instances or shared memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,12 @@ use super::GatewayReport;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Returns how many backends of the served target have no endpoint file.
 pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usize {
     let served = restored.or(observed.applied.as_ref());
     served.map_or(0, |served| served.rendered.inline)
 }
 
-/// Returns a hint about backends without an endpoint file, because changes to their endpoints cost
-/// more. Returns `None` if every backend has a file.
+/// Endpoint changes of backends without a file cost more.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {
         gateway,
@@ -31,8 +29,6 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     })
 }
 
-/// Returns warnings about Envoys that watch fewer files than they should, and about Envoys that
-/// cannot be replaced by a hot restart, each with the reason.
 pub(super) fn warnings(
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> impl Iterator<Item = String> {

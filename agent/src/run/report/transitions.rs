@@ -10,8 +10,7 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// When each condition got its current status, by a hash of the condition's location. Storing
-/// hashes is enough, because locations are only looked up, never listed.
+/// Hashes of the locations are enough, because they are only looked up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
     /// Status and Unix timestamp of each condition.
@@ -19,8 +18,6 @@ pub(in crate::run) struct Transitions {
 }
 
 impl Transitions {
-    /// Returns the times after a full resolution: changed conditions get the current time, and
-    /// conditions that are gone are forgotten.
     pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
         let mut after = Self {
             since: HashMap::with_capacity(self.since.len()),
@@ -32,7 +29,7 @@ impl Transitions {
         after
     }
 
-    /// Updates the times after a change that affected only the statuses of these routes.
+    /// Only the statuses of these routes have changed.
     pub(in crate::run) fn follow(&mut self, changes: &[RouteStatusChange], now: Timestamp) {
         for RouteStatusChange {
             route,
@@ -52,7 +49,7 @@ impl Transitions {
         }
     }
 
-    /// Records the conditions of an object. A condition whose status did not change keeps its time.
+    /// A condition whose status did not change keeps its time.
     fn note(
         &mut self,
         kind: Kind,
@@ -74,8 +71,6 @@ impl Transitions {
         }
     }
 
-    /// Returns when the condition got its current status, or `None` if it was never recorded with
-    /// that status.
     pub(in crate::run) fn since(
         &self,
         kind: Kind,
@@ -97,7 +92,7 @@ fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condi
     (kind, name, condition.type_.as_str()).hash(&mut hasher);
     match section {
         Section::Object => {}
-        // Use the name, because a listener's index may change.
+        // A listener's index may change.
         Section::Listener(_, listener) => listener.hash(&mut hasher),
         Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
     }

@@ -1,4 +1,4 @@
-//! Records in the statuses whether this host's Envoys have accepted each object. Pure.
+//! Records in the statuses whether this host's Envoys have accepted each object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,7 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Records in the statuses whether this host's Envoys have accepted each object. The statuses
-/// describe the newest targets, but an Envoy may still serve an older target.
+/// An Envoy may serve an older target than the statuses describe.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -41,8 +40,7 @@ pub(super) fn with_hosts(
         let mut programmed =
             programmed(observed.get(published_as)?, host_addresses).of_object(&object);
         let object = object.to_string();
-        // An object counts as served only if Envoy has the object itself: Envoy may have an older
-        // target of a merged Gateway, without this object.
+        // Envoy may have an older target, without this object.
         let served = served.get(published_as);
         let lacks = served.is_some_and(|served| !served.contains(&object));
         let pending = pending.get(published_as);
@@ -79,7 +77,6 @@ pub(super) fn with_hosts(
     statuses
 }
 
-/// Adds rejected route parts to the statuses of their routes.
 fn refuse_routes(
     statuses: &mut Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -106,8 +103,7 @@ fn refuse_routes(
     }
 }
 
-/// Updates the statuses of policies. Each ancestor entry for a Gateway gets the result that
-/// `programmed` returns for this Gateway.
+/// `programmed` returns the result for an ancestor Gateway.
 fn program_policies(
     statuses: &mut Statuses,
     programmed: impl Fn(&NamespacedName) -> Option<Programmed>,
@@ -120,7 +116,7 @@ fn program_policies(
     }
 }
 
-/// Returns the name under which a Gateway is served; merged Gateways share a name.
+/// Merged Gateways share a name.
 pub(super) fn published_as<'m>(
     merged: &'m BTreeMap<NamespacedName, MergedGateway>,
     gateway: &'m NamespacedName,
@@ -128,10 +124,8 @@ pub(super) fn published_as<'m>(
     merged.get(gateway).map_or(gateway, |it| &it.published_as)
 }
 
-/// Returns the Gateways and ListenerSets whose listeners differ between the served and the newest
-/// target. Returns `None` if Envoy serves the newest target, even reduced, or has no target yet.
-/// Ignores route tables and endpoints, because they change often, and `Programmed` describes
-/// listeners only.
+/// Returns `None` if Envoy serves the newest target, even reduced, or has no target yet. Ignores
+/// route tables and endpoints, because `Programmed` describes listeners only.
 fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
     let served = observed.applied_for.as_ref()?;
     if served.revision() == newest.revision() {
@@ -148,7 +142,6 @@ fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
     Some(changed)
 }
 
-/// Returns the listeners of each Gateway and ListenerSet, with their ports and transports.
 fn listeners_by_object(snapshot: &Snapshot) -> BTreeMap<String, Vec<(u32, i32, &Listener)>> {
     let mut by_object = BTreeMap::<_, Vec<_>>::new();
     for port in &snapshot.ports {
@@ -163,8 +156,6 @@ fn listeners_by_object(snapshot: &Snapshot) -> BTreeMap<String, Vec<(u32, i32, &
     by_object
 }
 
-/// Returns the Gateways and ListenerSets that have listeners in the target that Envoy accepted
-/// last.
 fn served(observed: &Observed) -> BTreeSet<String> {
     let applied = observed.applied_for.as_ref();
     let snapshot = applied.map(|target| target.encoded.without_route_tables());

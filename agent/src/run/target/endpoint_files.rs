@@ -1,9 +1,8 @@
-//! Chooses which endpoint sets get their own files if Envoy may not watch a file for each set: the
-//! sets that change most often.
+//! Chooses which endpoint sets get their own files if Envoy may not watch a file for each: the sets
+//! that change most often.
 //!
-//! Pure: changes and times are arguments. Must never move a set back and forth: whenever a set
-//! moves between a file and the list of clusters, its cluster is recreated and opens new
-//! connections.
+//! Each move between a file and the list of clusters recreates a cluster, which opens new
+//! connections. Must never move a set back and forth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,29 +14,24 @@ use sesame_render::layout::file_name;
 use super::{HostSettings, Target};
 use crate::source::update::GatewayRevision;
 
-/// Time after which the weight of a change is halved.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Minimum time between moves, because each move recreates clusters.
+/// Each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of sets that get a file in one move. As many sets lose their file, and each of
-/// them may hold its inotify instance a little longer.
+/// The sets that lose their file may hold its inotify instance a little longer.
 const MAX_MOVED: usize = 8;
-/// A set takes the file of another set only if it changes this many times as often as that set.
+/// How many times as often a set must change to take another set's file.
 const TIMES: f32 = 4.0;
-/// A set must also be ahead by this many changes, so that occasional changes do not move files.
+/// Occasional changes must not move files.
 const AHEAD: f32 = 3.0;
-/// Once the weight of a set's changes is below this limit, they are forgotten.
+/// Changes are forgotten below this weight.
 const FORGOTTEN: f32 = 0.1;
 
-/// The choice for one Gateway, and the facts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct EndpointFiles {
-    /// File names of the sets that get a file before others; empty if only hashes of the names
-    /// decide.
+    /// File names of preferred sets; if empty, hashes of the names decide.
     first: Arc<BTreeSet<String>>,
-    /// The recent changes to each set, by the hash of its name.
+    /// By the hash of the set's name.
     changes: BTreeMap<u64, Changes>,
-    /// When sets were last moved.
     moved: Option<Instant>,
 }
 
@@ -56,8 +50,7 @@ impl Changes {
 }
 
 impl EndpointFiles {
-    /// Returns the choice for a revision. Starts from the last target's choice, or else from the
-    /// existing files, so that a starting agent does not move files.
+    /// A starting agent must not move existing files.
     pub(super) fn of(
         offer: &GatewayRevision,
         host: &HostSettings,
@@ -75,14 +68,11 @@ impl EndpointFiles {
         }
     }
 
-    /// Returns the file names of the sets that get a file before others.
     pub(super) fn first(&self) -> &Arc<BTreeSet<String>> {
         &self.first
     }
 
-    /// Returns the choice after these sets have changed. `rendered` is the previous target's
-    /// rendering. A set gets a file only when its endpoints change, because that change recreates
-    /// its cluster anyway.
+    /// A set gets a file only when its endpoints change, because that recreates its cluster anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
             return Self::default();
@@ -113,8 +103,6 @@ impl EndpointFiles {
         changes.map_or(0.0, |changes| changes.weight(now))
     }
 
-    /// Gives files to the changed sets and takes files from the sets that change least, if the
-    /// former change far more often.
     fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
         let has_file = |name: &str| {
             let by_name = &rendered.endpoints;
@@ -162,7 +150,7 @@ impl EndpointFiles {
     }
 }
 
-/// Returns a hash of a name. Hashes are used because each target keeps thousands of names.
+/// Each target keeps thousands of names.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -174,7 +162,6 @@ mod tests {
     use super::*;
     use sesame_render::Resource;
 
-    /// Returns a rendering in which these sets have files, and the others are inlined.
     fn rendered(files: &BTreeSet<String>) -> Rendered {
         let file = |name: &String| Resource {
             name: name.clone(),
@@ -187,7 +174,6 @@ mod tests {
         }
     }
 
-    /// A host with room for the files of `a` and `b`, and sets that change.
     struct Host {
         files: BTreeSet<String>,
         choice: EndpointFiles,
@@ -239,7 +225,6 @@ mod tests {
             host.change(&["c"], 1);
         }
         assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
-        // The next set has to wait, and stays inlined unless it changes far more often.
         for _ in 0..4 {
             host.change(&["d"], 1);
         }

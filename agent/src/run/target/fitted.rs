@@ -1,4 +1,4 @@
-//! Renders a target again so that Envoy watches fewer files. Pure.
+//! Renders a target again with fewer files for Envoy to watch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,7 @@ use std::sync::Arc;
 use super::{Target, render_difference};
 
 impl Target {
-    /// Returns the target with at most `budget` files for Envoy. The endpoint sets in `first`,
-    /// given by file name, get files before other sets. Reuses the parts that have not changed
-    /// since `before`.
+    /// The endpoint sets in `first`, given by file name, get files before other sets.
     pub(in crate::run) fn within(
         &self,
         budget: usize,

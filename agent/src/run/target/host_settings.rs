@@ -19,42 +19,33 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) pool: Vec<IpAddr>,
     /// Ports to bind, by the port that clients use.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
-    /// Number of files that all Envoys may watch in total.
+    /// Files that all Envoys may watch in total.
     pub(in crate::run) subscription_budget: usize,
-    /// Limits for each Envoy.
     pub(in crate::run) limits: Limits,
-    /// Number of files that each Envoy may watch, if configured.
     pub(in crate::run) budget_each: Option<usize>,
-    /// Number of proxies in front of Envoy whose forwarding headers are trusted.
+    /// Number of proxies in front of Envoy.
     pub(in crate::run) trusted_hops: u32,
-    /// File with the system's CA certificates.
     pub(in crate::run) system_ca: PathBuf,
-    /// True if the agent provides session ticket keys to Envoys.
+    /// True if the agent provides the keys.
     pub(in crate::run) session_tickets: bool,
-    /// Session ticket keys of this host, which replace missing keys from Secrets.
+    /// Replace missing keys from Secrets.
     pub(in crate::run) tickets: Tickets,
-    /// Destination of access logs.
     pub(in crate::run) access_log: AccessLogTo,
-    /// True if endpoints may be sockets of the agent and its Envoys.
+    /// Whether endpoints may be sockets of the agent and its Envoys.
     pub(in crate::run) allow_local_endpoints: bool,
     /// Addresses that the agent itself listens on.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
-    /// Addresses of this host.
     pub(in crate::run) addresses: OwnAddresses,
-    /// True if endpoints must not have an address of this host.
     pub(in crate::run) refuse_host_endpoints: bool,
-    /// Addresses on which Gateways were served before the agent started.
+    /// Before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Endpoint files that existed before the agent started, by Gateway.
+    /// Endpoint files that existed before the agent started.
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
-    /// The agent's directories.
     pub(in crate::run) directories: Directories,
-    /// Files on this host that replace Secrets and ConfigMaps.
     pub(in crate::run) local: LocalFiles,
 }
 
 impl HostSettings {
-    /// Returns the addresses of this host that endpoints must not have.
     pub(super) fn refused_addresses(&self) -> BTreeSet<IpAddr> {
         if self.allow_local_endpoints || !self.refuse_host_endpoints {
             return BTreeSet::new();
@@ -62,7 +53,6 @@ impl HostSettings {
         self.addresses.known().clone()
     }
 
-    /// Waits until local files, session ticket keys or addresses of this host change.
     pub(in crate::run) async fn changed(&mut self) {
         tokio::select! {
             () = self.local.changed() => {}

@@ -1,5 +1,4 @@
-//! Replaces Secrets and ConfigMaps with files on this host, and session ticket keys with the host's
-//! own keys.
+//! Applies local files and the host's session ticket keys to targets.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +11,6 @@ use super::{HostSettings, Origin, Target, render_all};
 use crate::run::engine::SourceState;
 use crate::source::update::GatewayRevision;
 
-/// Replaces objects in the revisions with the content of local files.
 pub(super) fn with_local<'a>(
     gateways: &'a [GatewayRevision],
     host: &HostSettings,
@@ -29,8 +27,7 @@ pub(super) fn with_local<'a>(
     changed
 }
 
-/// Renders the current targets again after a change to local files, session ticket keys or the
-/// host's addresses. Does not need the source.
+/// Does not need the source.
 pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();
@@ -74,8 +71,6 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if a target uses the host's session ticket keys in place of others, but was
-/// rendered before their last rotation.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

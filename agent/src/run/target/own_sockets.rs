@@ -1,5 +1,4 @@
-//! Lists the sockets of this host's Gateways and agent, which must not be backends. The list must
-//! contain every address that leads to such a socket.
+//! Lists all sockets of this host's Gateways and agent, which must not be backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +8,6 @@ use sesame_gateway_api::api::NamespacedName;
 use super::host_settings::HostSettings;
 use crate::run::addresses::{AddressRequest, Assignment};
 
-/// Returns the sockets of this host's Gateways and of the agent. A socket on an unspecified address
-/// is listed under every address that leads to it.
 pub(super) fn own_sockets(
     needs: &[AddressRequest],
     assignments: &BTreeMap<NamespacedName, Assignment>,

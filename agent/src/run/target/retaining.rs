@@ -1,5 +1,4 @@
 //! Renders a target with certificates that are trusted although the snapshot does not declare them.
-//! The snapshot itself does not change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +12,6 @@ use super::{Target, render_difference};
 /// A certificate that a rotation removed from a trust bundle, but that is still trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct RetainedCertificate {
-    /// Name of the trust bundle.
     pub(in crate::run) bundle: String,
     pub(in crate::run) pem: String,
     /// When trust in the certificate ends.
@@ -21,8 +19,7 @@ pub(in crate::run) struct RetainedCertificate {
 }
 
 impl Target {
-    /// Renders the target with retained certificates. If possible, renders only what differs from
-    /// `before`.
+    /// If possible, renders only differences from `before`.
     pub(in crate::run) fn retaining(
         &self,
         retained: BTreeMap<String, RetainedAuthorities>,

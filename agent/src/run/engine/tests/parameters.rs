@@ -1,5 +1,3 @@
-//! Tests a GatewayClass whose parameters are added, changed or invalid.
-
 use super::*;
 
 #[test]

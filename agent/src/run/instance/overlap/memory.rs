@@ -1,10 +1,9 @@
-//! Remembers a Gateway's last declared trust bundles, and the certificates that rotations removed
-//! from them. Pure: the time is an argument.
+//! Remembers the certificates that rotations removed from trust bundles.
 //!
-//! A change that both adds and removes certificates is a rotation: the removed certificates stay
-//! trusted for the overlap time. A change that only removes certificates is a revocation, and takes
-//! effect immediately. Never trust a certificate that was not declared before. Never give a
-//! certificate a second overlap only because its source alternates between versions.
+//! A change that both adds and removes certificates is a rotation: the removed ones stay trusted
+//! for the overlap time. A change that only removes certificates is a revocation, and takes effect
+//! immediately. Never trust a certificate that was not declared before. A source that alternates
+//! between versions must not extend the overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,30 +16,26 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Maximum number of removed certificates that are remembered per bundle. If there are more, those
-/// whose trust ends first are dropped.
+/// Per bundle. If there are more, those whose trust ends first are dropped.
 const MAX_LOST: usize = 64;
 
-/// The remembered bundles of one Gateway, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct BundleMemory {
     bundles: BTreeMap<String, RememberedBundle>,
 }
 
-/// The remembered state of one bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RememberedBundle {
-    /// Declared certificates, each as PEM.
+    /// PEM.
     declared: BTreeSet<String>,
-    /// Declared revocation lists, each as PEM.
+    /// PEM.
     crls: BTreeSet<String>,
     lost: Vec<LostCertificate>,
 }
 
-/// A certificate that a rotation removed from the bundle. It may have been declared again since
-/// then.
+/// The bundle may have declared the certificate again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -54,11 +49,10 @@ struct LostCertificate {
 }
 
 impl BundleMemory {
-    /// Updates the memory with the bundles that are declared now.
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // The bundle is unused, so a later declaration of it is not a rotation.
+                // A later declaration of an unused bundle is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -70,8 +64,8 @@ impl BundleMemory {
         self.look_at_clock(overlap, time);
     }
 
-    /// Removes expired entries. Limits the remaining trust to one overlap from now, in case the
-    /// clock was set back or the overlap was shortened.
+    /// Limits the remaining trust to one overlap from now: the clock may have been set back, or the
+    /// overlap shortened.
     pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
@@ -86,14 +80,12 @@ impl BundleMemory {
             .retain(|_, bundle| !bundle.declared.is_empty() || !bundle.lost.is_empty());
     }
 
-    /// Returns the retained CA certificates by bundle name.
     pub(super) fn retained(&self, time: Timestamp) -> BTreeMap<String, RetainedAuthorities> {
         let bundles = self.bundles.iter();
         let retained = bundles.map(|(name, bundle)| (name.clone(), bundle.retained(time)));
         retained.filter(|(_, it)| !it.pem.is_empty()).collect()
     }
 
-    /// Returns the retained certificates, each with the time when trust in it ends.
     pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
         let bundles = self.bundles.iter();
         let all = bundles.flat_map(|(name, bundle)| {
@@ -151,9 +143,9 @@ impl RememberedBundle {
         self.crls = crls;
     }
 
-    /// Returns the removed certificates that are still trusted. If a bundle has any revocation
-    /// list, Envoy rejects certificates from each CA that has none. A removed CA certificate
-    /// therefore stays trusted only if both it and the bundle have lists, or neither has one.
+    /// If a bundle has any revocation list, Envoy rejects certificates from each CA that has none.
+    /// So a removed CA certificate stays trusted only if both it and the bundle have lists, or
+    /// neither has one.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -175,8 +167,7 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // Add the remembered list only if there is no declared list of this CA, which would be
-            // newer.
+            // A declared list of this CA would be newer.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }
@@ -186,7 +177,6 @@ impl RememberedBundle {
     }
 }
 
-/// Returns the separate sections of a PEM string.
 fn sections(pem: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     let mut section = String::new();
@@ -229,7 +219,7 @@ mod tests {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
 
-    /// Applies the steps, and returns the retained certificates after each step.
+    /// Returns the retained certificates after each step.
     fn steps(memory: &mut BundleMemory, steps: &[(i64, &[&str])]) -> Vec<String> {
         let retained = |(seconds, names): &(i64, &[&str])| {
             memory.follow(&[bundle(names)], OVERLAP, at(*seconds));
@@ -279,7 +269,6 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "", "", "a", "a"]);
-        // A certificate that was removed, declared again and then revoked is no longer trusted.
         let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
         assert_eq!(found, ["", ""]);
     }
@@ -297,7 +286,7 @@ mod tests {
             };
             assert_eq!(found, [a, b], "turn {turn}");
         }
-        // Once the first rotation is forgotten, another rotation retains the certificate again.
+        // Another rotation retains the certificate again.
         let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
         assert_eq!(found, ["", "a"]);
     }

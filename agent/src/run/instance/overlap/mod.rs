@@ -1,8 +1,7 @@
 //! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
-//! The retained certificates, and when trust in them ends, are stored before Envoy gets them, so
-//! that neither a crash of the agent nor a reboot extends the trust. This module must never change
-//! a snapshot, which contains only declared certificates.
+//! They are stored before Envoy gets them, because neither a crash nor a reboot may extend the
+//! trust. Never changes a snapshot.
 
 mod memory;
 
@@ -21,31 +20,26 @@ use crate::host::durable::{create_directory, replace_file};
 use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
-/// Name of the file with the retained certificates, in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Maximum size in bytes of that file: several times the size of a Gateway's bundles.
+/// In bytes: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// Maximum interval between checks while certificates are retained, because the clock may be
-/// adjusted.
+/// The clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Remembers and stores the retained certificates of one Gateway.
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// Content of the file; `None` if there is no file.
+    /// `None` if there is no file.
     stored: Option<BundleMemory>,
-    /// Overlap from the host's settings; `None` if the snapshot decides.
+    /// `None` if the snapshot decides.
     setting: Option<Duration>,
-    /// Overlap that the newest snapshot declares.
     declared: Duration,
     /// The last target, without and with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
 impl Overlap {
-    /// Reads the state that an earlier agent stored. If the state cannot be read, no certificates
-    /// are retained.
+    /// Retains no certificates if the stored state cannot be read.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -70,18 +64,16 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent stored retained certificates. Envoy's files may contain
-    /// some in which trust has ended since then.
+    /// Envoy's files may contain stored certificates whose trust has ended.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Replaces the overlap from the host's settings.
     pub(super) fn set(&mut self, setting: Option<Duration>) {
         self.setting = setting;
     }
 
-    /// If nothing is stored, remembers the bundles that were accepted before the agent started.
+    /// Remembers the bundles that were accepted before the agent started, unless others are stored.
     pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
         if self.stored.is_none() {
             self.memory
@@ -89,8 +81,7 @@ impl Overlap {
         }
     }
 
-    /// Adds the retained certificates to the target. Returns the previous result if nothing has
-    /// changed.
+    /// Returns the previous result if nothing has changed.
     pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
         let last = self.last.take();
@@ -119,15 +110,13 @@ impl Overlap {
         laid
     }
 
-    /// Returns when `lay_over` must be called again, because trust ends or the clock must be
-    /// checked.
+    /// Returns when `lay_over` must be called again.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
         Some(Instant::now() + left.min(POLL_INTERVAL))
     }
 
-    /// Returns how long a certificate stays trusted after it was removed from its bundle.
     fn length(&self) -> Duration {
         self.setting.unwrap_or(self.declared)
     }
@@ -151,7 +140,6 @@ impl Overlap {
         replace_file(&self.path, bytes)
     }
 
-    /// Writes changes to disk. If there is no overlap, removes the file.
     fn store(&mut self) {
         let wanted = (!self.length().is_zero()).then_some(&self.memory);
         if wanted == self.stored.as_ref() {
@@ -164,7 +152,7 @@ impl Overlap {
         };
         match written {
             Ok(()) => self.stored = wanted.cloned(),
-            // Continuing is safe: an agent that finds no file trusts only declared certificates.
+            // An agent that finds no file trusts only declared certificates.
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
             }

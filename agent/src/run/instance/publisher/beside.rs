@@ -1,7 +1,4 @@
-//! Applies parts of a change separately: newer endpoints and route tables before the rest of the
-//! change, and the removal of unused clusters after it.
-//!
-//! This module never decides what to serve: the selected target determines that.
+//! Applies parts of a change before the rest, and removes unused clusters after it.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +10,18 @@ use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
-    /// Returns the parts of `wanted` that Envoy does not have yet.
     pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns this queue's part of the target if it can be applied before the rest of the change,
-    /// or `None` if it depends on the rest.
+    /// Returns `None` if this part depends on the rest.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target that is limited to fewer files must be fitted again, so it is published as a
-        // whole.
+        // A target with fewer files must be fitted again.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -39,8 +33,7 @@ impl Publisher {
         }
     }
 
-    /// Applies a part before the rest of the change. Returns false if Envoy does not accept the
-    /// part; it is then applied together with the rest.
+    /// Returns false if Envoy does not accept the part.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
@@ -54,7 +47,7 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction without changing which target counts as applied.
+    /// Does not change which target counts as applied.
     pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
@@ -69,18 +62,15 @@ impl Publisher {
         Ok(report.outcome)
     }
 
-    /// Sets when later changes remove unused resources.
     pub(in crate::run::instance) fn set_removal(&mut self, removal: Removal) {
         self.applier.set_removal(removal);
     }
 
-    /// Returns true if listeners were removed since the last call. Their connections may still be
-    /// draining.
+    /// Connections to removed listeners may still be draining.
     pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
         self.applier.take_retired()
     }
 
-    /// Returns true if Envoy has clusters that the last applied target does not contain.
     pub(in crate::run::instance) fn has_left_over(&self) -> bool {
         let applied = &self.observed.borrow().applied;
         applied.as_ref().is_some_and(|served| {
@@ -89,12 +79,12 @@ impl Publisher {
         })
     }
 
-    /// Removes unused clusters. If Envoy does not accept the removal, a later change tries again.
+    /// If Envoy does not accept the removal, a later change tries again.
     pub(in crate::run::instance) async fn remove_left_over(&mut self) {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
-        // Route tables that were sent ahead may use these clusters.
+        // Early route tables may use these clusters.
         if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
             return;
         }

@@ -1,5 +1,4 @@
-//! Fits a target to the free inotify instances. Content is inlined instead of being written to
-//! files, in the order that `sesame_render` decides. The target gets more files later, if possible.
+//! Fits a target to the free inotify instances, by inlining content.
 //!
 //! Must never take a file from a running Envoy, except to make room for a more valuable file or for
 //! the Envoy's successor.
@@ -17,27 +16,23 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Minimum time before a fitted target gets more files. The limit exists because adding files
-/// replaces clusters or listeners.
+/// Adding files replaces clusters or listeners.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time for Envoy to close the files that it no longer watches. The kernel needs 10 ms per
-/// file.
+/// The kernel needs 10 ms per file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// A target that was rendered with fewer files, because inotify instances are scarce.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
-    /// Maximum number of files that the target may use.
+    /// In files.
     budget: usize,
     /// Earliest time at which the target may get more files.
     again: Instant,
 }
 
 impl Publisher {
-    /// Publishes the target with as many files as the inotify instances allow, and returns the
-    /// target that was published.
+    /// Returns the target that was published.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -59,7 +54,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // The files of unused clusters occupy some of the missing instances.
+                // Unused clusters occupy some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;
@@ -80,7 +75,6 @@ impl Publisher {
         }
     }
 
-    /// Returns the target, rendered with as many files as the inotify instances allow.
     pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
         let budget = self.instances.budget(whole.rendered.subscriptions);
         match &self.fitted {
@@ -108,7 +102,7 @@ impl Publisher {
         fitted
     }
 
-    /// Renders a target with at most `budget` files. Endpoints that already have a file keep it.
+    /// Endpoints that already have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -134,13 +128,11 @@ impl Publisher {
         });
     }
 
-    /// Returns the earliest time at which a fitted target may get more files.
     pub(in crate::run::instance) fn next_fit(&self) -> Option<Instant> {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns true if more instances are free than the fitted target uses. Otherwise, postpones
-    /// the next check.
+    /// Postpones the next check unless more instances are free.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -156,15 +148,14 @@ impl Publisher {
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // Each file that Envoy gives up frees one instance, and the successor needs one fewer.
+        // Each closed file frees one instance, and the successor needs one fewer.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free or the time is up.
-    /// Returns true if Envoy watches fewer files than before.
+    /// Takes the least valuable files. Returns true if Envoy watches fewer files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;
@@ -196,7 +187,6 @@ impl Publisher {
         true
     }
 
-    /// Waits until Envoy has closed the files that it no longer watches.
     async fn await_closing(&self, free: usize) {
         let deadline = Instant::now() + CLOSING;
         while self.instances.free(free) < free && Instant::now() < deadline {
@@ -204,7 +194,6 @@ impl Publisher {
         }
     }
 
-    /// Publishes why Envoy watches fewer files than it should, or `None` if it watches all of them.
     fn tell_scarcity(&self, scarcity: Option<String>) {
         self.observed.send_if_modified(|observed| {
             let changed = observed.scarcity != scarcity;

@@ -1,37 +1,29 @@
-//! Removes unused clusters while no change is waiting, so that changes need not remove them.
-//!
-//! Must never delay a waiting change.
+//! Removes unused clusters while no change is waiting. Must never delay a waiting change.
 
 use std::time::{Duration, Instant};
 
 use super::Serving;
 use crate::apply::Removal;
 
-/// Time without a change after which unused clusters are removed. If this were shorter, the next
-/// change might find Envoy busy. A change that writes the list of clusters removes unused clusters
-/// anyway.
+/// If this were shorter, the next change might find Envoy busy.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long unused clusters may remain. If no quiet period has allowed their removal by then, the
-/// next change removes them.
+/// How long unused clusters may remain without a quiet period.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Tracks the unused clusters in Envoy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Time until which connections to removed listeners may use clusters that nothing else uses.
+    /// Until then, connections to removed listeners may use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// When the oldest unused cluster may have become unused.
     since: Instant,
     last_change: Instant,
 }
 
 impl CleanUp {
-    /// Returns when resources that the current change leaves unused should be removed.
     pub(super) fn removal(self, now: Instant) -> Removal {
         if self.draining.is_some_and(|until| now < until) {
             return Removal::Hold;
@@ -44,14 +36,12 @@ impl CleanUp {
         }
     }
 
-    /// Returns when unused clusters should be removed if no change is waiting.
     pub(super) fn due(self) -> Option<Instant> {
         let quiet = self.left?.last_change + QUIET;
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
-    /// Records whether Envoy has unused clusters after a change. `tried` is true if the change was
-    /// to remove unused resources.
+    /// `tried` is true if the change was to remove unused resources.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
         self.left = is_left.then_some(LeftOver {
@@ -62,12 +52,10 @@ impl CleanUp {
 }
 
 impl Serving {
-    /// Returns true if nothing is waiting to be published and Envoy is live.
     pub(super) fn may_clean_up(&self) -> bool {
         !self.unpublished && self.state.is_live() && !self.selector.has_newer()
     }
 
-    /// Records the clusters and listeners that the last change left unused.
     pub(super) fn record_left_over(&mut self) {
         let now = Instant::now();
         let tried = self.clean_up.removal(now) == Removal::AtOnce;
@@ -78,14 +66,13 @@ impl Serving {
             .note(self.publisher.has_left_over(), tried, now);
     }
 
-    /// Removes unused clusters, if that is due.
     pub(super) async fn clean_up_if_due(&mut self) {
         if self.clean_up.due().is_some_and(|due| due <= Instant::now()) {
             self.clean_up().await;
         }
     }
 
-    /// Makes Envoy watch fewer files if its successor would lack inotify instances.
+    /// Frees inotify instances for Envoy's successor.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
@@ -93,7 +80,6 @@ impl Serving {
         }
     }
 
-    /// Removes unused clusters, unless a change is waiting.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;
@@ -101,8 +87,7 @@ impl Serving {
         if self.publisher.has_left_over() {
             self.publisher.remove_left_over().await;
         }
-        // Count the attempt as a change, so that a failed removal is repeated after the quiet
-        // period.
+        // Repeat a failed removal only after the quiet period.
         self.clean_up
             .note(self.publisher.has_left_over(), true, Instant::now());
     }
@@ -119,7 +104,6 @@ mod tests {
         assert_eq!(clean_up.due(), None);
         clean_up.note(true, false, start);
         assert_eq!(clean_up.due(), Some(start + QUIET));
-        // Each change postpones the removal, up to the limit.
         clean_up.note(true, false, start + QUIET / 2);
         assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
         assert_eq!(clean_up.removal(start + QUIET), Removal::Later);

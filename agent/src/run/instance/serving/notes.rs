@@ -1,5 +1,4 @@
-//! Publishes an instance's observations of its Envoy and its target. This module never decides
-//! anything.
+//! Publishes an instance's observations of its Envoy and its target. Never decides anything.
 
 use super::{ADMIN_ANSWER, Serving};
 use crate::envoy::locate::Version;
@@ -7,7 +6,6 @@ use crate::envoy::restart::Restarted;
 use crate::run::observed::Observed;
 
 impl Serving {
-    /// Records that the Envoy was replaced, or why it was not.
     pub(super) fn record_replaced(&mut self, replaced: Result<Restarted, String>) {
         match &replaced {
             Ok(restarted) => self.publisher.record_replaced(*restarted),
@@ -17,8 +15,7 @@ impl Serving {
         observed.send_modify(|observed| observed.outdated = replaced.err());
     }
 
-    /// Records the version of the running Envoy, because a launcher may run another version than
-    /// the agent's own binary.
+    /// A launcher may run another version than the agent's own binary.
     pub(super) async fn record_version(&self) {
         let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
         let version = match admin.server_info().await {
@@ -34,7 +31,6 @@ impl Serving {
         }
     }
 
-    /// Records why the selected target is not the source's newest target, or `None` if it is.
     pub(super) fn record_held(&self) {
         let held = self.selector.held();
         self.instance

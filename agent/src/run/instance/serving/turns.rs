@@ -1,7 +1,5 @@
-//! Schedules frequent changes: decides which parts wait and which are sent ahead, and records the
-//! CPU time of Envoy's main thread that each change costs.
-//!
-//! Changes that do not come from the source must never wait.
+//! Schedules frequent changes, by their CPU time on Envoy's main thread. Changes that do not come
+//! from the source must never wait.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +7,6 @@ use super::{Serving, pid_of};
 use crate::host::processes::main_thread_time;
 use crate::run::instance::pacing::{Queue, Turn};
 
-/// When work on a change began, and how much CPU time Envoy's main thread had used before it.
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     pub(super) at: Instant,
@@ -17,8 +14,7 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Returns the queue of the selected target if the target may be published now. Otherwise,
-    /// sends ahead the parts that may be published now.
+    /// Sends ahead other parts if the target must wait.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -30,7 +26,7 @@ impl Serving {
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            // If a part cannot be sent ahead, it is published with the rest of the change.
+            // A part that cannot go ahead is published with the rest of the change.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.record_cost(queue, began);
@@ -44,10 +40,9 @@ impl Serving {
         }
     }
 
-    /// Records in this queue what a change has cost since it began.
     pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // If the thread's CPU time cannot be read, assume that the thread was busy all the time.
+        // Without the CPU time, assume that the thread was always busy.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),
