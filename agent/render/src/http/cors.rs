@@ -55,7 +55,7 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // Unlike here, Envoy replaces `*` in the other lists even if credentials are allowed.
+        // In the other lists, Envoy replaces `*` with the requested values, even with credentials.
         expose_headers: list(
             "expose_headers",
             exposed(expose_headers, *allow_credentials),

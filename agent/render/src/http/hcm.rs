@@ -292,7 +292,7 @@ fn malformed_authorities() -> HttpFault {
 /// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | external authorization | only the service may set its headers |
-/// | external authorization, one per service | external authorization | later filters skip rejected requests |
+/// | external authorization, one per service | routes that use it | later filters skip rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, request bodies, header mutation | policies | run only for requests that may pass |
 /// | bandwidth | policies | request bodies do not count delayed data |
