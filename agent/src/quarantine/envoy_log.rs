@@ -8,6 +8,7 @@ pub(super) enum RefusedResource {
     Unbound { listener: String, words: String },
     /// Rejected for another reason. `listener` is the name in Envoy.
     Listener { listener: String, words: String },
+    /// A piece of the snapshot.
     Piece { piece: Piece, words: String },
 }
 

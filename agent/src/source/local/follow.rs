@@ -1,9 +1,8 @@
-//! Watches local files. Watches directories instead of files, because files are replaced by rename
-//! and symbolic links are redirected.
+//! Watches local files.
 //!
-//! The watch covers the directory of each file, and the directory of every symbolic link in the
-//! file's path, such as `..data` in a mounted ConfigMap or certbot's `live` links. Infrequent
-//! complete scans find changes that cause no events.
+//! Watches directories, because files are replaced by rename and symbolic links are redirected.
+//! This includes the directory of every link in the path, such as `..data` in a mounted ConfigMap.
+//! Infrequent scans find changes without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,19 +22,18 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// Time without an event after which files are read. A key is often written right after its
-/// certificate.
+/// Wait for silence, because a key is often written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
 /// Maximum delay between the first event and reading the files.
 const LONGEST: Duration = Duration::from_millis(500);
-/// How long a problem must persist before it is reported.
+/// A problem must persist this long before it is reported.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// Interval between scans while there is a problem or events are not available.
+/// While there is a problem or no events are available.
 const POLL: Duration = Duration::from_secs(1);
 /// Maximum interval between scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Follows the files until the receivers are dropped.
+/// Runs until the receivers are dropped.
 pub(super) fn start(
     entries: Vec<LocalFile>,
     context: RequestContext,
@@ -55,7 +53,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Identity of each watched directory, because its path may lead to another directory later.
+/// Device and inode, because a path may lead to another directory later.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -65,15 +63,15 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// True if the last scan found a new problem, which is not reported yet because an unfinished
-    /// renewal looks the same.
+    /// The last scan found a new problem. It is not reported yet, because an unfinished renewal
+    /// looks the same.
     doubtful: bool,
 }
 
 impl Follower {
     fn run(&mut self, events: &Receiver<()>) {
         while !self.newest.is_closed() {
-            // Set up the watches before scanning, so that every later change has an event.
+            // Watch before scanning, so that every later change has an event.
             let complete = self.watch();
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
@@ -86,17 +84,17 @@ impl Follower {
         }
     }
 
-    /// Returns the time until the next renewal of a certificate, up to `RESCAN`.
+    /// At most `RESCAN`.
     fn until_renewal(&self) -> Duration {
         let Some(at) = self.newest.borrow().renew_at else {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // If a request is waiting for its answer, the renewal time has already passed.
+        // If a request is waiting for its answer, the renewal time has passed.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
-    /// Watches the current directories. Returns true if all directories are watched.
+    /// Returns true if all directories are watched.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
         let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
@@ -111,8 +109,7 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // If directories changed, create a new watcher: the watch on a removed directory is gone,
-        // and the existing watcher does not notice that.
+        // An existing watcher does not notice that a directory was removed, so create a new one.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
@@ -133,7 +130,7 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore events that are caused by this thread's own reads.
+            // Ignore events of this thread's own reads.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
