@@ -136,7 +136,7 @@ impl Follower {
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // Ignore errors: the receiver is gone only if the agent is shutting down.
+                // The receiver is gone only if the agent is shutting down.
                 let _ = sender.send(());
             }
         })?;
@@ -182,7 +182,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// Waits up to `pause` for an event, and then until no more events arrive for a while.
+/// After the first event, waits until no more events arrive for a while.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;
@@ -191,7 +191,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
     while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
 }
 
-/// Returns the directories in which a change may make this path lead to another file.
+/// A change in one of these directories may make the path lead to another file.
 fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let names = way::names(file).into_iter();
     names.filter_map(|name| Some(name.parent()?.to_owned()))

@@ -12,7 +12,6 @@ fn object(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
 }
 
-/// A watch, and the world that its changes produce.
 struct Fixture {
     dir: tempfile::TempDir,
     watch: Watch,
@@ -44,7 +43,7 @@ impl Fixture {
         self.root.join(name)
     }
 
-    /// Applies only reported changes until the world has these names.
+    /// Applies only reported changes.
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
@@ -68,7 +67,7 @@ impl Fixture {
     }
 }
 
-/// Uses events only, without periodic scans.
+/// Events only, without periodic scans.
 const EVENTS: Timing = Timing {
     one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),

@@ -1,4 +1,4 @@
-//! Tests crashes after each step, and all kinds of answers.
+//! Crashes after each step, and all kinds of answers.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sesame_proto::at_rest::SealingKey;
 use super::store::due_after;
 use super::*;
 
-/// The content of the files, by file name.
+/// By file name.
 type Files<'a> = &'a [(&'a str, &'a Vec<u8>)];
 
 const NOW: i64 = 1_800_000_000;
@@ -30,7 +30,7 @@ fn sealed() -> RequestContext {
     }
 }
 
-/// Returns a certificate for the request, valid for 300 seconds from `NOW`.
+/// Valid for 300 seconds from `NOW`.
 fn sign(request: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
