@@ -21,7 +21,6 @@ pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
     /// True if a file for session ticket keys exists.
     pub(crate) tickets: bool,
-    /// Endpoint sets that get subscriptions first, by file name.
     pub(crate) first: &'a BTreeSet<String>,
 }
 
@@ -34,7 +33,6 @@ pub(crate) struct Subscriptions<'a> {
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// All listeners share one subscription for session ticket keys.
     pub(crate) tickets: bool,
-    /// Includes LDS, CDS, RTDS and ECDS.
     pub(crate) count: usize,
 }
 
@@ -116,7 +114,7 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host's preferred sets change most often. Order the others by hash, so that a new Service
+    // The host's preferred sets change most often. Order the others by hash: a new Service then
     // moves at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()

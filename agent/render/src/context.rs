@@ -100,7 +100,6 @@ pub struct EndpointRules {
     pub host: BTreeSet<IpAddr>,
 }
 
-/// Routes per Gateway with separate statistics.
 pub(crate) const MAX_MEASURED: usize = 32;
 
 pub(crate) struct SnapshotFilters<'a> {
@@ -132,7 +131,6 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
-    /// Includes inlined secrets.
     pub(crate) secrets: &'a [Resource],
     pub(crate) clusters: &'a [Resource],
     /// Includes inlined tables.
@@ -171,8 +169,8 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the route's name in statistics, or `None` if it has no separate ones. Limits the
-    /// number of names, because neither the snapshot nor Envoy does so reliably.
+    /// Returns the name in statistics, or `None` if the route has no separate ones. Neither the
+    /// snapshot nor Envoy reliably limits the number of names.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

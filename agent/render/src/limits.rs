@@ -84,8 +84,8 @@ impl Limits {
     }
 
     /// Client connections for all ports of Gateways: at least half, or more in proportion. `own`
-    /// counts these ports, `added` those that only ListenerSets declare. Each added port keeps at
-    /// least one.
+    /// counts these ports, and `added` the ports that only ListenerSets declare. Each added port
+    /// keeps at least one.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -140,7 +140,7 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Each namespace gets at least one connection per user. `users` counts the users per namespace.
+/// Each namespace gets at least one connection per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
     most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));
@@ -236,7 +236,6 @@ mod tests {
         assert_eq!(limits.of_gateways(0, 8), 0);
         // Each port is bound on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        // A few added ports: the share is proportional.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
         // Half would leave fewer connections than added ports.
         assert_eq!(limits.of_gateways(2, 6_000), 561);

@@ -98,7 +98,6 @@ impl RenderProblems {
         });
     }
 
-    /// Reports an error together with its consequence.
     pub(crate) fn value<T>(
         &mut self,
         object: &str,

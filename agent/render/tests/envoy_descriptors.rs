@@ -21,7 +21,6 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-/// Includes messages that are rendered inside another message.
 const ROOTS: [&str; 62] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
@@ -161,7 +160,6 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// Path of `types.bin` in the `envoy-types` crate used by this build.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         // With `--offline`, crates for other systems may be missing.

@@ -31,7 +31,6 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns `None` if the piece is not a key, or no other version was accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),

@@ -33,7 +33,6 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages about a rejection whose culprits have not all been found.
     unfinished: Option<Vec<String>>,
     accepted: Option<Arc<EncodedSnapshot>>,
     /// Accepted under this agent or an earlier one.
@@ -232,8 +231,7 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Relies on Envoy's message alone. Returns `false` if the piece is not in the target or
-    /// already a culprit.
+    /// Returns `false` if the piece is not in the target or already a culprit.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -355,7 +353,6 @@ fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -
     })
 }
 
-/// `learned` is true if there is something new to exclude.
 fn advice(learned: bool) -> Advice {
     if learned { Advice::Retry } else { Advice::Keep }
 }

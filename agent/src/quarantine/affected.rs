@@ -189,7 +189,6 @@ fn not_open(
     }
 }
 
-/// Keeps only the first reason of each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,

@@ -12,8 +12,7 @@ pub(super) enum RefusedResource {
     Piece { piece: Piece, words: String },
 }
 
-/// Parses messages such as `lds: listener 'x' config rejected: why` or `cds: cluster 'x' config
-/// rejected: why`.
+/// Example: `cds: cluster 'x' config rejected: why`.
 pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }

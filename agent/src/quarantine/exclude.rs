@@ -17,7 +17,6 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// Culprits, and the backends and listeners that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -50,7 +49,6 @@ impl<'a> Gone<'a> {
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// Returns the key to serve in place of `key`, if any.
     fn key(&self, key: &KeyRef) -> Option<KeyRef> {
         match self.culprits.get(&Piece::Key(key.name.clone())) {
             Some(culprit) => culprit.put_back.clone(),
@@ -93,7 +91,7 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// The listener itself, its client trust bundle, or its keys if all of them are removed.
+    /// Keys count only if all of them are removed.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -176,7 +174,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// A route with a rejected limit is a culprit, so it no longer refers to the limit.
+/// A route with a rejected limit is a culprit.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -185,8 +183,7 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// A route or virtual host with a rejected filter is a culprit, so it no longer refers to the
-/// filter.
+/// A route or virtual host with a rejected filter is a culprit.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,
@@ -255,7 +252,6 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
     }
 }
 
-/// Returns `None` if the domain is rejected.
 fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
     let VirtualHost {
         domain,
@@ -285,7 +281,6 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Takes the name of the original's first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {

@@ -1,7 +1,7 @@
 //! Builds probes: configurations that contain only the pieces to judge.
 //!
 //! A probe adds the minimum that makes Envoy check a piece, such as a listener for a key. It omits
-//! unrelated references, so that a piece is never blamed for another.
+//! unrelated references, because a piece must never be blamed for another.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,6 @@ pub(super) enum Depth {
     MatchOnly,
 }
 
-/// Ignores pieces in `group` that are not in `pieces`.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -77,7 +76,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// By route table, because several tables may have virtual hosts for the same domain.
+    /// Several tables may have virtual hosts for the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
     /// Session keys by backend. The backends themselves are not judged.
     plain_backends: BTreeMap<String, Vec<u8>>,
@@ -162,8 +161,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a referenced backend without its settings. Its session key determines which session
-    /// clusters exist.
+    /// The session key determines which session clusters exist.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),

@@ -1,4 +1,4 @@
-//! Remembers culprits by digest, so that a rejected version is not tried again.
+//! Remembers culprits by digest, because a rejected version must not be tried again.
 
 use std::collections::BTreeMap;
 

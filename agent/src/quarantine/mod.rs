@@ -1,4 +1,4 @@
-//! Quarantine: excludes exactly the pieces that Envoy rejects, so that all others keep working.
+//! Quarantine: excludes exactly the pieces that Envoy rejects, and keeps all others working.
 //!
 //! Envoy stops at the first error, and its message rarely shows the faulty piece. Bisection with
 //! `envoy --mode validate` finds it. A culprit is not tried again until its digest changes.

@@ -41,7 +41,7 @@ pub enum Piece {
     Route(String),
 }
 
-/// Formats the name in the snapshot, which includes the source object unless it is a virtual host.
+/// Includes the source object, unless it is a virtual host.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,7 +77,8 @@ impl Piece {
     }
 }
 
-/// Judging order. Referenced pieces come first, so that culprits among them are already excluded.
+/// Judging order. Referenced pieces come first, because culprits among them must already be
+/// excluded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,

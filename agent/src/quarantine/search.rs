@@ -68,7 +68,7 @@ pub struct Search<'s, J, N> {
     pub culprits: &'s mut Culprits,
     /// Digests of individually valid pieces, including earlier ones.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of Envoy runs so far.
+    /// Number of Envoy runs.
     pub runs: usize,
     /// True if this search found a new culprit or valid piece.
     pub learned: bool,
@@ -80,8 +80,8 @@ enum Halt {
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted` for culprits. `accepted` is what Envoy serves: if two pieces conflict, the
-    /// one that is not part of it is the culprit.
+    /// Searches `wanted`. `accepted` is the served configuration: of two conflicting pieces, the
+    /// one missing from it is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -97,7 +97,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Judges keys individually.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -143,7 +142,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // Exclude known culprits, so that pieces that refer to them are not blamed.
+            // Exclude known culprits, or pieces that refer to them would be blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces
@@ -162,7 +161,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Records the pieces that Envoy rejects individually.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -175,7 +173,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             refused: false,
             first_half: false,
         }];
-        // The last group of the stack is judged next.
         while let Some(group) = groups.pop() {
             let single = match group.pieces.as_slice() {
                 [] => continue,
@@ -227,7 +224,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Finds pieces that conflict with each other.
+    /// Finds conflicts between pieces.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -238,7 +235,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Pieces that Envoy already serves come first, so that new pieces are blamed for conflicts.
+        // Pieces that Envoy already serves come first, because new pieces take the blame for
+        // conflicts.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -363,7 +361,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     fn blame(&mut self, piece: &Piece, envoy_words: String, match_verdict: MatchVerdict) {
         self.learned = true;
         let culprit = self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Set at the end of the search.
             digest: Digest::default(),
             envoy_words,
             since: self.now,

@@ -100,7 +100,6 @@ impl Judge for KnowsAll {
         let pieces = Pieces::new(&snapshot);
         let has = |piece: &Piece| match pieces.of.get(piece) {
             Some(super::piece::PieceContent::Route(copies)) => {
-                // A route that responds with 500 counts as removed.
                 copies.iter().any(|route| **route != answering_500(route))
             }
             Some(super::piece::PieceContent::VirtualHost(host)) => **host != refusing_all(host),
@@ -173,7 +172,6 @@ async fn only_what_is_new_is_suspected_at_first() {
     let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
     assert!(matches!(end, SearchEnd::Clean), "{end:?}");
     assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(7)]);
-    // The route, its match, and the whole configuration.
     assert_eq!(runs, 3);
 }
 

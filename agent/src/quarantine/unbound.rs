@@ -94,8 +94,7 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that are gone. A listener rejected for more than its address is also
-    /// forgotten once it changes.
+    /// A listener rejected for more than its address is forgotten once it changes.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -117,7 +116,6 @@ impl Unbound {
         rendered.listeners = listeners.cloned().collect();
     }
 
-    /// When to call [`Unbound::probe`] next, or `None` if no address needs a check.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()

@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 const MAX_LINKS: usize = 40;
 
-/// Returns each link and the final path. All parents in the returned paths are real directories.
+/// All parents in the returned paths are real directories.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();

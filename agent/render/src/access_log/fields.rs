@@ -64,7 +64,6 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Connections are proxied without interpreting their content.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),
@@ -87,7 +86,7 @@ pub(super) const CONNECTION: Fields = &[
     ),
 ];
 
-/// A UDP session consists of all datagrams from one client address and port.
+/// A session consists of all datagrams from one client address and port.
 pub(super) const SESSION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::BytesReceived, "%BYTES_RECEIVED%"),

@@ -20,7 +20,7 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// Facts about the logged traffic that are known before a client connects.
+/// Facts that are known before a client connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
     /// Used only if Envoy does not supply the protocol for each line.
@@ -31,7 +31,7 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) listener: Option<&'a str>,
     /// `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// `None` if there is no backend or Envoy supplies the name for each line.
+    /// `None` if there is none or Envoy supplies the name for each line.
     pub(crate) backend: Option<&'a str>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// A connection is logged when it ends.
+/// Each connection is logged when it ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn of_connections(
     logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
-/// A session is logged when it ends.
+/// Each session is logged when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(SESSION, TrafficKind::Sessions, place, context)
 }

@@ -33,7 +33,7 @@ const FLUSH_MS: u64 = 1_000;
 /// unavailable.
 const MAX_GATHERED: u32 = 64 * 1024;
 
-/// Returns nothing if this version does not support the receiver's protocol.
+/// Empty if this version does not support the receiver's protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,

@@ -85,8 +85,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The fields of `FileAccessLog` that Sesame sets. These messages are encoded like Envoy's, but
-/// with sorted JSON keys; Prost writes map entries in random order.
+/// Encoded like Envoy's `FileAccessLog`, but with sorted JSON keys. Prost writes map entries in
+/// random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

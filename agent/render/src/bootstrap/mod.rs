@@ -125,8 +125,8 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Five thousand clusters with a hundred series each would take more memory than Envoy itself. Keep
-/// only statistics about the host's state and those that verify an update.
+/// Keep only statistics that show the host's state or verify an update. A hundred series for each
+/// of 5,000 clusters would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
         MatchPattern::Suffix(".version_text".to_owned()),
@@ -135,7 +135,6 @@ fn statistics() -> StatsConfig {
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
-        // State of the host.
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
@@ -144,11 +143,9 @@ fn statistics() -> StatsConfig {
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
-        // Per virtual host and route with separate statistics.
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
-        // Per port, over all workers.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),

@@ -73,8 +73,8 @@ pub(crate) fn render(
     })
 }
 
-/// Holds if the backends do not use TLS and no unchanged virtual host, listener or log receiver
-/// refers to them.
+/// The backends must not use TLS, and no unchanged virtual host, listener or log receiver may refer
+/// to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -91,7 +91,6 @@ fn concerns_nobody_else(
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// True if no remaining backend's endpoints move between a file and its cluster.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);

@@ -17,7 +17,7 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// With more clusters to search for in all route tables, a full rendering costs little more.
+/// If more clusters must be searched for, a full rendering costs little more.
 const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway if only its route tables changed. Returns `None` if anything else might be
@@ -28,7 +28,7 @@ pub fn routes_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // A problem left out a part that may have affected how routes were rendered.
+    // A problem may have affected how other routes were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -132,7 +132,6 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // Which sets get files depends only on the backends.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -165,8 +164,7 @@ pub fn endpoints_after(
     })
 }
 
-/// Returns `None` if one of `others` is not in the sorted list. Keeps the shared list if nothing
-/// changes.
+/// Returns `None` if one of `others` is not in the list.
 fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
     let mut list = Arc::clone(list);
     for other in others {

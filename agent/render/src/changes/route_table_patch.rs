@@ -56,7 +56,7 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in place, so skip checking the domains again.
+    // Most changes keep all domains in place. Skip the domain checks then.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()

@@ -21,7 +21,6 @@ use crate::wrappers;
 /// Envoy requires a runtime key, but nothing sets it.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Returns an error if Envoy would reject the policy.
 pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,

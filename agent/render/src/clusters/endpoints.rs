@@ -22,7 +22,6 @@ pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
     endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
 }
 
-/// Returns only sets that at least one cluster reads from a file, sorted by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
@@ -108,8 +107,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// The message has no endpoints if `set` is `None`. An empty `session_key` omits the session
-/// values.
+/// An empty `session_key` omits the session values.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,

@@ -9,7 +9,6 @@ use sesame_proto::schema::hash_policy::Kind;
 
 use crate::http::headers;
 
-/// Returns an error if Envoy would reject a policy.
 pub(super) fn render(policies: &[HashPolicy]) -> Result<Vec<EnvoyPolicy>, String> {
     let policies = policies.iter().take(HashPolicy::MAX);
     policies.map(policy_of).collect()

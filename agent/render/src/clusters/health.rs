@@ -21,7 +21,6 @@ use crate::wrappers;
 
 const HOST: &str = "health-check";
 
-/// Returns an error if Envoy would reject the health check.
 pub(super) fn into(
     cluster: &mut Cluster,
     check: &HealthCheck,

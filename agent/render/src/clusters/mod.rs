@@ -55,7 +55,6 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// The clusters for sessions, if any, precede the main cluster.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -71,8 +70,7 @@ fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterL
     endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
-/// Updates the endpoints of the rendered clusters `known`. Returns an empty list if the endpoints
-/// are in a file, or `None` if `known` cannot be decoded.
+/// Returns an empty list if the endpoints are in a file, or `None` if `known` cannot be decoded.
 pub(crate) fn with_endpoints(
     known: &Resource,
     backend: &Backend,
@@ -141,7 +139,7 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // Snapshots from other sources may lack a set. Such a backend has no endpoints and responds
+    // A snapshot from another source may lack a set. The backend then has no endpoints and responds
     // with 503.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(

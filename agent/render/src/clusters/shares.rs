@@ -17,7 +17,6 @@ use crate::http::sessions;
 use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
-/// Name of the runtime layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
 /// Tenants cannot create Gateways.
 const GATEWAY: &str = "Gateway";
@@ -38,7 +37,6 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-/// Parts of a runtime key before and after the resource name.
 const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
@@ -58,7 +56,6 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // Clusters that only delegate open no connections.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // UDP sessions are not connections, and count against the share of their backend.
@@ -99,8 +96,7 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// Connection limits that backends set. A limit at or below the share needs no share, because the
-/// cluster already contains it.
+/// A limit at or below the share needs no share, because the cluster already contains it.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -113,7 +109,7 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
-    /// Sorted, without duplicates, never empty.
+    /// Sorted, unique, never empty.
     namespaces: Vec<&'s str>,
 }
 
@@ -127,7 +123,7 @@ impl Owners<'_> {
     }
 }
 
-/// The key is the port number that the host binds.
+/// By the port number that the host binds.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {

@@ -74,7 +74,6 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         endpoints,
         secrets,
         filters,
-        // The shares belong to the host, not to the served configuration.
         shares: _,
         problems: _,
         inline: _,
@@ -174,7 +173,6 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// Converts PEM bytes to text.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

@@ -17,10 +17,9 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// Name of the placeholder filter, and the key of its per-route configuration.
 pub(crate) const FILTER: &str = "addresses";
 
-/// Returns `None` if there are no filters. A request must pass all of them.
+/// A request must pass all filters.
 pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     let refused = filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -31,8 +30,7 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Responds with 403 if a policy's principals match the request. Each policy has a name and
-/// principals.
+/// Responds with 403 if any of the principals match. Policies are pairs of name and principals.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
         return None;
@@ -49,7 +47,7 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             principals,
             ..Default::default()
         };
-        // Encode single entries, which Envoy merges: prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),

@@ -11,7 +11,6 @@ use sesame_proto::schema::DirectResponse;
 
 use super::headers;
 
-/// Responds with 500 if Envoy would reject the status.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
         // Envoy rejects any status outside this range.
@@ -62,9 +61,7 @@ fn inline(text: &str) -> DataSource {
 }
 
 pub(super) struct RefusalAnswer {
-    /// For a route that responds directly.
     pub(super) status: u32,
-    /// For a request whose cluster does not exist.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

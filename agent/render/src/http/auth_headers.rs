@@ -1,4 +1,4 @@
-//! Removes request headers that authorization services set, so that clients cannot forge them.
+//! Removes request headers that authorization services set, because clients must not forge them.
 //!
 //! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
 //! removes all headers that the service may set before the service is called.
@@ -26,10 +26,10 @@ pub(crate) const FILTER: &str = "authorization_headers";
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns `None` if these services set no headers. `auths` must be in call order.
+/// `auths` must be in call order.
 ///
 /// A header that a service receives keeps the client's value, because the service can check it. It
-/// is removed if an earlier service may set it.
+/// is still removed if an earlier service may set it.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     // HTTP services always receive this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);
@@ -68,7 +68,6 @@ pub(crate) fn idle() -> Any {
     pack_any(HeaderMutationPerRoute::default())
 }
 
-/// Enables [`REROUTE`].
 pub(crate) fn reroute() -> Any {
     pack_any(SetFilterState::default())
 }
@@ -124,7 +123,6 @@ mod tests {
         );
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
-        // Framing headers are never removed.
         assert_eq!(
             removed(&[http(&[], &["host", "content-length", ":path"])]),
             names(&[])

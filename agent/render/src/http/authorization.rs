@@ -22,7 +22,7 @@ use crate::wrappers;
 
 pub(crate) const FILTER: &str = "authorization";
 
-/// All authorizations must allow a request. Returns `None` if there are none.
+/// All authorizations must allow a request.
 pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     let rejected = all.iter().map(|authorization| {
         let name = &authorization.name;

@@ -15,7 +15,7 @@ const MILLION: u128 = 1_000_000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// One entry per backend with a positive weight, in order. Empty if no backend rewrites requests.
+/// Empty if no backend rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
@@ -26,7 +26,6 @@ pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let mut before = 0;
     let part = |(i, backend): (usize, &WeightedBackend)| {
         before += u128::from(backend.weight);
-        // The last backend gets the remaining requests.
         let below = (i < last).then(|| share(before, total));
         let forward = Forward {
             backends: vec![WeightedBackend {

@@ -1,7 +1,7 @@
 //! Placeholder filters, which run a filter that the route or virtual host supplies.
 //!
 //! The route's configuration replaces the virtual host's. Only the last filter of a place may wait:
-//! if a filter pauses a request, Envoy skips the filters after it at that place.
+//! Envoy skips the filters after one that pauses a request.
 
 use std::collections::HashMap;
 

@@ -27,7 +27,6 @@ use crate::wrappers;
 
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Neither allows nor rejects anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
@@ -156,8 +155,8 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// Copies a route, but matches only allowed origins and adds the headers that browsers expect.
-/// Returns `None` if no origin is allowed.
+/// Matches only allowed origins, and adds the headers that browsers expect. Returns `None` if no
+/// origin is allowed.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
@@ -170,7 +169,6 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         allow_private_network: _,
         ignores_matched_headers: _,
     } = cors;
-    // The filter's configuration has already reported omitted origins.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
         // Stricter than in the filter, because Envoy evaluates this match for every request.

@@ -45,7 +45,6 @@ pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
-/// Headers from the service may affect which route is selected.
 pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
@@ -53,7 +52,6 @@ pub(crate) fn before_routes(
     config(auth, true, context)
 }
 
-/// Returns an error if the service cannot be used.
 pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
     config(auth, false, context)
 }
@@ -98,7 +96,6 @@ fn config(
         }),
         clear_route_cache,
         validate_mutations: true,
-        // The access log contains the response time.
         emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
@@ -177,7 +174,6 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }))
 }
 
-/// Returns `None` if there are no names.
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
     let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
     for name in names {

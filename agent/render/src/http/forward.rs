@@ -41,7 +41,6 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// No backend may have its own rewrite.
 fn render(
     route: &Route,
     forward: &Forward,
@@ -88,7 +87,6 @@ fn render(
         return Err("no backend has weight".to_owned());
     }
     if shares.iter().all(is_refused) {
-        // Simpler than forwarding to a cluster that does not exist.
         return Ok(answer(status));
     }
     if shares.iter().any(is_refused) {
@@ -121,7 +119,6 @@ fn clusters(
     problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
-        // `rule_request` is empty unless some backend changes request headers.
         [only] if rule_request.is_empty() && !changes_headers(only.backend) => {
             ClusterSpecifier::Cluster(cluster(only))
         }

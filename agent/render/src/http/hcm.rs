@@ -47,9 +47,8 @@ const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
-    /// Name of the route table.
     File(&'a str),
-    /// Encoded table, if the subscription budget is used up.
+    /// Used if the subscription budget is exhausted.
     Inline(&'a [u8]),
 }
 
@@ -68,7 +67,7 @@ pub(crate) fn render(
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(context),
         route_specifier: table_in_file(table, context),
-        // The peer is the client, unless trusted proxies report another address.
+        // The peer is the client unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
@@ -209,7 +208,6 @@ fn http1_options(edge: Edge) -> Http1ProtocolOptions {
     }
 }
 
-/// In lower case; Envoy ignores case.
 fn upgrades(edge: Edge) -> Vec<&'static str> {
     let mut upgrades = vec!["websocket"];
     if edge.upgrades_to_spdy {
@@ -256,7 +254,7 @@ fn http2_options() -> Http2ProtocolOptions {
     }
 }
 
-/// In milliseconds. A route with a longer request timeout overrides it.
+/// A route with a longer request timeout overrides it.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
@@ -282,21 +280,21 @@ fn malformed_authorities() -> HttpFault {
 /// | filter | enabled for | reason for its position |
 /// |---|---|---|
 /// | authority | all requests | rejects ambiguous hosts before anything else |
-/// | header mutation, then clear the cached route | listeners with filters | clients must not forge headers that affect routing |
-/// | external authorization, one per listener filter | listeners with filters | its headers may affect routing |
+/// | header mutation, clear cached route | listeners with filters | clients must not forge these |
+/// | external authorization per filter | listeners with filters | its headers may affect routing |
 /// | addresses | policies | rejected clients reach no other filter |
 /// | responses | policies | all responses pass through it |
 /// | CORS | routes with CORS | no filter may reject preflights first |
 /// | rate limits | routes with request limits | limits guesses at services that check credentials |
 /// | header mutation | policies | some headers may be set only from claims |
-/// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass |
+/// | tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
-/// | header mutation | external authorization | only the service may set its headers |
-/// | external authorization, one per service | routes that use it | later filters skip rejected requests |
+/// | header mutation | routes with external authorization | only the service may set its headers |
+/// | external authorization per service | routes with it | later filters skip rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, request bodies, header mutation | policies | run only for requests that may pass |
 /// | bandwidth | policies | request bodies do not count delayed data |
-/// | header to metadata | session persistence | reads the session for load balancing |
+/// | header to metadata | routes with session persistence | reads the session for load balancing |
 /// | router | all requests | sends the request |
 ///
 /// Filters are disabled unless the route or virtual host configures them. The list never depends on

@@ -94,8 +94,8 @@ fn format(
     Ok(format)
 }
 
-/// Envoy does not set a header if its fact is unavailable. Remove the client's value first, so that
-/// the backend does not mistake it for the fact.
+/// Envoy does not set a header if its fact is unavailable. Remove the client's value first, or the
+/// backend would mistake it for the fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {
@@ -122,7 +122,6 @@ impl HeaderChanges {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Returns these changes, followed by `later`.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later

@@ -25,7 +25,7 @@ pub(crate) enum MatchedProtocol {
 }
 
 impl MatchedProtocol {
-    /// `grpc` limits the route to gRPC. `web` means that the proxy translates gRPC-Web.
+    /// `web` means that the proxy translates gRPC-Web.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,
@@ -35,7 +35,6 @@ impl MatchedProtocol {
     }
 }
 
-/// Returns an error if Envoy would reject a part of the match.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -181,7 +180,6 @@ fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderM
     })
 }
 
-/// The caller handles negation.
 fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let TextMatch {
         operator,

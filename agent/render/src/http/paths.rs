@@ -22,12 +22,11 @@ pub(crate) enum PathReplacement {
     Prefix(String),
     Regex {
         pattern: String,
-        /// Refers to the pattern's groups as `\1` to `\9`.
+        /// May refer to groups as `\1` to `\9`.
         to: String,
     },
 }
 
-/// Returns an error if Envoy does not support the replacement.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -111,7 +110,7 @@ pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     }
 }
 
-/// Escapes `text`, so that `\1` does not refer to a group.
+/// Escapes `text`: `\1` must not refer to a group.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\")
 }

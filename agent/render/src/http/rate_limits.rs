@@ -1,8 +1,8 @@
 //! Rate limits for requests, which Envoy counts in token buckets.
 //!
-//! Changing a route table refills the buckets configured in it, so all buckets are in a separate
-//! file and routes refer to them by name. Limits with the same response share a filter, because a
-//! filter has only one response.
+//! Changing a route table refills the buckets configured in it. Therefore, all buckets are in a
+//! separate file, and routes refer to them by name. Limits with the same response share a filter,
+//! because a filter has only one response.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +84,7 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// Returns a filter without buckets, or an error if Envoy would reject the limit. `keyed` is the
-/// number of limits with keys.
+/// `keyed` is the number of limits with keys.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
         name,
@@ -181,7 +180,6 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
 #[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    /// `None` if the route has no limits.
     config: Option<Any>,
 }
 

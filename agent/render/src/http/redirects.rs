@@ -68,8 +68,7 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the redirects for requests to `domain`. A variant for requests with a port in `Host`
-/// comes first.
+/// The variant for requests with a port in `Host` comes first.
 ///
 /// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For a
 /// single host, setting the host drops the port. Otherwise, Envoy can only replace it:

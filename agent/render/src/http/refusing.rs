@@ -24,7 +24,7 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns `None` if `route` protects nothing, so that other routes may serve its requests.
+/// Returns `None` if `route` protects nothing. Other routes may then serve its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
@@ -46,7 +46,6 @@ fn protects(route: &Route) -> bool {
     answers || !route.external_auth.is_empty() || route.filters.is_some()
 }
 
-/// Omits regular expressions and any parts that Envoy would reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
         let grpc = matches::MatchedProtocol::new(route.grpc, true);

@@ -1,7 +1,7 @@
 //! Request and response filters. The connection manager has a placeholder for each kind.
 //!
-//! A route without filters uses those of its virtual host. If a filter cannot be rendered, reject
-//! the requests, because it may protect the backend.
+//! A route's filters replace its virtual host's. If a filter cannot be rendered, reject the
+//! requests, because it may protect the backend.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
@@ -38,7 +38,6 @@ pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-/// In no particular order.
 pub(crate) const ALL: [&str; 12] = [
     address_filters::FILTER,
     TOKEN_HEADERS,
@@ -61,7 +60,6 @@ pub(crate) fn idle(place: &str) -> Any {
     }
 }
 
-/// Renders the default filters once for all route tables.
 pub(crate) fn of_snapshot<'a>(
     default: Option<&'a RequestFilters>,
     shared: &'a [SharedFilter],
@@ -93,7 +91,6 @@ pub(crate) fn render(
         authorizations,
         claim_headers,
         token_headers,
-        // Only explanations use this field.
         exempt_from: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
@@ -207,8 +204,8 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     })
 }
 
-/// Returns `None` if nothing changes. Returns an error if Envoy would reject a change, because
-/// removing a header might be security-relevant.
+/// Returns an error if Envoy would reject a change, because removing a header might be
+/// security-relevant.
 fn changes(
     request: Option<&HeaderModifier>,
     response: Option<&HeaderModifier>,

@@ -25,8 +25,7 @@ const ATTEMPTS: u32 = 2;
 /// first retry follows immediately, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Hides vanished endpoints and just closed pooled connections from clients. A route's own policy
-/// replaces this default.
+/// Hides vanished endpoints and closed pooled connections from clients.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
@@ -88,7 +87,6 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Includes the failures after which a retry is always safe.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions
         .iter()

@@ -43,7 +43,6 @@ const HTTPS_TABLES: &str = "https/";
 const MEASURED_HOSTS: usize = 64;
 /// The remaining virtual hosts may be much shorter than the measured ones.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
-/// A test compares these field numbers with the Envoy API.
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
     ("RouteConfiguration", "virtual_hosts", VIRTUAL_HOSTS),
@@ -67,7 +66,6 @@ pub(crate) fn render(
     rendering.finish()
 }
 
-/// Decodes one virtual host at a time.
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
@@ -85,7 +83,6 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Bytes left for the remaining route tables.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -98,7 +95,6 @@ struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
     seen: BTreeSet<&'t str>,
-    /// Reused for each virtual host.
     host: Vec<u8>,
 }
 
@@ -346,7 +342,6 @@ fn filters_of_host(
     Ok(all)
 }
 
-/// Disables all other filters.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -404,7 +399,6 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// `seen` contains the domains that are already in the table.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

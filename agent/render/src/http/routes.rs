@@ -24,7 +24,6 @@ use crate::rendered::RenderProblems;
 
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
-    /// Configurations by filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct RenderedRoute {
 pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     pub(crate) https: bool,
-    /// Filters for routes without their own.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
@@ -59,7 +57,7 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Usually returns one Envoy route, or none if Envoy cannot express the match.
+/// Empty if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -125,7 +123,6 @@ pub(crate) fn render(
     measured(routes, context.measured_as(name))
 }
 
-/// Does nothing without a name.
 fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
     if let Some(name) = name {
         for rendered in &mut routes {
@@ -175,7 +172,6 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns an error if Envoy cannot express the action.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,

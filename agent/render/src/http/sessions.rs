@@ -57,14 +57,13 @@ const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
 pub(crate) struct SessionParts {
-    /// Configures [`FILTER`].
     pub(crate) config: Any,
     /// Sent only if the session is new or has changed. Always sending it would prevent caching, and
     /// would extend the lifetime of permanent cookies.
     pub(crate) response: HeaderValueOption,
 }
 
-/// Returns an error if Envoy cannot express the session. `https` makes the cookie `Secure`.
+/// `https` makes the cookie `Secure`.
 pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
@@ -132,7 +131,6 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Always applies, because every request has a method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
@@ -160,7 +158,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // Single entries, because prost writes several in random order.
+    // Use one entry, because prost writes several in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -174,17 +172,14 @@ pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Accepts the name of the main cluster or of a cluster with the same endpoints.
 pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
 
-/// True if the cluster only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// `all` is the backend's main cluster.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
     let of_session = Cluster {

@@ -1,7 +1,7 @@
 //! Response changes, bandwidth limits and tokens, to which routes refer by name.
 //!
-//! Each kind has its own file, because error pages are long, and because all routes with the same
-//! bandwidth limit must share its count.
+//! Each kind has its own file: error pages are long, and all routes with the same bandwidth limit
+//! must share its count.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -52,7 +52,6 @@ pub(crate) const RESPONSE: &str = "response";
 
 const STATISTICS: &str = "bandwidth";
 
-/// Filters that Envoy would reject are left out and reported.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it get 500";
@@ -112,7 +111,6 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns an error if Envoy would reject the filter.
 fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     match &filter.kind {
         Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),

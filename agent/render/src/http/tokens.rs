@@ -1,4 +1,4 @@
-//! Token (JWT) requirements, in a file of their own so that routes do not repeat public keys.
+//! Token (JWT) requirements, in a separate file because routes must not repeat public keys.
 //!
 //! No request passes unchecked: Envoy responds with 403 if the file lacks the requirement, and with
 //! 500 if the file is missing.
@@ -59,7 +59,6 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Returns an error if Envoy would reject the policy.
     pub(crate) fn add(&mut self, name: &str, policy: &TokenPolicy) -> Result<(), String> {
         let providers = providers(name, policy)?;
         let required =
@@ -122,15 +121,14 @@ impl Tokens {
     }
 }
 
-/// Envoy stores the claims of the provider's tokens under this name.
 pub(crate) fn provider_key(policy: &str, provider: &str) -> String {
     format!("{policy}/{provider}")
 }
 
 /// A missing claim sets no header. A claim with characters that headers do not allow causes a 503.
 ///
-/// Envoy 1.40 removes `claim_to_headers` from the requests of all routes with tokens, so using it
-/// would let a tenant remove another tenant's headers.
+/// Do not use `claim_to_headers`: Envoy 1.40 removes its headers from the requests of all routes
+/// with tokens. A tenant could remove another tenant's headers.
 pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     let set = headers.iter().map(|claim| {
         let ClaimHeader {
@@ -159,7 +157,6 @@ pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
     providers("", policy).map(drop)
 }
 
-/// Returns an error if Envoy would reject a provider.
 fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvider)>, String> {
     let TokenPolicy { providers } = policy;
     let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);

@@ -26,7 +26,7 @@ use crate::context::RenderContext;
 use crate::wrappers;
 
 const PATH: &str = "/v1/traces";
-/// Spans that wait for the collector. Further spans are dropped.
+/// Further spans are dropped.
 const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
@@ -98,7 +98,6 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Adds a path attribute without the query, which replaces Envoy's own.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
         name: "url.path".to_owned(),
@@ -112,7 +111,6 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns `None` if Envoy would reject the attribute or its source is unknown.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;
     let value = match source.as_ref()? {
@@ -135,7 +133,6 @@ fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     })
 }
 
-/// Client-controlled text has a length limit.
 fn format(fact: RequestFact) -> Option<&'static str> {
     Some(match fact {
         RequestFact::UnknownFact => return None,

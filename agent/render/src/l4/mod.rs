@@ -16,7 +16,7 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Closes connections if there is no route.
+/// Without a route, connections are closed.
 pub(crate) fn tcp_proxy(
     place: LoggedPlace<'_>,
     route: Option<&L4Route>,

@@ -40,7 +40,7 @@ const LONGEST_DATAGRAM: u64 = 65_535;
 /// Short, because each session holds a socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Forwards to the first route, or drops datagrams if there is none.
+/// Uses the first route. Without a route, datagrams are dropped.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,
@@ -97,7 +97,7 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     }
 }
 
-/// The first backend gets the highest hashes, the next backend those below, and so on.
+/// The first backend gets the highest hashes.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

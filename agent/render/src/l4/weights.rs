@@ -11,7 +11,6 @@ pub const REFUSED_CLUSTER: &str = "refused";
 pub(crate) struct Share<'a> {
     /// The backend's cluster, or [`REFUSED_CLUSTER`].
     pub(crate) cluster: &'a str,
-    /// At least 1.
     pub(crate) weight: u32,
     pub(crate) backend: &'a WeightedBackend,
 }

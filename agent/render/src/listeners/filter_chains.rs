@@ -2,7 +2,7 @@
 //!
 //! All HTTP listeners of a port share one chain; each HTTPS listener and TLS route has its own. A
 //! TLS server name without a route is rejected, and never reaches a listener with a wider hostname.
-//! Chains are named after their listener, so that Envoy keeps their connections on updates.
+//! Stable chain names let Envoy keep connections on updates.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -150,7 +150,6 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        // If another listener already serves this server name, there is nothing to close.
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 

@@ -11,7 +11,7 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// The number of its endpoint set, and whether it has sessions. `None` if it does not exist.
+/// Index of the endpoint set, and whether the backend has sessions.
 type AnyBackend = Option<(usize, bool)>;
 /// The last byte of each address.
 type AnySet = Vec<u8>;
@@ -26,7 +26,6 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// The versions differ in a few backends and endpoint sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {

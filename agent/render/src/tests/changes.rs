@@ -140,7 +140,6 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
-            // Routes may change in the same step.
             let mut both = new.clone();
             both.route_tables[0].virtual_hosts[0].routes.clear();
             let encoded = encoded(&both, &keys);
@@ -160,7 +159,6 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
 #[test]
 fn reused_parts_match_full_rendering_after_backend_changes() {
     let (mut old, keys) = everything_right();
-    // No route refers to this backend.
     let backend = |name: &str| Backend {
         name: name.to_owned(),
         endpoints: name.to_owned(),

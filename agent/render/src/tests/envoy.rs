@@ -21,7 +21,6 @@ pub(crate) fn envoy() -> Option<PathBuf> {
     envoy
 }
 
-/// Returns Envoy's error output if it rejects the bootstrap.
 pub(crate) fn validate(envoy: &Path, suffix: &str, bootstrap: &[u8]) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(format!("bootstrap.{suffix}"));

@@ -266,7 +266,6 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 Route {
                     external_auth: external_auth.into_iter().collect(),
                     filters: filters.map(Box::new),
-                    // Refer to missing limits as often as to existing ones.
                     rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
@@ -521,7 +520,6 @@ fn virtual_host_expressions_stay_within_budget() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // The limit allows the first six expressions and the cheap route.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

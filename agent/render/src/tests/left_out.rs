@@ -192,7 +192,6 @@ fn unmatchable_protective_routes_are_refused_not_omitted() {
     assert_eq!(query[0]["name"], "known");
     assert_eq!(matches[1]["path_separated_prefix"], "/bad");
     assert_eq!(matches[2]["path_separated_prefix"], "/private");
-    // Requests for an unprotected route fall through to other routes.
     assert_eq!(routes.len(), 7, "{routes:?}");
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();

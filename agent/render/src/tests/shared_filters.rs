@@ -186,7 +186,6 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
     assert_eq!(places(&table), ["request_body", "response"]);
     assert_eq!(places(host), [""; 0]);
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
-    // A virtual host's own filters replace all default filters.
     let none = RequestFilters::default();
     let table = printed_below(Some(limit(7)), Some(none), plain());
     let host = &table["virtual_hosts"][0];

@@ -14,7 +14,6 @@ pub(super) struct PeerNames<'a> {
     pub(super) uri_prefixes: &'a [String],
 }
 
-/// The meaning of `*` in a certificate's DNS name.
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
     /// Matches other names, as in server certificates.

@@ -11,7 +11,6 @@ use super::alt_names::{PeerNames, Wildcards};
 use super::validated;
 use crate::context::RenderContext;
 
-/// Returns `None` if clients are not asked for a certificate.
 pub(super) fn validation(
     tls: &TlsTermination,
     context: &RenderContext<'_>,

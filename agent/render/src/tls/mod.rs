@@ -174,8 +174,8 @@ pub(crate) fn upstream(
     }))
 }
 
-/// A certificate must contain at least one of these names. In a mesh, no names means any
-/// certificate from its authority; elsewhere it is an error. So is a name that matches all others.
+/// In a mesh, no names means any certificate from its authority; elsewhere it is an error. So is a
+/// name that matches all others.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -246,7 +246,6 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Skips missing names, but returns an error if none exists.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()
@@ -273,7 +272,6 @@ impl OwnCertificates {
     }
 }
 
-/// Adds the authorities of the trust bundle to `how`.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,

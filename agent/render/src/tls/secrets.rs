@@ -48,8 +48,8 @@ pub(crate) fn render(
             problems.add(name, why);
             continue;
         };
-        // The reference and the pair of a rotated key arrive separately. Until both are here, the
-        // pair is older or newer than the reference, but usable.
+        // The reference and the pair of a rotated key arrive separately. In between, the pair is
+        // older or newer than the reference, but usable.
         let found = pair.digest();
         if !digest.is_empty() && found != *digest {
             problems.add(
@@ -106,7 +106,6 @@ fn keys_of(pair: &KeyPair) -> Resource {
     encode(name, secret::Type::TlsCertificate(pair))
 }
 
-/// Includes authorities retained after a rotation.
 fn validation(
     bundle: &TrustBundle,
     retained: Option<&RetainedAuthorities>,

@@ -15,7 +15,6 @@ pub(super) enum Standing {
     Chosen,
     /// Another bundle has a higher sequence number, or an operator allowed it.
     Superseded,
-    /// Outdated for this reason, and must not be served.
     Older(String),
 }
 
@@ -30,8 +29,7 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Compare digests if sequence numbers are equal, so that the order of files does not
-        // matter.
+        // Compare digests if sequence numbers are equal: the order of files must not matter.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -48,7 +46,6 @@ pub(super) fn choose(
     candidates.iter().map(standing).collect()
 }
 
-/// Returns `None` if the bundle may replace the last applied one.
 fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let TakenBundle {
         gateway: _,
@@ -136,7 +133,6 @@ mod tests {
         assert_eq!(chosen(Some(&back), &all, &["a"]).as_deref(), Some("a"));
         let newer = [all[0].clone(), all[1].clone(), candidate(4, "d")];
         assert_eq!(chosen(Some(&back), &newer, &[]).as_deref(), Some("d"));
-        // A copy of the served bundle is just as valid.
         let both = [candidate(2, "b"), candidate(2, "b")];
         let standings = choose(None, &both, &BTreeSet::new());
         assert_eq!(standings, [Standing::Chosen, Standing::Chosen]);

@@ -19,7 +19,6 @@ pub(super) struct Conditions {
     /// From the separate key file, not from the bundles.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// By affected file.
     faults: Vec<(&'static str, String)>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct BundleRules<'a> {
     /// Empty means all Gateways.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// The host's key pairs for a Gateway, without those in the bundle.
+    /// Excludes the key pairs in the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
@@ -98,7 +98,6 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     })
 }
 
-/// Takes key pairs from the bundle or from the host.
 fn keys(
     file: &BundleFile<'_>,
     snapshot: &Snapshot,

@@ -1,9 +1,9 @@
 //! Serves bundles from a directory that is filled from a USB stick, by rsync, or with `sesame-agent
 //! apply`.
 //!
-//! Serves the valid bundle with the highest sequence number per Gateway, but never one older than
-//! the last applied unless an operator allows it. Removing a file changes nothing, because a USB
-//! stick is eventually unplugged.
+//! Serves the bundle with the highest sequence number per Gateway, and none older than the last
+//! applied unless an operator allows it. Removing a file changes nothing, because a USB stick is
+//! eventually unplugged.
 
 mod choose;
 mod conditions;
@@ -67,14 +67,12 @@ pub struct BundleDirectory {
     files: BTreeMap<OsString, ExaminedFile>,
     /// Served revisions with the digest of their bundle.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
-    /// Key pairs accepted before this agent started.
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
 
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
-    /// When the file was first seen with its current stamp.
     since: Instant,
     outcome: Result<GoodBundle, BadBundle>,
 }
@@ -210,7 +208,6 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Excludes key pairs in bundles.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {

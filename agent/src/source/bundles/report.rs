@@ -33,7 +33,6 @@ pub struct BundleReport {
 }
 
 impl BundleReport {
-    /// `unfinished` means that the file may still be being written.
     pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
         Self {
             file,

@@ -4,7 +4,7 @@
 //! | in `bundles/` | content |
 //! |---|---|
 //! | `trusted/ID.pem` | a public key that may sign bundles |
-//! | `identity` | this host's private key, sealed, mode 0600; never printed, never leaves the host |
+//! | `identity` | this host's private key, sealed, mode 0600, never printed or exported |
 //! | `identity.pub` | its public key, readable without a sealing key |
 //! | `taken/HASH.json` | the last bundle applied for a Gateway |
 //! | `allowed/DIGEST.allow` | a bundle that may be applied although it is older |

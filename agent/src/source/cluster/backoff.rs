@@ -21,16 +21,14 @@ pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFault {
-    /// The server is overloaded.
     Busy,
     /// Rejected for a reason that may persist.
     Refused,
-    /// The server could not be reached, or cannot respond.
     Unreachable,
 }
 
-/// Pauses grow separately per kind of failure, so a host recovers quickly from an overloaded server
-/// after a long outage.
+/// Pauses grow separately per kind of failure, so a host recovers quickly if the server is merely
+/// overloaded after an outage.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
@@ -64,9 +62,7 @@ impl ServerBackoff {
     }
 }
 
-/// Between 75 % and 125 % of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
-    // A new hasher has random keys, which is random enough here.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);
     duration * (768 + random) / 1024
 }

@@ -19,7 +19,6 @@ pub(super) struct Next {
     pub(super) config: Config,
 }
 
-/// The revision is verified.
 #[derive(Debug)]
 pub(super) enum Config {
     /// Joined from all shards, without keys and endpoints.
@@ -42,7 +41,6 @@ impl Next {
     }
 }
 
-/// The shards from which the next revision may be built.
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,

@@ -141,7 +141,6 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Describes an error and its causes, without repetition.
 fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -18,13 +18,11 @@ use sesame_published::names::{
 use super::connect::{describe_error, within};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Concurrent requests per Gateway.
 const AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MissingPieces {
     pub(super) shards: Vec<ShardRef>,
-    /// Number of key Secrets to read.
     pub(super) key_secrets: usize,
 }
 
@@ -36,7 +34,6 @@ pub(super) struct Fetched {
     pub(super) faults: Vec<String>,
 }
 
-/// Errors are part of the result.
 pub(super) async fn fetch(
     client: Client,
     namespace: &str,

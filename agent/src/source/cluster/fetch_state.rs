@@ -38,7 +38,6 @@ impl FetchState {
         }
     }
 
-    /// Fetches and pauses of earlier rounds become obsolete.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         (self.busy, self.paused, self.doubted) = (false, false, false);
@@ -64,8 +63,7 @@ impl FetchState {
         });
     }
 
-    /// Returns `None` if the Gateway is unknown. For a complete revision, adds the manifest's
-    /// arrival to `receipts`.
+    /// For a complete revision, adds the manifest's arrival to `receipts`.
     pub(super) fn update(
         &self,
         receipts: &mut BTreeMap<NamespacedName, Receipt>,

@@ -33,12 +33,10 @@ const STEADY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
-    /// The complete list of objects.
     Listed(Vec<ConfigMap>),
     Changed(Box<ConfigMap>),
     /// Deleted, or its labels no longer match.
     Deleted(Box<ConfigMap>),
-    /// The watch was lost for this reason.
     Lost(String),
     /// The watch has resumed at the version that it had reached.
     Back,
@@ -84,13 +82,12 @@ struct Follower {
     /// The version that the watch has reached. `None` before the first list, or if the server no
     /// longer has it.
     version: Option<String>,
-    /// The server no longer had the version, and no watch has been steady since.
+    /// No watch has been steady since the version expired.
     expired: bool,
     backoff: ServerBackoff,
 }
 
 impl Follower {
-    /// Returns why the connection was lost.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
             let began = Instant::now();
@@ -117,7 +114,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // Back off in case the server closes each watch immediately.
+                // The server may close each watch immediately.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -195,7 +192,6 @@ impl Follower {
 enum Failure {
     /// The server no longer has the version, so list all objects again.
     Expired,
-    /// The connection is lost or cannot be used.
     Lost(ServerFault, String),
 }
 

@@ -21,7 +21,6 @@ use sesame_proto::encoded::EncodedSnapshot;
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
-    /// Number of key Secrets that the revision needs.
     pub(super) key_secrets: usize,
     /// Set if signatures are required.
     pub(super) stamp: Option<u64>,
@@ -30,7 +29,6 @@ pub(super) struct CheckedManifest {
 #[derive(Debug, Default)]
 pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
-    /// Memory in bytes that `sets` uses.
     pub(super) size: u64,
     /// Why the newest content cannot be used. The previous content remains in use.
     pub(super) fault: Option<String>,
@@ -42,7 +40,6 @@ pub(super) struct Blocked {
     pub(super) reason: String,
     /// Waiting will not help.
     pub(super) stuck: bool,
-    /// Pieces to fetch.
     pub(super) need: Option<MissingPieces>,
 }
 
@@ -168,7 +165,6 @@ pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>,
     used.ok_or_else(|| Blocked::stuck("its backends differ from their encoded form".to_owned()))
 }
 
-/// Returns `None` if the endpoints have not changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -181,7 +177,6 @@ pub(super) fn moved_endpoints(
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 
-/// Checks the manifest against its object's name, labels and signature.
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
@@ -227,7 +222,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// Returns the signature's stamp, or `None` if signatures are not required.
+/// Returns the signature's stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: SignedPiece<'_>,
@@ -268,7 +263,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// Returns the Gateway label, the name and the part.
+/// Returns the Gateway label, name and part.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

@@ -8,7 +8,6 @@ use sesame_published::names::manifest_name;
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::GatewayUpdate;
 
-/// Gateways that one host accepts.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {

@@ -27,10 +27,8 @@ pub(super) struct ClusterStore {
     clients: watch::Sender<Option<Client>>,
     /// By label.
     gateways: BTreeMap<String, FetchState>,
-    /// Requests and pauses in progress.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects have been listed.
     listed: bool,
     /// Objects that are ignored because there are too many Gateways.
     refused: Vec<SourceProblem>,
@@ -168,7 +166,6 @@ impl ClusterStore {
         }
     }
 
-    /// Returns the label of the object's Gateway.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
@@ -299,7 +296,6 @@ impl ClusterStore {
             }
             Outcome::LookedFor(found) => {
                 if entry.round != round || !entry.doubted {
-                    // The manifest has reappeared.
                     return;
                 }
                 entry.doubted = false;
@@ -363,7 +359,6 @@ impl ClusterStore {
         }
     }
 
-    /// Returns `None` if nothing changed since the last update.
     pub(super) fn update(&mut self) -> Option<SourceUpdate> {
         for id in std::mem::take(&mut self.touched) {
             self.advance(&id);

@@ -20,7 +20,6 @@ use crate::seal::SealingKeys;
 
 const COPY: &str = "cluster-token";
 const PLACE: &str = "cluster/token";
-/// Size of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 
 #[derive(Clone, Debug)]
@@ -39,7 +38,6 @@ impl StoredToken {
         }
     }
 
-    /// A command never changes the runtime directory.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -58,7 +56,6 @@ impl StoredToken {
         sealed.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Returns `None` if there is no such file.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
         // Commands may run as root, so accept a file of the agent's user.
         let rule = if self.copies {
@@ -199,7 +196,6 @@ mod tests {
             assert_eq!(modes().map(|mode| mode & 0o777), [0o600, 0o600]);
         }
 
-        // A command unseals the token itself, or else uses the agent's copy.
         let mut config = client(&path);
         StoredToken::of_command(dir.path(), with(1))
             .lead(&mut config)
@@ -216,7 +212,6 @@ mod tests {
             "{error}"
         );
 
-        // Without sealing, the token is in plaintext and there is no copy.
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
         off.seal_anew(&path).unwrap();

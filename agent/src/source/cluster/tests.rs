@@ -37,7 +37,6 @@ fn set(name: &str, address: &str) -> EndpointSet {
     }
 }
 
-/// Each backend has a name and one endpoint.
 fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
     let mut snapshot = Snapshot {
         gateway: "Gateway/default/edge".to_owned(),
@@ -376,7 +375,6 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        // A valid manifest removes the problem.
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Fields that have not been consumed yet.
+/// Not consumed yet.
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {
@@ -62,7 +62,6 @@ impl<'a> SettingFields<'a> {
         self.0.remove(field).unwrap_or_default()
     }
 
-    /// Returns an error if any field was not consumed.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
             Some(other) => Err(format!("unknown field {other:?}")),

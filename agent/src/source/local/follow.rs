@@ -24,13 +24,11 @@ use crate::source::way;
 
 /// Wait for silence, because a key is often written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
-/// Maximum delay between the first event and reading the files.
 const LONGEST: Duration = Duration::from_millis(500);
 /// A problem must persist this long before it is reported.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
 /// While there is a problem or no events are available.
 const POLL: Duration = Duration::from_secs(1);
-/// Maximum interval between scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Runs until the receivers are dropped.
@@ -71,7 +69,7 @@ struct Follower {
 impl Follower {
     fn run(&mut self, events: &Receiver<()>) {
         while !self.newest.is_closed() {
-            // Watch before scanning, so that every later change has an event.
+            // Watch before scanning, because every later change must have an event.
             let complete = self.watch();
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
@@ -84,7 +82,6 @@ impl Follower {
         }
     }
 
-    /// At most `RESCAN`.
     fn until_renewal(&self) -> Duration {
         let Some(at) = self.newest.borrow().renew_at else {
             return RESCAN;
@@ -94,7 +91,6 @@ impl Follower {
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
-    /// Returns true if all directories are watched.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
         let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
@@ -182,7 +178,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// After the first event, waits until no more events arrive for a while.
+/// Waits until no more events arrive.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;

@@ -93,7 +93,6 @@ impl LocalFiles {
         self.troubles.clone()
     }
 
-    /// Marks the content as seen.
     pub(crate) fn newest_seen(&mut self) -> Arc<LocalMaterial> {
         Arc::clone(&self.newest.borrow_and_update())
     }

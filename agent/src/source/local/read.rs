@@ -18,7 +18,6 @@ use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, Reques
 use crate::source::problem::{Severity, SourceProblem};
 
 const MAX_BYTES: u64 = 1 << 20;
-/// Attempts to read a pair whose files keep changing.
 const TRIES: usize = 5;
 
 /// Keeps the content from `before` for files that cannot be used.
@@ -128,7 +127,7 @@ fn take(
     advice
 }
 
-/// Returns false if there is no content at all. Newer content takes precedence.
+/// Newer content takes precedence. Returns false if there was none.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;
@@ -147,7 +146,7 @@ fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool
     pair.is_some() || bundle.is_some()
 }
 
-/// Reads again if the key changes meanwhile.
+/// The key must not change during the read.
 fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
     let mut key = key_of(key_file)?;
     for _ in 0..TRIES {

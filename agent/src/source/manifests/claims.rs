@@ -9,7 +9,6 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Call this when the declarations in `path` have changed.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -57,7 +56,6 @@ impl Manifests {
         Some(held)
     }
 
-    /// Problems with the tree, with files, and with objects that several files declare.
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {

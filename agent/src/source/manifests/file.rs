@@ -13,7 +13,7 @@ use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// A truncated SHA-256 digest, which is long enough to tell documents apart.
+/// Truncated SHA-256, long enough to distinguish documents.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -58,7 +58,6 @@ impl Documents {
         outcomes
     }
 
-    /// Drops unused documents once there are many.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -71,12 +70,10 @@ pub(super) struct ManifestFile {
     /// From before the last read. `None` makes the next scan read the file again.
     pub(super) stamp: Option<Stamp>,
     pub(super) digest: Option<TextDigest>,
-    /// The last attempt to read the file failed.
     pub(super) unread: bool,
     pub(super) size: u64,
-    /// The first object of each kind and name, and objects kept because of broken documents.
+    /// Includes objects kept because of broken documents.
     pub(super) objects: FileObjects,
-    /// The whole file is valid.
     pub(super) good: bool,
     pub(super) problems: Vec<SourceProblem>,
     /// Keeps the documents of a large file in the cache.
@@ -85,7 +82,6 @@ pub(super) struct ManifestFile {
 
 pub(super) enum FileContent<'a> {
     Text(&'a str),
-    /// Reason why the file cannot be read.
     Unreadable(String),
 }
 
@@ -97,9 +93,9 @@ impl ManifestFile {
     /// Returns the changed and removed objects. On the first read, `before` provides the last good
     /// objects.
     ///
-    /// A broken document keeps its previous object if its kind and name are readable. Otherwise,
-    /// the file keeps all previous objects: serving a deleted object is better than dropping a
-    /// mistyped one.
+    /// A broken document keeps its previous object if its kind and name are readable and known.
+    /// Otherwise, the file keeps all previous objects: serving a deleted object is better than
+    /// dropping a mistyped one.
     ///
     /// An empty file also keeps all objects, because editors truncate files before writing, and
     /// disks run full. To remove all objects, delete the file or leave a comment in it.
@@ -193,7 +189,6 @@ impl<'a> FileReading<'a> {
         });
     }
 
-    /// Reuses unchanged objects from `previous`.
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
@@ -224,8 +219,7 @@ impl<'a> FileReading<'a> {
         }
     }
 
-    /// An earlier document takes precedence. `at` converts the document's line numbers to those in
-    /// the file.
+    /// An earlier document takes precedence. `at` maps line numbers from the document to the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -261,7 +255,6 @@ impl<'a> FileReading<'a> {
         self.report(0, None, severity, message);
     }
 
-    /// Keeps objects that broken documents may have contained.
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for broken in std::mem::take(&mut self.failures) {
             let kept = keep(&mut self.objects, earlier, &broken);
@@ -298,7 +291,6 @@ enum Kept {
     Others(usize),
 }
 
-/// Adds `earlier` objects that a broken document may have contained to `now`.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {

@@ -49,7 +49,6 @@ impl Manifests {
         self.local = pairs.chain(bundles).chain(copies).collect();
     }
 
-    /// Returns the keys of objects that changed.
     pub(super) fn put_local_objects(&mut self) -> Vec<ObjectKey> {
         let mut changed = Vec::new();
         for object in &self.local {

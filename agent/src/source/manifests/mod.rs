@@ -52,14 +52,12 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// Objects in use, each with the first file by path that declares it.
+    /// By object, the first file by path that declares it.
     owners: BTreeMap<KeyedObject, Arc<Path>>,
     /// Objects that several files declare, with these files, sorted.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
-    /// Objects from local files.
     local: Vec<AnyObject>,
-    /// Problems with the directory itself.
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
@@ -237,7 +235,6 @@ impl Manifests {
         }
     }
 
-    /// False if the directory was replaced since the last scan.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -247,7 +244,6 @@ impl Manifests {
         self.files.len() < self.limits.files
     }
 
-    /// Reads files that have changed or are in `read`.
     fn look(
         &mut self,
         read: &BTreeSet<Arc<Path>>,
@@ -288,8 +284,7 @@ impl Manifests {
         self.report(&changed)
     }
 
-    /// Returns files to read and files that are gone. Both inputs are sorted by path, so one pass
-    /// is enough.
+    /// Both inputs are sorted by path, so one pass is enough.
     fn compare(
         &self,
         files: Vec<(Arc<Path>, Stamp)>,
@@ -384,7 +379,6 @@ impl Manifests {
 
 enum PathScope {
     Manifest(Arc<Path>),
-    /// Scan the whole directory.
     Tree,
     Nothing,
 }

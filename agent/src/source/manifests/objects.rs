@@ -79,7 +79,6 @@ impl FileObjects {
         self.0.iter().map(|(object, _)| object)
     }
 
-    /// The object may differ in everything except its kind and name.
     pub(super) fn get(&self, object: &KeyedObject) -> Option<&(KeyedObject, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
@@ -99,12 +98,11 @@ impl FileObjects {
             .map(|(held, _)| &held.0)
     }
 
-    /// Returns true if the file contains exactly this object.
+    /// Unlike `get`, compares whole objects.
     pub(super) fn holds(&self, object: &KeyedObject) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// `line` overrides all line numbers.
     pub(super) fn at(
         &self,
         line: Option<usize>,

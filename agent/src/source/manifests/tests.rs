@@ -47,7 +47,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// Scans, and returns the objects in use as `name=value`.
+    /// As `name=value`.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -68,7 +68,6 @@ impl Fixture {
             .collect()
     }
 
-    /// There must be exactly one problem.
     fn problem(&mut self) -> String {
         let mut problems = self.problems();
         assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -138,7 +137,6 @@ fn rescan_reads_only_named_paths() {
         .manifests
         .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
     assert_eq!(fixture.shown(), ["a=2", "b=1"]);
-    // A path in an unknown directory causes a full scan.
     fixture.write("new/d.yaml", object("d", "1"));
     fixture.manifests.rescan_paths(&[fixture.path("new")]);
     assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);

@@ -76,7 +76,6 @@ pub(crate) struct Tree {
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Exist, but could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// Problems with skipped paths.
     pub(crate) problems: Vec<SourceProblem>,
 }
 
@@ -86,11 +85,9 @@ pub(crate) enum Found {
     /// Contains a name for the kind of file.
     Other(&'static str),
     Gone,
-    /// For example a dangling link.
     Unreadable(io::Error),
 }
 
-/// Follows links.
 pub(crate) fn look(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
@@ -175,7 +172,6 @@ struct Walk<'a> {
     limits: &'a ReadLimits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
-    /// The maximum number of files is reached.
     full: bool,
     dirs_only: bool,
 }
@@ -235,7 +231,6 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the link's target if it is outside the root.
     fn outside(&self, link: &Path) -> Option<PathBuf> {
         let within = self.within.as_ref()?;
         let real = fs::canonicalize(link).ok()?;

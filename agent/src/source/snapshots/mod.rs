@@ -42,17 +42,14 @@ pub fn is_piece(name: &std::ffi::OsStr) -> bool {
 pub struct SnapshotDirs {
     root: PathBuf,
     trusted: Trusted,
-    /// By path relative to the root.
     held: BTreeMap<PathBuf, SnapshotDir>,
 }
 
 #[derive(Debug, Default)]
 struct SnapshotDir {
-    /// Files that existed when the directory was read.
     stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
     update: GatewayUpdate,
-    /// Stamp of the latest signature.
     stamp: Option<u64>,
 }
 
@@ -207,7 +204,6 @@ impl SnapshotDir {
         self.stamps = stamps;
     }
 
-    /// Returns the previous revision if its content is the same.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
             Some(held) if held.encoded == complete.encoded => held.clone(),
@@ -251,7 +247,6 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// The stamp of the signature must not be older than `known`.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,

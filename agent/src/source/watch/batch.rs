@@ -12,7 +12,6 @@ pub(super) const MAX_PATHS: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Batch {
     timing: Timing,
-    /// When the first and the last event occurred.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
     /// The change is delayed until these files are closed.
@@ -62,7 +61,6 @@ impl Batch {
         self.whole = true;
     }
 
-    /// Returns `None` if nothing has changed.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;

@@ -125,7 +125,6 @@ struct WatchThread {
     limits: ReadLimits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
-    /// By path relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
     /// The root and the links in its path, by the directory that contains them. Any of these may be
     /// created, removed or replaced.
@@ -177,7 +176,7 @@ impl WatchThread {
             if self.batch.due().is_some_and(|due| due <= now) {
                 let change = self.batch.take();
                 if change == Change::All {
-                    // Watch before sending, so that every later change has an event.
+                    // Watch before sending, because every later change must have an event.
                     self.refresh();
                 }
                 self.send(change);
@@ -187,7 +186,6 @@ impl WatchThread {
         }
     }
 
-    /// Keeps the time of an earlier event since the last query.
     fn record_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +205,6 @@ impl WatchThread {
             .is_some()
     }
 
-    /// The next poll must scan everything.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
@@ -253,8 +250,7 @@ impl WatchThread {
     }
 
     fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
-        // A directory may change before its watch starts, so repeat until there is no new
-        // directory.
+        // A directory may change before its watch starts, so repeat until nothing is new.
         for _ in 0..8 {
             let new_way = self.watch_way(inotify)?;
             if !self.watch_dirs(inotify)? && !new_way {
@@ -265,7 +261,6 @@ impl WatchThread {
         Ok(())
     }
 
-    /// Returns true if one of these directories is new.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {
@@ -304,7 +299,6 @@ impl WatchThread {
         Ok(new)
     }
 
-    /// Returns true if one of the directories is new.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         // If the root is unreadable, the scan reports the error.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();

@@ -43,7 +43,6 @@ impl Fixture {
         self.root.join(name)
     }
 
-    /// Applies only reported changes.
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
@@ -67,7 +66,6 @@ impl Fixture {
     }
 }
 
-/// Events only, without periodic scans.
 const EVENTS: Timing = Timing {
     one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),
@@ -79,7 +77,6 @@ const EVENTS: Timing = Timing {
 #[tokio::test]
 async fn every_way_to_change_a_file_is_told() {
     let mut fixture = Fixture::new(EVENTS);
-    // The root is created while the watch waits for it.
     fs::create_dir(fixture.path("")).expect("root");
     fs::write(fixture.path("a.yaml"), object("a")).expect("created");
     fixture.until(&["a"]).await;

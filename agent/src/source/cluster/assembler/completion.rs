@@ -16,7 +16,7 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Returns what blocks the newest revision. If it is already complete, updates its endpoints.
+    /// Updates the endpoints if the revision is already complete.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -57,7 +57,6 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Patches the last complete revision if possible, or else joins all shards.
     fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
         let base = self.complete.as_ref().zip(self.base.as_ref());
         let patched =
@@ -102,7 +101,7 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Returns `None` if the endpoints have not changed. Assumes so if `looks` is false.
+    /// `looks` is false if the endpoints cannot have changed.
     fn moved(
         &self,
         gateway: &NamespacedName,

@@ -32,20 +32,16 @@ pub(super) struct RevisionAssembler {
     manifest: Option<CheckedManifest>,
     /// Why the newest manifest is rejected. The previous one remains in use.
     manifest_fault: Option<String>,
-    /// By object name.
     live: BTreeMap<String, EndpointShard>,
-    /// The endpoints of the complete revision may be outdated.
     endpoints_moved: bool,
     /// Stored bytes, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
-    /// Set while the manifest's revision is incomplete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
     /// Set if the next revision can be built from these shards.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
-    /// From the last fetch.
     faults: Vec<String>,
 }
 
@@ -104,7 +100,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// The manifest is missing from the list, and could not be read by name.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
@@ -155,7 +150,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns an error if the shard cannot be trusted.
     fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
         let bytes = entry(object, SHARD_ENTRY)?;
         if self.trusted.is_none() {
@@ -177,7 +171,6 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Returns an error if the stamp is older than the previous one.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -223,7 +216,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns the pieces to fetch.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
@@ -248,7 +240,6 @@ impl RevisionAssembler {
         need
     }
 
-    /// Returns `None` if the Gateway is unknown.
     pub(super) fn update(&self) -> Option<(NamespacedName, GatewayUpdate)> {
         let update = GatewayUpdate {
             complete: self.complete.clone(),
@@ -272,7 +263,6 @@ impl RevisionAssembler {
         })
     }
 
-    /// Disables the fast path for the next revision.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

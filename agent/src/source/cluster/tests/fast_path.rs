@@ -76,11 +76,8 @@ enum Wrong {
     Revision,
     /// The revision of the previous manifest.
     OldRevision,
-    /// Two shards are swapped.
     Order(usize),
-    /// Two shards have the same name.
     Name(usize),
-    /// A shard is listed twice.
     Twice(usize),
     /// No controller writes this content.
     Garbage(usize),
@@ -108,9 +105,7 @@ fn wrong() -> impl Strategy<Value = Wrong> {
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     All,
-    /// Only the first piece.
     One,
-    /// The first piece is garbage.
     Garbage,
     Fault,
     /// Too late, after another manifest.
@@ -163,9 +158,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Publisher {
     snapshot: Snapshot,
     keys: Vec<KeyPair>,
-    /// All published shards, by digest.
     shards: BTreeMap<String, Vec<u8>>,
-    /// Revision of the previous manifest.
     revision: String,
 }
 

@@ -7,7 +7,6 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 use crate::source::local::fields::SettingFields;
 
-/// Names per kind.
 const MAX_NAMES: usize = 16;
 /// RFC 5280, `ub-common-name`.
 const LONGEST_COMMON_NAME: usize = 64;

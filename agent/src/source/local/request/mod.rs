@@ -61,9 +61,8 @@ pub struct OpenRequest {
 
 #[derive(Debug, Default)]
 pub(super) struct RequestState {
-    /// The pair in use.
     pub(super) pair: Option<CheckedPair>,
-    /// When the pair is due for renewal, as a Unix timestamp.
+    /// Unix timestamp.
     pub(super) renew_at: Option<i64>,
     pub(super) open: Option<OpenRequest>,
     /// A problem, or an action that someone has to take.

@@ -7,13 +7,11 @@ use rcgen::{
 
 use super::entry::{CertificateRequest, RequestedNames, RequestedUsage};
 
-/// PEM.
 pub(super) struct NewKey {
     pub(super) key: String,
     pub(super) request: String,
 }
 
-/// The key uses P-256.
 pub(super) fn make(request: &CertificateRequest) -> Result<NewKey, rcgen::Error> {
     let RequestedNames {
         common_name,

@@ -65,7 +65,6 @@ struct Current {
     not_after: i64,
 }
 
-/// Generates a key, accepts an answer, or cleans up.
 pub(in crate::source::local) fn step(
     request: &CertificateRequest,
     context: &RequestContext,
@@ -106,7 +105,6 @@ impl RequestState {
     }
 }
 
-/// `refused` is set if an answer exists but is rejected.
 struct Waiting {
     request: OpenRequest,
     refused: Option<String>,
@@ -160,7 +158,6 @@ struct RequestFiles<'a> {
 }
 
 impl RequestFiles<'_> {
-    /// Returns the pair in use afterwards, and the request without an answer, if any.
     fn advance(
         &self,
         current: Option<Current>,
@@ -188,7 +185,7 @@ impl RequestFiles<'_> {
         (current, Ok(Some(Waiting { request, refused })))
     }
 
-    /// Creates a key and request if a renewal is due. Returns `None` if it is not.
+    /// Returns `None` if no renewal is due.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -242,7 +239,6 @@ impl RequestFiles<'_> {
         Ok(Some(pending))
     }
 
-    /// Removes the previous key and request first.
     fn make(&self, purpose: String) -> Result<PendingKey, String> {
         let directory = &self.request.directory;
         create_directory(directory).map_err(at(directory))?;
@@ -316,7 +312,7 @@ impl RequestFiles<'_> {
         Ok(())
     }
 
-    /// Removes the key last.
+    /// The key comes last.
     fn tidy(&self) -> Result<(), String> {
         for path in [
             self.request.request_file(),
@@ -332,7 +328,7 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Bound to the sealed content, which therefore cannot be used for another Secret.
+    /// Binds sealed content to this path, because it must not be usable for another Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
             .join(self.request.secret.to_string())
