@@ -13,7 +13,7 @@ pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 /// Bounds on the request body bytes kept for a retry. They arrive within 2 ms and 1 ms at 1 Gbit/s.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// A single request body may use this fraction of the heap.
+/// Divisor of the heap for a single request body.
 const BODIES: u64 = 8_192;
 
 /// No host serves a million connections.
