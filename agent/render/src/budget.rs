@@ -1,16 +1,8 @@
-//! Limits the number of Envoy's file subscriptions, that is, of files that it watches.
+//! Limits the number of files that Envoy watches.
 //!
-//! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
-//! (the default is 128 per user). Therefore, a resource may use a file only if a subscription was
-//! granted here. LDS, CDS, RTDS and ECDS (four filters) come first, then route tables, session
-//! ticket keys, secrets and endpoints.
-//!
-//! A resource without a subscription is inlined: endpoints into their cluster, a route table or
-//! keys into their listener. It is still served, but updating it costs more.
-//!
-//! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy cannot
-//! start until all are released. Therefore, only a few endpoint sets have files, even if the budget
-//! is large.
+//! Each file subscription needs an inotify instance (by default 128 per user), and Envoy aborts if
+//! the kernel has none left. A resource without a subscription is inlined in its cluster or
+//! listener. It is still served, but updating it costs more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,42 +12,36 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// Maximum number of endpoint subscriptions. It is low enough that a killed Envoy is gone within
-/// 0.3 s.
+/// The kernel takes 10 ms to release each watch of a killed Envoy. This limit keeps that below 0.3
+/// s, because the next Envoy cannot start before.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
-/// The maximum number of subscriptions, and the host's preferences for granting them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
     /// True if a file for session ticket keys exists.
     pub(crate) tickets: bool,
-    /// File names of the endpoint sets that get subscriptions before all others.
     pub(crate) first: &'a BTreeSet<String>,
 }
 
-/// The granted subscriptions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
-    /// Names of backends rather than endpoint sets, because the clusters of two backends need two
-    /// subscriptions even if they read the same file.
+    /// Names of backends, not endpoint sets: two clusters that read the same file need two
+    /// subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
-    /// True if the session ticket keys, which all listeners share, have a subscription.
+    /// All listeners share one subscription for session ticket keys.
     pub(crate) tickets: bool,
-    /// Number of subscriptions, including LDS, CDS, RTDS and ECDS.
     pub(crate) count: usize,
 }
 
 impl Subscriptions<'_> {
-    /// Returns the names of the backends whose endpoints are in files.
     pub(crate) fn in_files(&self) -> Arc<BTreeSet<String>> {
         let names = self.endpoints.iter().map(|&name| name.to_owned());
         Arc::new(names.collect())
     }
 
-    /// Returns how many of these backends have inline endpoints.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {
             !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
@@ -64,7 +50,6 @@ impl Subscriptions<'_> {
     }
 }
 
-/// The names that have a subscription, and the names for which none was left.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted<'a> {
     files: BTreeSet<&'a str>,
@@ -72,7 +57,6 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// Returns true if this resource has no subscription, so it must be inlined.
     pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }
@@ -90,10 +74,9 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Number of subscriptions that every Envoy has: LDS, CDS, RTDS and four for ECDS.
+/// LDS, CDS, RTDS and four for ECDS.
 const ALWAYS: usize = 7;
 
-/// Grants subscriptions in order until the budget is used up.
 pub(crate) fn plan<'a>(
     ports: &'a [Port],
     backends: &'a [Backend],
@@ -109,8 +92,8 @@ pub(crate) fn plan<'a>(
             granted.route_tables.ask(route_table, &mut left);
         }
     }
-    // Give the ticket keys a file. Without it, Envoy generates keys itself, and clients cannot
-    // resume sessions after a restart.
+    // Without a file, Envoy generates keys itself, and clients cannot resume sessions after a
+    // restart.
     let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
     if budget.tickets && left > 0 && listeners().any(resumes) {
         granted.tickets = true;
@@ -131,8 +114,8 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host's preferred sets, which change most often, come first. The others are ordered by
-    // hash, so that a new Service moves at most one other cluster across the limit.
+    // The host's preferred sets change most often. Order the others by hash: a new Service then
+    // moves at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {
@@ -158,13 +141,11 @@ pub(crate) fn plan<'a>(
     granted
 }
 
-/// Returns true if clients may resume sessions. Resumption is disabled if the listener requests
-/// client certificates.
+/// Listeners that request client certificates never resume sessions.
 fn resumes(tls: &TlsTermination) -> bool {
     !tls.asks_for_certificate()
 }
 
-/// Returns the names of the secrets that listeners use, then of those that backends use.
 fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
     let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref());
@@ -237,7 +218,6 @@ mod tests {
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
-        // Preferring more sets than there are subscriptions does no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
         assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
     }

@@ -1,7 +1,6 @@
-//! Client configuration for collectors, which receive Envoy's spans and access logs.
+//! Clients for the collectors of Envoy's spans and access logs.
 //!
-//! Never make a request wait for a collector. Data that a collector does not accept in time is
-//! lost.
+//! Never make a request wait for a collector. Data that it does not accept in time is lost.
 
 use envoy_types::pb::envoy::config::core::v3::{
     GrpcService, HeaderValue, HttpService, HttpUri, grpc_service,
@@ -12,10 +11,8 @@ use sesame_proto::schema::Header;
 
 use crate::{header_checks, wrappers};
 
-/// Time in milliseconds within which a collector must accept a message.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Returns the gRPC client configuration for a collector's Backend.
 pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     let metadata = usable(headers).map(|Header { name, value, .. }| HeaderValue {
         key: name.clone(),
@@ -36,7 +33,6 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     }
 }
 
-/// Returns the HTTP client configuration for this path at a collector's Backend.
 pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
     let added = usable(headers)
@@ -52,12 +48,10 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Returns only the headers that Envoy accepts, because any other header would make Envoy reject
-/// the listener.
+/// Any other header would make Envoy reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value, parts }| {
-        // Omit values with `%`. Over gRPC, an escaped `%` would stay escaped, and an unescaped `%`
-        // might be rejected.
+        // Over gRPC, an escaped `%` stays escaped, and an unescaped `%` might be rejected.
         let is_plain = !value.contains('%') && parts.is_empty();
         is_plain
             && header_checks::check_writable(name).is_ok()
@@ -65,7 +59,7 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     })
 }
 
-/// Returns the host name for a Backend: `name.namespace`, as for a Service in the cluster.
+/// Returns `name.namespace`, as for a Service in the cluster.
 pub(crate) fn host(object: &str) -> String {
     match Provenance::parse(object) {
         Ok(Provenance {

@@ -1,4 +1,4 @@
-//! Configuration sources for Envoy. All of them are files that Envoy watches.
+//! Configuration sources for Envoy: files that it watches.
 
 use std::path::Path;
 
@@ -6,8 +6,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// Returns a file source. It has no `watched_directory`, so Envoy reloads the file when another
-/// file is renamed to exactly its path.
+/// Without `watched_directory`, Envoy reloads the file when another is renamed to exactly its path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

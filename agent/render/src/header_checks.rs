@@ -1,11 +1,10 @@
-//! Checks whether a snapshot may set a header, and whether Envoy accepts the header.
+//! Checks whether a snapshot may set a header, and whether Envoy accepts it.
 //!
-//! A snapshot may come from anyone, so never assume that the resolver has checked a header.
+//! Never assume that the resolver checked a header: a snapshot may come from anyone.
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write this header field. An untrusted snapshot could try to set fields
-/// that frame a message.
+/// An untrusted snapshot could try to set fields that frame a message.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -13,7 +12,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     Ok(check_name(name)?)
 }
 
-/// Checks that a name is a token according to RFC 9110.
+/// A name must be a token (RFC 9110).
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
@@ -22,7 +21,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that Envoy accepts a header value: no line break, no NUL, and at most 16,384 bytes.
+/// Envoy rejects line breaks, NUL and more than 16,384 bytes.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -33,8 +32,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a value that a route writes into a request line or into `Host`. The value must not be
-/// able to end the line.
+/// For values in a request line or `Host`: they must not be able to end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

@@ -1,9 +1,7 @@
 //! Paths of the files that one Envoy watches.
 //!
-//! Each subscription has its own directory, because any event in a directory wakes all of Envoy's
-//! watchers for that directory. File names are hashes, because an object's name is never used as a
-//! path. A staging directory on the same file system allows every file to be moved into place with
-//! `rename(2)`.
+//! Each subscription has its own directory, because an event wakes all of Envoy's watchers for that
+//! directory. File names are hashes, because object names are never used as paths.
 
 use std::path::{Path, PathBuf};
 
@@ -22,58 +20,57 @@ pub struct XdsLayout {
 }
 
 impl XdsLayout {
-    /// Returns a layout under `root`. Does not create any file or directory.
+    /// Returns a layout under `root`, without creating any file.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Returns the root directory of all files.
+    /// Root directory of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the path of the file with all listeners.
+    /// Path of the file with all listeners.
     pub fn lds(&self) -> PathBuf {
         self.root.join("lds/lds.pb")
     }
 
-    /// Returns the path of the file with all clusters.
+    /// Path of the file with all clusters.
     pub fn cds(&self) -> PathBuf {
         self.root.join("cds/cds.pb")
     }
 
-    /// Returns the path of the file with the shares of listeners and clusters, i.e. their
-    /// connection limits.
+    /// Path of the file with the connection limits of listeners and clusters.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
     }
 
-    /// Returns the path of the file with the session ticket keys.
+    /// Path of the file with the session ticket keys.
     pub fn tickets(&self) -> PathBuf {
         self.root.join("tickets/tickets.pb")
     }
 
-    /// Returns the path of a route table's file.
+    /// Path of a route table's file.
     pub fn rds(&self, name: &str) -> PathBuf {
         self.leaf("rds", name)
     }
 
-    /// Returns the path of an endpoint set's file.
+    /// Path of an endpoint set's file.
     pub fn eds(&self, name: &str) -> PathBuf {
         self.leaf("eds", name)
     }
 
-    /// Returns the path of a secret's file.
+    /// Path of a secret's file.
     pub fn sds(&self, name: &str) -> PathBuf {
         self.leaf("sds", name)
     }
 
-    /// Returns the path of a filter's file.
+    /// Path of a filter's file.
     pub fn ecds(&self, name: &str) -> PathBuf {
         self.leaf("ecds", name)
     }
 
-    /// Returns the directory in which a file is written before it is renamed into place.
+    /// Directory in which files are written before they are renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }
@@ -86,8 +83,7 @@ impl XdsLayout {
     }
 }
 
-/// Returns a safe file name for an arbitrary name: the first 32 hexadecimal digits of its SHA-256
-/// digest.
+/// Returns a file name for an arbitrary name: the first 32 hex digits of its SHA-256 digest.
 pub fn file_name(name: &str) -> String {
     let mut digest = sha256(name.as_bytes());
     digest.truncate(32);

@@ -1,66 +1,58 @@
 //! Computes the limits of one Envoy from the limits of its process.
 //!
-//! An Envoy that runs out of file descriptors crashes: its TCP and UDP proxies abort the process if
-//! they cannot open a socket to a backend. Therefore, everything that clients can make Envoy open
-//! is limited, and the total stays below the process limit.
-//!
-//! Connections are divided among namespaces first, then among the listeners or backends of each
-//! namespace. Therefore, a tenant with many listeners or backends cannot reduce the shares of other
-//! tenants.
+//! Envoy's TCP and UDP proxies abort the process if they cannot open a socket. Therefore, the total
+//! of everything that clients can make Envoy open stays below the process limit. Connections are
+//! divided by namespace first, so a tenant with many listeners or backends cannot reduce the shares
+//! of others.
 
 use std::collections::BTreeMap;
 
-/// Number of bytes that Envoy buffers per connection. Envoy's default of 1 MiB is meant for trusted
-/// clients.
+/// Envoy's default of 1 MiB is meant for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s, they
-/// arrive within 2 ms and 1 ms, respectively.
+/// Bounds on the request body bytes kept for a retry. They arrive within 2 ms and 1 ms at 1 Gbit/s.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// Divisor of the heap size. The result is the memory that a single request body may use.
+/// Divisor of the heap for a single request body.
 const BODIES: u64 = 8_192;
 
-/// Maximum number of file descriptors to divide. No host serves as many as a million connections.
+/// No host serves a million connections.
 const MAX_FILES: u64 = 1 << 20;
-/// Minimum number of file descriptors with which an Envoy can serve.
 const FEWEST_FILES: u64 = 512;
-/// Minimum number of file descriptors that are reserved for watched files, listening sockets, logs,
-/// workers, the admin socket and a hot restart.
+/// Reserved for watched files, listening sockets, logs, workers, the admin socket and a hot
+/// restart.
 const LEAST_RESERVE: u64 = 192;
-/// Bytes of heap per connection, including its buffers in both directions.
+/// Includes the buffers in both directions.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
-/// Returns the heap size of an Envoy on a host, or in a control group, with this much memory. The
-/// remaining memory is for the agent, for the kernel's buffers, and for Envoy's memory outside the
-/// heap.
+/// Returns the heap size for this much memory on a host or in a cgroup. The rest is for the agent,
+/// the kernel and Envoy's other memory.
 pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// Bytes of heap per request that is waiting for a backend connection, mainly for its headers.
+/// Mainly the headers of a request that waits for a backend connection.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
-/// Maximum number of waiting requests, which is more than any healthy backend needs.
+/// More waiting requests than any healthy backend needs.
 const MAX_WAITING: u32 = 100_000;
-/// Number of connections below which a listener or backend is practically unusable.
+/// A listener or backend with fewer connections is practically unusable.
 pub(crate) const FEW: u32 = 16;
 
 /// Resource limits for one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum total number of client connections, across all TCP listeners.
+    /// Client connections, over all TCP listeners.
     pub from_clients: u32,
-    /// Maximum total number of connections to TCP backends.
+    /// Connections to TCP backends.
     pub to_backends: u32,
-    /// Maximum total number of UDP client sessions, across all backends. Each session holds a
-    /// socket.
+    /// UDP client sessions, over all backends. Each holds a socket.
     pub udp_sessions: u32,
-    /// Maximum number of watched files.
+    /// Watched files.
     pub watched: usize,
-    /// Maximum heap in bytes.
+    /// Heap in bytes.
     pub heap: u64,
 }
 
-/// Error if the process is not allowed to open enough files.
+/// The process may not open enough files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this process and the Envoys that it starts may open {files} files each; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
@@ -70,10 +62,10 @@ pub struct TooFewFiles {
 }
 
 impl Limits {
-    /// Divides `files` file descriptors. First, some are reserved. Of the others, three eighths are
-    /// for client connections, and three eighths for backend connections, because most client
-    /// connections need one. One eighth is for UDP client sessions. The last eighth is for the
-    /// first connection to each endpoint, which every worker of Envoy may open beyond any limit.
+    /// Divides `files` file descriptors. After a reserve, clients and backends get three eighths
+    /// each, because most client connections need a backend connection. UDP sessions get one
+    /// eighth. The rest is for the first connection to each endpoint, which every Envoy worker may
+    /// open beyond any limit.
     pub fn new(files: u64, heap: u64) -> Result<Self, TooFewFiles> {
         if files < FEWEST_FILES {
             return Err(TooFewFiles { files });
@@ -91,10 +83,9 @@ impl Limits {
         })
     }
 
-    /// Returns how many client connections the ports of Gateways get in total. `own` is the number
-    /// of these ports, and `added` is the number of ports that only ListenerSets declare. Gateways
-    /// get at least half, or more in proportion to their ports. At least one connection remains for
-    /// each added port.
+    /// Client connections for all ports of Gateways: at least half, or more in proportion. `own`
+    /// counts these ports, and `added` the ports that only ListenerSets declare. Each added port
+    /// keeps at least one.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -105,20 +96,19 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Returns how many bytes of a request body Envoy keeps for a retry. If more has arrived, the
-    /// request can no longer be retried. A refused connection is detected before that.
+    /// Request body bytes that Envoy keeps for a retry. A longer body prevents a retry, but Envoy
+    /// detects a refused connection earlier.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
 
-    /// Returns how many requests may wait for a connection to one backend. Together, they may use
-    /// one eighth of the heap.
+    /// Requests that may wait for one backend. Together they may use one eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MAX_WAITING)
     }
 }
 
-/// Ample limits, for rendering a configuration that no host serves.
+/// Ample limits for a configuration that no host serves.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -131,10 +121,8 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, each given by its namespaces. Each namespace gets an equal
-/// part, which its users share equally. A user in several namespaces gets a part from each of them.
-/// Every user gets at least one connection, so the sum exceeds `all` if there are more users than
-/// connections.
+/// Divides connections among users, given by their namespaces. Each namespace gets an equal part,
+/// which its users share. Every user gets at least one connection, so the sum may exceed `all`.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -152,8 +140,7 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Divides connections evenly among namespaces, given the number of users of each namespace. Each
-/// namespace gets at least one connection per user.
+/// Each namespace gets at least one connection per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
     most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));
@@ -182,8 +169,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Returns the namespaces of each user. `mix` contains the number of users of each namespace.
-    /// In addition, `shared` users belong to the first two namespaces.
+    /// `mix` counts the users of each namespace. `shared` users belong to the first two namespaces.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -208,7 +194,7 @@ mod tests {
             let limits = Limits::new(files, 64 * GIB).unwrap();
             let (own, added) = (users(&own, 0), users(&added, shared));
             let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
-            // If there are more users than connections, each user gets one.
+            // Each user gets one connection, even if there are more users than connections.
             let most = |all: u32, users: u32| u64::from(all.max(users));
             let of_gateways = limits.of_gateways(size(&own), size(&added));
             let gateways = shares(of_gateways, &own);
@@ -250,9 +236,8 @@ mod tests {
         assert_eq!(limits.of_gateways(0, 8), 0);
         // Each port is bound on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        // With only a few added ports, the share is proportional to the number of ports.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // If Gateways got half, there would be fewer connections left than added ports.
+        // Half would leave fewer connections than added ports.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }

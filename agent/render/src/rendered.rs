@@ -1,5 +1,4 @@
-//! The result of rendering: encoded resources by name, and the problems with the parts of the
-//! snapshot that were left out.
+//! The result of rendering: encoded resources, and the problems with parts that were left out.
 //!
 //! Never print the content of a resource, because it may include a private key.
 
@@ -12,13 +11,13 @@ use bytes::Bytes;
 /// An encoded resource.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// The name, which the resource itself also contains.
+    /// Also contained in the resource itself.
     pub name: String,
-    /// The encoded message, without a wrapping `Any`.
+    /// Encoded message without a wrapping `Any`.
     pub bytes: Bytes,
 }
 
-// `Debug` is implemented by hand, because a secret's bytes contain a private key.
+// A secret's bytes contain a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
@@ -28,8 +27,7 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// All resources for one Envoy, in lists sorted by name. Different renderings share identical
-/// lists.
+/// Resources for one Envoy, sorted by name. Different renderings share identical lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// LDS, in one file.
@@ -38,29 +36,26 @@ pub struct Rendered {
     pub route_tables: Arc<[Resource]>,
     /// CDS, in one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, in one file per endpoint set. Contains only the endpoint sets that have a subscription.
+    /// EDS, in one file per endpoint set that has a subscription.
     pub endpoints: Arc<[Resource]>,
     /// SDS, in one file per key pair or trust bundle, with mode 0600.
     pub secrets: Arc<[Resource]>,
-    /// ECDS, in one file per kind of filter: rate limits and shared filters. Empty unless there are
-    /// HTTP listeners.
+    /// ECDS, in one file per kind of filter. Empty without HTTP listeners.
     pub filters: Arc<[Resource]>,
-    /// RTDS, in one file: a `Runtime` with the connection limits of listeners and clusters.
+    /// RTDS: a `Runtime` with the connection limits of listeners and clusters.
     pub shares: Bytes,
-    /// Problems with the parts of the snapshot that Envoy cannot express, in the order of the
-    /// snapshot.
+    /// Parts that Envoy cannot express, in snapshot order.
     pub problems: Vec<RenderProblem>,
-    /// Number of backends whose endpoints are inlined in their clusters because the subscription
-    /// budget is used up.
+    /// Backends with inlined endpoints, because the subscription budget is used up.
     pub inline: usize,
-    /// Names of the backends whose endpoints are in files.
+    /// Backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,
-    /// Number of files that Envoy watches for these resources.
+    /// Number of files that Envoy watches.
     pub subscriptions: usize,
 }
 
 impl Rendered {
-    /// Shares identical lists with another rendering, so that they take memory only once.
+    /// Shares identical lists with another rendering to save memory.
     pub fn share_with(&mut self, other: &Self) {
         for (list, same) in [
             (&mut self.listeners, &other.listeners),
@@ -77,12 +72,12 @@ impl Rendered {
     }
 }
 
-/// A part of the snapshot that was left out, with the reason.
+/// A part of the snapshot that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RenderProblem {
-    /// The object's name in the snapshot, for example `HTTPRoute/namespace/name/rules/0/matches/1`.
+    /// Object name in the snapshot, such as `HTTPRoute/namespace/name/rules/0/matches/1`.
     pub object: String,
-    /// Message that names the field, its value, the expected format and the consequence.
+    /// Names the field, its value, the expected format and the consequence.
     pub message: String,
 }
 
@@ -92,7 +87,6 @@ impl fmt::Display for RenderProblem {
     }
 }
 
-/// Collects problems while rendering.
 #[derive(Debug, Default)]
 pub(crate) struct RenderProblems(Vec<RenderProblem>);
 
@@ -104,8 +98,6 @@ impl RenderProblems {
         });
     }
 
-    /// Returns the value of `result`. For an error, returns `None` and adds a problem with the
-    /// error and the consequence.
     pub(crate) fn value<T>(
         &mut self,
         object: &str,
@@ -125,8 +117,7 @@ impl RenderProblems {
         self.0.is_empty()
     }
 
-    /// Returns the problems without duplicates. A route can be in several tables, and cause the
-    /// same problem in each of them.
+    /// A route in several tables may cause the same problem in each.
     pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
         let mut seen = BTreeSet::new();
         self.0.retain(|problem| seen.insert(problem.clone()));
@@ -134,7 +125,7 @@ impl RenderProblems {
     }
 }
 
-/// Sorts resources by name. If several resources have the same name, keeps only the first.
+/// Keeps only the first of several resources with the same name.
 pub(crate) fn by_name(
     mut resources: Vec<Resource>,
     problems: &mut RenderProblems,
@@ -151,7 +142,6 @@ pub(crate) fn by_name(
     resources
 }
 
-/// Looks up a resource in a list sorted by name.
 pub(crate) fn find<'r>(by_name: &'r [Resource], name: &str) -> Option<&'r Resource> {
     let place = by_name.binary_search_by(|resource| resource.name.as_str().cmp(name));
     by_name.get(place.ok()?)

@@ -1,5 +1,4 @@
-//! Renders a complete snapshot. The order follows the dependencies: secrets, clusters, route
-//! tables, listeners.
+//! Renders a complete snapshot: secrets, clusters, route tables, then listeners.
 //!
 //! The same snapshot must always produce the same bytes.
 
@@ -34,11 +33,9 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     rendered
 }
 
-/// Renders an encoded snapshot, with the same result as [`render`]. Virtual hosts make up most of a
-/// snapshot. They are decoded one at a time, because decoded values take seven times as much
-/// memory.
+/// Renders an encoded snapshot, with the same result as [`render`]. Decodes one virtual host at a
+/// time, because decoded values take seven times as much memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
-    // If the encoding is not canonical, decode the complete snapshot.
     by_hosts(encoded, options)
         .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
 }
@@ -57,17 +54,15 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything except the route tables. `tables` renders the route tables, and must return
-/// them sorted by name.
+/// `tables` must return the route tables sorted by name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // The snapshot's `addresses` are only a request. `options` contains the addresses that the host
-    // listens on, and the certificates that the host still trusts after a `rotation`. The context
-    // contains `edge`, `tracing`, `log_output` and `measured_routes`.
+    // `options` decides about `addresses`, which are only a request, and about `rotation`. The
+    // context contains `edge`, `tracing`, `log_output` and `measured_routes`.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -75,7 +70,6 @@ pub(crate) fn render_around<E>(
         route_tables: _,
         backends,
         endpoints,
-        // Secrets are rendered directly from the snapshot's lists.
         keys: _,
         trust_bundles: _,
         edge: _,
@@ -126,7 +120,6 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are written to files. All others are inlined.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

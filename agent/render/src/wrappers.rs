@@ -35,8 +35,7 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years in seconds. Envoy stores durations in nanoseconds, and its maximum is only a little
-/// longer.
+/// 100 years. Envoy stores durations in nanoseconds, and its maximum is only a little longer.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -46,7 +45,7 @@ pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
 }
 
 pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
-    // Leave `engine_type` unset: RE2 is the only engine, and setting the field is deprecated.
+    // Setting `engine_type` is deprecated: RE2 is the only engine.
     RegexMatcher {
         regex: regex.into(),
         engine_type: None,
@@ -68,14 +67,12 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns a case-insensitive matcher for every non-empty string that is not one of `words`, which
-/// must be in lower case.
+/// `words` must be in lower case. Never matches the empty string.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
 
-/// Returns a regular expression for every non-empty string that is not one of `words`. RE2 has no
-/// negative lookahead, so the expression branches at each character.
+/// RE2 has no negative lookahead, so the expression branches at each character.
 fn none_of(words: &[&str]) -> String {
     let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();
     for word in words {
@@ -99,12 +96,11 @@ fn none_of(words: &[&str]) -> String {
     branches.join("|")
 }
 
-/// Returns an Envoy format that produces this text literally.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns a header to add to a request or response. `value` is an Envoy format.
+/// `value` is an Envoy format.
 pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
@@ -117,7 +113,6 @@ pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> H
     }
 }
 
-/// Returns a socket address to bind or connect to.
 pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {

@@ -1,10 +1,7 @@
-//! Generates `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed,
-//! and compares the result with the stored file.
+//! Generates `data/envoy-api.binpb.zst`, the descriptors for printing Envoy resources.
 //!
-//! The `envoy-types` crate contains descriptors of the whole Envoy API, including all comments. The
-//! generated file contains only the types that rendered messages need, without comments, options,
-//! services and unused imports. After updating that crate, or after adding a message to `ROOTS`,
-//! run `make regenerate`.
+//! The file contains only the types that rendered messages need, without comments, options and
+//! services. After updating `envoy-types` or `ROOTS`, run `make regenerate`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +21,6 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-/// Messages that are rendered, either directly or inside another message.
 const ROOTS: [&str; 62] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
@@ -94,8 +90,7 @@ const ROOTS: [&str; 62] = [
 fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
     let derived = derive()?;
-    // Compare the decompressed bytes, because different versions of the compressor may write
-    // different bytes.
+    // Different versions of the compressor may write different bytes.
     if zstd::decode_all(&*std::fs::read(&file)?)? != derived {
         assert!(
             is_requested(),
@@ -107,7 +102,6 @@ fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the encoded descriptors of the types that are needed.
 fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     let all = FileDescriptorSet::decode(&*std::fs::read(source()?)?)?;
     let files: BTreeMap<&str, &FileDescriptorProto> =
@@ -148,7 +142,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
         open.extend(&needed);
         imports.insert(name, needed);
     }
-    // Keep the order of the source, in which imports come first.
+    // The source lists imports first, so keep its order.
     let file = all
         .file
         .iter()
@@ -166,11 +160,9 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// Returns the path of `types.bin` in the `envoy-types` crate used by this build.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // Do not use `--offline`: it could fail, because crates for other systems may not have been
-        // downloaded yet.
+        // With `--offline`, crates for other systems may be missing.
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
@@ -218,7 +210,7 @@ fn references<'a>(message: &'a DescriptorProto, types: &mut BTreeSet<&'a str>) {
 
 fn plain(message: &DescriptorProto) -> DescriptorProto {
     let mut message = message.clone();
-    // Keep this option, because it marks map entries.
+    // This option marks map entries.
     message.options = message
         .options
         .and_then(|options| options.map_entry)
@@ -242,7 +234,7 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
 }
 
 fn plain_enum(mut kind: EnumDescriptorProto) -> EnumDescriptorProto {
-    // Keep this option, because it allows two names for the same number.
+    // This option allows two names for the same number.
     kind.options = kind
         .options
         .and_then(|options| options.allow_alias)

@@ -1,8 +1,7 @@
-//! Keeps the keys that Envoy accepted last, so that they can be restored if Envoy rejects newer
-//! versions. Pure.
+//! Keeps the keys that Envoy accepted last, to restore them if it rejects newer versions.
 //!
-//! A key is restored only while the target references it. If its Secret or ReferenceGrant is
-//! deleted, the target no longer references the key.
+//! A key is restored only while the target references it. Deleting its Secret or ReferenceGrant
+//! removes it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,13 +12,11 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::Piece;
 
-/// Previously accepted versions of keys, by name. Contains only keys that have changed in the
-/// target.
+/// Previously accepted versions of keys that have changed in the target.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 
 impl AcceptedKeys {
-    /// Collects the accepted versions of keys that the target contains in another version.
     pub(super) fn new(target: &EncodedSnapshot, accepted: &EncodedSnapshot) -> Self {
         let wanted = target.without_route_tables().keys;
         let digest = |name: &str| wanted.iter().find(|key| key.name == name);
@@ -34,8 +31,6 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns the previously accepted version of a rejected piece. Returns `None` if the piece is
-    /// not a key, or if no other version was accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
@@ -43,8 +38,7 @@ impl AcceptedKeys {
         }
     }
 
-    /// Returns the key pairs in `target`. A pair is replaced with its accepted version if
-    /// `snapshot` references that version.
+    /// Replaces a pair with its accepted version if `snapshot` references that version.
     pub(super) fn pairs<'a>(
         &self,
         snapshot: &Snapshot,

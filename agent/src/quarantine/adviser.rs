@@ -1,7 +1,6 @@
-//! Chooses parts to exclude from an Envoy's target configuration, based on Envoy's rejections.
+//! Chooses parts to exclude from an Envoy's target configuration after rejections.
 //!
-//! Never publishes anything. `publish` consults this module before each transaction, and after each
-//! rejection.
+//! Never publishes anything. `publish` asks before each transaction and after each rejection.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -25,7 +24,7 @@ use crate::apply::Refusal;
 use crate::host::reserve::EnvoyInstances;
 use crate::xds::XdsKind;
 
-/// The pieces and listeners that are excluded from one Envoy's configuration, and why.
+/// The parts that are excluded from one Envoy's configuration.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,
@@ -34,13 +33,10 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages about a rejection whose culprits have not all been found yet.
     unfinished: Option<Vec<String>>,
-    /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Last configuration whose keys Envoy has accepted, under this agent or an earlier one.
+    /// Accepted under this agent or an earlier one.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
-    /// Reserve from which inotify instances for validations are borrowed.
     instances: EnvoyInstances,
 }
 
@@ -49,15 +45,15 @@ pub struct Quarantine {
 pub enum Advice {
     /// Publish again without the culprits.
     Retry,
-    /// Keep the last accepted configuration, because no further part can be excluded.
+    /// Keep the accepted configuration, because no further part can be excluded.
     Keep,
-    /// Keep the last accepted configuration until the next publication continues the search.
+    /// Keep the accepted configuration until the next publication continues the search.
     Resume,
 }
 
 impl Quarantine {
-    /// Creates a quarantine that excludes nothing. `scratch` must be a private directory in memory,
-    /// because the configurations to validate contain keys.
+    /// Excludes nothing. `scratch` must be a private directory in memory, because it will contain
+    /// keys.
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
         Self {
             binary,
@@ -73,14 +69,14 @@ impl Quarantine {
         }
     }
 
-    /// Replaces the reserve from which inotify instances for validations are borrowed.
+    /// Sets the reserve of inotify instances for validations.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the configuration that an earlier agent's Envoy accepted. If Envoy rejects newer
-    /// versions of its keys, the accepted versions are served instead.
+    /// Sets the configuration that an earlier agent's Envoy accepted, to restore its keys if
+    /// necessary.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -89,41 +85,40 @@ impl Quarantine {
         }
     }
 
-    /// Returns true if nothing is excluded, and no search for culprits is unfinished.
+    /// Returns true if nothing is excluded and no search is unfinished.
     pub fn is_clear(&self) -> bool {
         self.culprits.is_empty()
             && self.unfinished.is_none()
             && self.unbound.iter().next().is_none()
     }
 
-    /// Returns the rejected pieces. Rejected keys may be replaced with an accepted version.
+    /// Returns the rejected pieces, including keys that were restored.
     pub fn culprits(&self) -> &Culprits {
         &self.culprits
     }
 
-    /// Returns the listeners that are excluded because they cannot be opened.
+    /// Returns the listeners that cannot be opened.
     pub fn unbound(&self) -> &Unbound {
         &self.unbound
     }
 
-    /// Returns when to call [`Quarantine::probe`] next, if at all.
+    /// Returns when to call [`Quarantine::probe`] next.
     pub fn next_probe(&self) -> Option<Instant> {
         self.unbound.next()
     }
 
-    /// Returns true if any excluded listener can be opened now. The caller must then republish.
+    /// Returns true if an excluded listener can be opened now. The caller must then republish.
     pub fn probe(&mut self) -> bool {
         self.unbound.probe()
     }
 
-    /// Makes the next publication search for culprits before it tries the target. Call this if
-    /// Envoy was restarted, because the new process may not have accepted its files.
+    /// Starts the next publication with a search. Call this after Envoy restarted, because the new
+    /// process may not have accepted its files.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets culprits whose rejected version is not in this target, and excluded listeners that
-    /// are not in this target or have changed.
+    /// Forgets culprits and listeners that have changed or are not in this target.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
@@ -131,8 +126,7 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages about a rejection whose culprits have not all been found yet. Until
-    /// they are found, Envoy would reject the target again.
+    /// Returns Envoy's messages if culprits are still missing. Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
@@ -144,8 +138,7 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without its culprits and without the listeners that cannot be opened.
-    /// Returns `None` if nothing is excluded.
+    /// Returns the target without excluded parts, or `None` if nothing is excluded.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -181,15 +174,13 @@ impl Quarantine {
         Some(reduced)
     }
 
-    /// Returns true if all of these listeners are excluded, so that Envoy would be left without
-    /// listeners.
+    /// Returns true if all of these listeners are excluded.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds the parts to exclude after Envoy rejected `rendered`, which is the target or a reduced
-    /// version of it. The search stops early if `newer` returns true, which means that there is a
-    /// newer target.
+    /// Finds the parts to exclude after Envoy rejected `rendered`, the possibly reduced target.
+    /// Stops early once `newer` returns true, which means that a newer target exists.
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
@@ -240,8 +231,7 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Records a piece as a culprit solely because of Envoy's message. Returns `false` if the
-    /// target does not contain the piece, or if it already is a culprit.
+    /// Returns `false` if the piece is not in the target or already a culprit.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -263,8 +253,8 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for culprits. `words` are Envoy's messages, which are kept if the search
-    /// does not finish.
+    /// Searches the target for culprits. Keeps Envoy's messages `words` if the search does not
+    /// finish.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,
@@ -311,8 +301,7 @@ impl Quarantine {
         }
     }
 
-    /// Validates the keys with these names, whose certificates could not be verified in the running
-    /// Envoy. Returns true if any of them is rejected.
+    /// Validates keys that the running Envoy could not verify. Returns true if any is rejected.
     pub async fn judge_keys(
         &mut self,
         target: Configuration<'_>,
@@ -364,8 +353,6 @@ fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -
     })
 }
 
-/// Returns the advice after a finished search. `learned` is true if there is something new to
-/// exclude.
 fn advice(learned: bool) -> Advice {
     if learned { Advice::Retry } else { Advice::Keep }
 }

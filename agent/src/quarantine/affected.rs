@@ -1,5 +1,4 @@
-//! Determines which objects are affected by the quarantine, and the messages for their conditions.
-//! Pure.
+//! Determines which objects the quarantine affects, and the messages for their conditions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,12 +14,12 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// Effects of everything that is excluded, grouped by the affected objects.
+/// Effects of everything that is excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
     /// All culprits.
     pub refused: Vec<Refused>,
-    /// Why listeners are not open, by the listener's name in the snapshot.
+    /// Why listeners are not open, by listener name in the snapshot.
     pub listeners: BTreeMap<String, String>,
     /// Effects on routes, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
@@ -29,21 +28,20 @@ pub struct Affected {
 /// Effects on one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
-    /// Why a rule has lost a match, by the rule's index.
+    /// Why a rule lost a match, by rule index.
     pub rules: BTreeMap<usize, String>,
-    /// Why a rule rejects the share of requests that one of its backends would get, by the rule's
-    /// index.
+    /// Why a rule rejects the requests for one of its backends, by rule index.
     pub shares: BTreeMap<usize, String>,
-    /// True if at least one match of the route still works.
+    /// True if at least one match still works.
     pub works: bool,
 }
 
-/// A culprit, as it is reported to users.
+/// A culprit as reported to users.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Name of the culprit in the snapshot, which includes the name of its source object.
+    /// Name in the snapshot, which includes the source object.
     pub object: String,
-    /// What happens to requests, connections or other parts because of the culprit.
+    /// Effect on requests, connections or other parts.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
@@ -51,8 +49,7 @@ pub struct Refused {
     pub since: Timestamp,
 }
 
-/// Returns the objects that the quarantine affects. `bound` maps a port of the snapshot to the port
-/// number on which Envoy listens.
+/// Returns the affected objects. `bound` returns the port number on which Envoy listens.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -88,13 +85,11 @@ pub fn affected(
     affected
 }
 
-/// Returns Envoy's reason for rejecting a piece, as text for users.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
     format!("Envoy rejects {piece}: {words}")
 }
 
-/// Records which rules of which routes lose a match or a backend.
 fn record_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
@@ -194,8 +189,6 @@ fn not_open(
     }
 }
 
-/// Records the effects on the rule match that `name` identifies. Keeps only the first reason of
-/// each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
@@ -219,8 +212,7 @@ fn note(
     }
 }
 
-/// Returns the name by which users know a piece. For a virtual host, this is the name of its first
-/// route.
+/// Users know a virtual host by the name of its first route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

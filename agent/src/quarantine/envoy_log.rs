@@ -1,26 +1,23 @@
-//! Extracts rejected resources from Envoy's log messages. Pure.
+//! Extracts rejected resources from Envoy's log messages.
 
 use super::piece::Piece;
 
-/// Rejected resource that a log message names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RefusedResource {
-    /// Listener that Envoy rejected because it could not bind the address.
+    /// Envoy could not bind the address.
     Unbound { listener: String, words: String },
-    /// Listener that Envoy rejected for another reason. `listener` is the listener's name in Envoy.
+    /// Rejected for another reason. `listener` is the name in Envoy.
     Listener { listener: String, words: String },
-    /// Resource that is a piece of the snapshot.
+    /// A piece of the snapshot.
     Piece { piece: Piece, words: String },
 }
 
-/// Extracts the rejected resources from messages such as `lds: listener 'x' config rejected: why`
-/// or `cds: cluster 'x' config rejected: why`.
+/// Example: `cds: cluster 'x' config rejected: why`.
 pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Returns true if Envoy could not read a file, for example because it ran out of file descriptors.
-/// The file's content may be valid.
+/// Envoy could not read a file, for example without free file descriptors. The file may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

@@ -1,11 +1,8 @@
-//! Removes culprits, and the parts that depend on them, from a snapshot. Pure.
+//! Removes culprits, and the parts that depend on them, from a snapshot.
 //!
-//! Requests that match a culprit must not fall through to a less specific route. Such requests get
-//! a 500 response. If a culprit is one of several weighted backends, only its share of requests
-//! gets that response. Parts that would lose their protection are removed with the culprit. A
-//! client key for a backend is an exception, because it protects the backend and not this host:
-//! requests are sent without it, and a backend that requires the key rejects them. A rejected key
-//! is replaced with its previously accepted version if there is one.
+//! Requests that match a culprit get a 500 and must not fall through to a less specific route.
+//! Parts that would lose their protection are removed, too. A client key for a backend is an
+//! exception: it protects the backend, which rejects requests without it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,7 +17,6 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// Removed parts: the culprits, and the backends and listeners that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -47,14 +43,12 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed because it is a culprit without a replacement.
+    /// False if a replacement is served instead.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// Returns the key to serve in place of `key`, or `None` if `key` is removed without a
-    /// replacement.
     fn key(&self, key: &KeyRef) -> Option<KeyRef> {
         match self.culprits.get(&Piece::Key(key.name.clone())) {
             Some(culprit) => culprit.put_back.clone(),
@@ -62,7 +56,6 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// Returns the culprits that cause the backend to be removed.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -98,8 +91,7 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Returns the culprits that cause the listener to be removed: the listener itself, its client
-    /// trust bundle, or its keys if all of them are removed.
+    /// Keys count only if all of them are removed.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -113,8 +105,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Culprits that the snapshot does not contain are
-/// ignored.
+/// Returns the snapshot without the culprits. Ignores culprits that it does not contain.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -146,7 +137,6 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     let used: BTreeSet<&str> = listeners.map(|it| it.route_table.as_str()).collect();
     let route_tables: Vec<RouteTable> = route_tables
         .iter()
-        // Drop route tables that no remaining listener uses.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
         .map(|table| without_routes(table, &gone))
         .collect();
@@ -176,7 +166,6 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         ports,
         edge: *edge,
         rotation: *rotation,
-        // Disable tracing if the collector's backend is removed.
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
@@ -185,8 +174,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// Returns the rate limits to which routes still refer. A route with a rejected limit is a culprit,
-/// so it no longer refers to the limit.
+/// A route with a rejected limit is a culprit.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -195,8 +183,7 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// Returns the shared filters to which the snapshot, its virtual hosts or its routes still refer. A
-/// virtual host or route with a rejected filter is a culprit, so it no longer refers to the filter.
+/// A route or virtual host with a rejected filter is a culprit.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,
@@ -265,7 +252,6 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
     }
 }
 
-/// Returns a virtual host without its culprits, or `None` if its domain is rejected.
 fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
     let VirtualHost {
         domain,
@@ -279,8 +265,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     };
     match gone.culprits.get(&piece) {
         Some(culprit) if culprit.is_dropped() => None,
-        // Keep the domain, so that requests do not fall through to a less specific virtual host
-        // that may not require authorization.
+        // Requests must not fall through to a less specific virtual host that may not require
+        // authorization.
         Some(_) => Some(refusing_all(host)),
         None => {
             let routes = routes.iter();
@@ -295,8 +281,6 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Returns a virtual host for the same domain with a single route, which returns 500. This route
-/// takes the name of the original's first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {
@@ -337,7 +321,6 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     }
 }
 
-/// Returns a route with the same name and match that responds with 500.
 pub(super) fn answering_500(route: &Route) -> Route {
     Route {
         name: route.name.clone(),

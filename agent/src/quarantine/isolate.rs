@@ -1,9 +1,7 @@
-//! Builds probes: configurations that contain only the pieces to judge. Pure.
+//! Builds probes: configurations that contain only the pieces to judge.
 //!
-//! To each piece, a probe adds the minimum that makes Envoy check the piece. For example, a route
-//! gets a route table and a listener, and a key gets a listener that presents it. A probe omits
-//! references that are irrelevant to the check, so that a piece is never blamed for a fault in
-//! another piece.
+//! A probe adds the minimum that makes Envoy check a piece, such as a listener for a key. It omits
+//! unrelated references, because a piece must never be blamed for another.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,15 +15,13 @@ use sesame_proto::schema::{
 use super::exclude::{answering_500, refusing_all};
 use super::piece::{Piece, PieceContent, Pieces};
 
-/// Which part of a route or virtual host to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Only the route's match or the virtual host's domain. The response is 500.
+    /// Only the match or domain. The response is 500.
     MatchOnly,
 }
 
-/// Returns a snapshot with only the pieces in `group`. Pieces that are not in `pieces` are ignored.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -80,19 +76,16 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// Virtual hosts by route table, because several tables may have virtual hosts for the same
-    /// domain.
+    /// Several tables may have virtual hosts for the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Session keys of backends to which a piece refers, by backend name. The backends themselves
-    /// are not judged.
+    /// Session keys by backend. The backends themselves are not judged.
     plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
 impl ProbeBuilder {
-    /// Returns an unused port number. If there are more pieces than port numbers, some pieces are
-    /// not judged individually, but they are part of the final validation.
+    /// Pieces beyond the last port number are judged only in the final validation.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }
@@ -124,8 +117,8 @@ impl ProbeBuilder {
         }
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
-            // A key without a serial number is a session ticket key, which no listener presents.
-            // The agent has already validated such a key.
+            // Session ticket keys have no serial number. No listener presents them, and the agent
+            // has already validated them.
             return;
         }
         let listener = Listener {
@@ -157,8 +150,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend and its secrets, which have been judged before. Omits its endpoints, which
-    /// are a separate piece.
+    /// Its secrets have been judged before, and its endpoints are a separate piece.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -169,8 +161,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Records that a piece refers to a backend, which is then added without its own settings. Only
-    /// its session key is kept, because it determines which session clusters exist.
+    /// The session key determines which session clusters exist.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),
@@ -261,7 +252,6 @@ impl ProbeBuilder {
         );
     }
 
-    /// Adds a key and a trust bundle to which a piece refers.
     fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
         if let Some(PieceContent::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
             && self.keys.insert(key.name.clone())
@@ -319,7 +309,6 @@ impl ProbeBuilder {
     }
 }
 
-/// Returns an L4 route without a backend.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

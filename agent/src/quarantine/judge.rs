@@ -1,5 +1,4 @@
-//! Judges configurations with the Envoy binary (`--mode validate`), without touching the serving
-//! process.
+//! Judges configurations with `envoy --mode validate`, without touching the serving process.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -16,15 +15,15 @@ use sesame_render::{AccessLogSink, RenderOptions};
 /// Scope of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Only some pieces. Ports and addresses are placeholders.
+    /// Only some pieces, with placeholders for ports and addresses.
     Alone,
-    /// The whole configuration that Envoy is to serve.
+    /// The whole configuration.
     Whole,
 }
 
 /// Judges whether Envoy would accept a snapshot.
 pub trait Judge: Sync {
-    /// Returns Envoy's message if Envoy rejects the snapshot, or `None` if Envoy accepts it.
+    /// Returns Envoy's message if it rejects the snapshot.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -35,13 +34,13 @@ pub trait Judge: Sync {
 /// Why a configuration could not be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
-    /// Envoy could not be started, or did not finish the validation.
+    /// Envoy could not be started, or did not finish.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// No inotify instance is free for the validation. Without one, Envoy would abort.
+    /// No inotify instance is free. Without one, Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
-    /// Internal error in the agent. The configuration may be valid.
+    /// Error in the agent. The configuration may be valid.
     #[error("cannot build the configuration for validation: {0}")]
     Internal(String),
 }
@@ -49,17 +48,17 @@ pub enum NoVerdict {
 /// Judges by running Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// Path of the Envoy binary. It must be the binary that the serving process runs.
+    /// Envoy binary. Must be the one that the serving process runs.
     pub binary: PathBuf,
-    /// Private directory for temporary files with the configurations, which contain keys.
+    /// Private directory for temporary files, which contain keys.
     pub scratch: PathBuf,
-    /// Target configuration, which contains the key pairs.
+    /// Target configuration with its key pairs.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Accepted versions of keys. Used if a snapshot references such a version.
+    /// Accepted versions of keys that a snapshot may reference.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
-    /// Reserve from which inotify instances for validations are borrowed.
+    /// Reserve of inotify instances for validations.
     pub instances: EnvoyInstances,
 }
 
@@ -70,7 +69,7 @@ impl Judge for EnvoyJudge {
             subscription_budget: usize::MAX,
             ..self.options.clone()
         };
-        // In validate mode, Envoy must not open the access log, but must check its format.
+        // Envoy must check the format of the access log without opening it.
         if let Some(AccessLogSink::File(path)) = &mut options.access_log {
             *path = "/dev/null".into();
         }
@@ -97,7 +96,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Returns only the reason from Envoy's message, without the path of the temporary file.
+/// Removes the path of the temporary file from Envoy's message.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

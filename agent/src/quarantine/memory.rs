@@ -1,5 +1,4 @@
-//! Remembers culprits by the digest of their content, so that a rejected version is not tried
-//! again.
+//! Remembers culprits by digest, because a rejected version must not be tried again.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +7,10 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
-/// All rejected pieces of a snapshot.
+/// Rejected pieces of a snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// The rejected version of a piece.
+/// Rejected version of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     /// Digest of the rejected version.
@@ -20,16 +19,15 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// Whether the route's match, or the virtual host's domain, is accepted in combination with all
-    /// other pieces. Irrelevant for all other kinds of pieces.
+    /// Whether the match or domain is accepted together with all other pieces. Only for routes and
+    /// virtual hosts.
     pub match_verdict: MatchVerdict,
-    /// Previously accepted version of a key, which is served instead of the rejected one.
+    /// Accepted version of a key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,
 }
 
 impl Culprit {
-    /// Returns true if a route or virtual host must be removed entirely, because not even its match
-    /// or domain is accepted.
+    /// Returns true if not even the match or domain is accepted.
     pub fn is_dropped(&self) -> bool {
         self.match_verdict != MatchVerdict::Accepted
     }
@@ -40,14 +38,12 @@ impl Culprit {
 pub enum MatchVerdict {
     /// Unknown, because the search was interrupted.
     Unjudged,
-    /// The match or domain is valid, so the route or virtual host can be kept and made to return
-    /// 500.
+    /// Valid: the route or virtual host can be kept and return 500.
     Accepted,
-    /// The match or domain is invalid, or conflicts with another piece.
+    /// Invalid, or in conflict with another piece.
     Rejected,
 }
 
-/// Returns the culprits in `known` that `snapshot` still contains in the rejected version.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

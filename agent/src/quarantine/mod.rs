@@ -1,19 +1,11 @@
-//! Quarantine: excludes exactly the pieces of a configuration that Envoy rejects, so that all other
-//! pieces keep working.
+//! Quarantine: excludes exactly the pieces that Envoy rejects, and keeps all others working.
 //!
-//! Envoy's rejection rarely shows which piece is at fault. For example, a single invalid regular
-//! expression makes Envoy reject a whole route table, and Envoy stops at the first error. The
-//! quarantine therefore finds culprits by bisection: it runs `envoy --mode validate` on
-//! configurations that contain only some pieces of the snapshot. A culprit is excluded from the
-//! snapshot, and remembered by its digest. It is not tried again until it changes. Validation does
-//! not bind ports, so port conflicts are read from Envoy's log messages.
+//! Envoy stops at the first error, and its message rarely shows the faulty piece. Bisection with
+//! `envoy --mode validate` finds it. A culprit is not tried again until its digest changes.
+//! Validation does not bind ports, so port conflicts are read from Envoy's log.
 //!
-//! If Envoy has accepted an earlier version of a rejected key, that version is served instead, so
-//! that listeners with this key stay open.
-//!
-//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure. `judge`
-//! runs Envoy. `adviser` combines these modules for the publishing loop. Never write Envoy's files
-//! here: `apply` does that.
+//! Never write Envoy's files here: `apply` does that. Only `judge` runs Envoy, and `adviser`
+//! combines the modules for the publishing loop.
 
 mod accepted_keys;
 mod adviser;

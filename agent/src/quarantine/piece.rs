@@ -1,5 +1,4 @@
-//! Splits a snapshot into pieces that can be excluded individually, and computes the pieces'
-//! digests.
+//! Splits a snapshot into pieces that can be excluded individually.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +10,12 @@ use sesame_proto::schema::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a piece's own content. Pieces to which it refers are not included.
+/// SHA-256 of a piece's own content, without the pieces to which it refers.
 pub type Digest = [u8; 32];
 
-/// A part of a snapshot that can be excluded, identified by its name in the snapshot. The search
-/// for conflicts adds pieces to a configuration in the order of these variants. Listeners come
-/// before routes, because Envoy checks routes only if a listener uses them.
+/// A part that can be excluded, by its name in the snapshot. The search for conflicts adds pieces
+/// in the order of these variants. Listeners precede routes, because Envoy checks only routes that
+/// a listener uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
@@ -31,19 +30,18 @@ pub enum Piece {
     Listener(String),
     /// A TLS, TCP or UDP route.
     L4Route(String),
-    /// A virtual host's domain and settings. Its routes are separate pieces.
+    /// A virtual host without its routes.
     VirtualHost {
         /// Name of the route table.
         table: String,
-        /// The domain.
+        /// Domain.
         domain: String,
     },
-    /// A route, including its copies in several virtual hosts.
+    /// A route, with its copies in several virtual hosts.
     Route(String),
 }
 
-/// Formats the piece's name in the snapshot. The name includes the source object's name, except for
-/// a virtual host.
+/// Includes the source object, unless it is a virtual host.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,13 +58,12 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// Returns true if a piece of this kind can be made to respond with 500 instead of being
-    /// removed.
+    /// True if the piece can respond with 500 instead of being removed.
     pub(super) fn can_answer(&self) -> bool {
         matches!(self, Self::Route(_) | Self::VirtualHost { .. })
     }
 
-    /// Returns the kind of the piece, for use in messages.
+    /// Returns the kind of the piece, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -80,8 +77,8 @@ impl Piece {
     }
 }
 
-/// Order in which pieces are judged. Referenced pieces come first, so that culprits among them are
-/// already excluded when the referring pieces are judged.
+/// Judging order. Referenced pieces come first, because culprits among them must already be
+/// excluded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,
@@ -104,7 +101,7 @@ impl Level {
     }
 }
 
-/// Returns the digests of all pieces of a snapshot. A digest identifies a piece's version.
+/// Returns the digests of all pieces.
 pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
     Pieces::new(snapshot)
         .of
@@ -113,7 +110,7 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
         .collect()
 }
 
-/// Content of a piece. If several virtual hosts contain a route, its copies may differ.
+/// Copies of a route in several virtual hosts may differ.
 pub(super) enum PieceContent<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
@@ -168,19 +165,15 @@ impl PieceContent<'_> {
     }
 }
 
-/// All pieces of one snapshot, and shared parts to which pieces refer.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
-    /// Rate limits to which routes refer. If a limit is invalid, the routes that refer to it are
-    /// the culprits.
+    /// If a limit is invalid, the routes that refer to it are the culprits.
     pub(super) rate_limits: &'a [RateLimit],
-    /// Filters to which virtual hosts and routes refer. If a filter is invalid, the virtual hosts
-    /// and routes that refer to it are the culprits.
+    /// If a filter is invalid, the virtual hosts and routes that refer to it are the culprits.
     pub(super) shared_filters: &'a [SharedFilter],
 }
 
 impl<'a> Pieces<'a> {
-    // Collects pieces, one kind after another.
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let Snapshot {
             gateway: _,
@@ -244,7 +237,6 @@ impl<'a> Pieces<'a> {
         pieces
     }
 
-    /// Adds a virtual host of a route table, and its routes.
     fn add_host(&mut self, table: &str, host: &'a VirtualHost) {
         let piece = Piece::VirtualHost {
             table: table.to_owned(),

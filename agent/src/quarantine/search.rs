@@ -1,8 +1,7 @@
-//! Searches for culprits in two phases. The first phase uses bisection to find pieces that Envoy
-//! rejects individually. The second phase finds pieces that conflict with other pieces.
+//! Searches for culprits: bisects for pieces that Envoy rejects individually, then for conflicts.
 //!
 //! The number of Envoy runs is roughly the number of culprits times the logarithm of the number of
-//! suspects. A search can be interrupted before each run. The next search uses the findings.
+//! suspects. An interrupted search keeps its findings for the next one.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,8 +16,7 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Maximum number of remembered digests of valid pieces. Even a large snapshot has far fewer
-/// pieces.
+/// Digests of valid pieces. Even a large snapshot has far fewer pieces.
 const MAX_GOOD: usize = 200_000;
 
 /// Limits on one search.
@@ -44,13 +42,12 @@ impl Default for SearchLimits {
 pub enum SearchEnd {
     /// Envoy accepts the configuration without the culprits.
     Clean,
-    /// Envoy rejects the configuration even if all pieces are excluded.
+    /// Envoy rejects the configuration even without any piece.
     Unexplained {
         /// Envoy's message.
         envoy_words: String,
     },
-    /// The search ran out of time or runs, or a newer target arrived. A later search must continue
-    /// it.
+    /// Out of time or runs, or a newer target arrived. A later search must continue.
     Unfinished,
 }
 
@@ -60,33 +57,31 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// Limits on this search.
     pub limits: SearchLimits,
-    /// Returns true if the search should stop early. Called before each run. The result is ignored
-    /// until this search has found something new, because searches must make progress even if
-    /// targets change frequently.
+    /// Returns true to stop early. Ignored until this search has found something new, because
+    /// searches must make progress even if targets change frequently.
     pub stop: N,
-    /// Time to record as the detection time of new culprits.
+    /// Detection time of new culprits.
     pub now: Timestamp,
-    /// Accepted versions of keys, which can replace rejected ones.
+    /// Accepted versions of keys.
     pub accepted_keys: &'s AcceptedKeys,
-    /// All culprits, including those that earlier searches found.
+    /// All culprits, including earlier ones.
     pub culprits: &'s mut Culprits,
-    /// Digests of pieces that are valid individually, including those that earlier searches judged.
+    /// Digests of individually valid pieces, including earlier ones.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of Envoy runs in this search.
+    /// Number of Envoy runs.
     pub runs: usize,
-    /// True if this search has found any new culprit or valid piece.
+    /// True if this search found a new culprit or valid piece.
     pub learned: bool,
 }
 
-/// Why a search ends early.
 enum Halt {
     Unfinished,
     NoVerdict(NoVerdict),
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted` for culprits. `accepted` is the configuration that Envoy serves. If two
-    /// pieces conflict, the one that is not part of `accepted` is the culprit.
+    /// Searches `wanted`. `accepted` is the served configuration: of two conflicting pieces, the
+    /// one missing from it is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -102,7 +97,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Judges only the keys with these names, individually.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -148,7 +142,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // Exclude known culprits, so that pieces that refer to them are not blamed.
+            // Exclude known culprits, or pieces that refer to them would be blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces
@@ -167,7 +161,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces in `group` that Envoy rejects individually, and records them as culprits.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -180,15 +173,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             refused: false,
             first_half: false,
         }];
-        // The vector is a stack, so the last group is judged next.
         while let Some(group) = groups.pop() {
             let single = match group.pieces.as_slice() {
                 [] => continue,
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // Judge a single piece even if it must be at fault because the other half of its group
-            // is valid: the report on the piece needs Envoy's message.
+            // Judge a single piece even if it must be at fault, because the report needs Envoy's
+            // message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
@@ -220,7 +212,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// For culprits that are routes or virtual hosts, judges only the match or the domain.
+    /// Judges only the match or domain of culprits.
     async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
         let unjudged = (self.culprits.iter())
             .filter(|(piece, culprit)| {
@@ -232,7 +224,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges the whole configuration, and finds pieces that conflict with each other.
+    /// Finds conflicts between pieces.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -243,7 +235,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Pieces that Envoy already serves come first, so that new pieces are blamed for conflicts.
+        // Pieces that Envoy already serves come first, because new pieces take the blame for
+        // conflicts.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -261,8 +254,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
             }
         }
-        // Invariant: the first `good` pieces of `order` are valid in combination. Each iteration
-        // finds and removes the next piece with which the combination is invalid.
+        // Invariant: the first `good` pieces are valid in combination. Each iteration removes the
+        // next piece that breaks it.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -274,8 +267,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 }
             }
             let piece = order.remove(good);
-            // The piece's match or domain may be part of the conflict. Judge it here in combination
-            // with the other pieces, because a later search would judge it individually.
+            // The match or domain may be part of the conflict. A later search would judge it
+            // individually.
             let mut match_verdict = MatchVerdict::Rejected;
             if piece.can_answer() {
                 let without = order.get(good..).unwrap_or_default();
@@ -293,7 +286,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(SearchEnd::Unexplained { envoy_words: words })
     }
 
-    /// Returns true if the first `count` pieces of `order` are valid in combination.
     async fn goes_up_to(
         &mut self,
         count: usize,
@@ -306,8 +298,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(refused.is_none())
     }
 
-    /// Judges the whole configuration without the culprits and the pieces in `without`. The piece
-    /// `answering`, if any, responds with 500.
+    /// Excludes the culprits and `without`. The piece `answering`, if any, responds with 500.
     async fn ask_whole(
         &mut self,
         wanted: &Snapshot,
@@ -370,7 +361,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     fn blame(&mut self, piece: &Piece, envoy_words: String, match_verdict: MatchVerdict) {
         self.learned = true;
         let culprit = self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Set at the end of the search, from the complete wanted configuration.
             digest: Digest::default(),
             envoy_words,
             since: self.now,
@@ -381,12 +371,11 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 }
 
-/// Suspects to judge together in one Envoy run.
 struct SuspectGroup {
     pieces: Vec<Piece>,
-    /// True if Envoy is known to reject this group.
+    /// Envoy is known to reject this group.
     refused: bool,
-    /// True if the next group on the stack is the second half of the same rejected group.
+    /// The next group on the stack is the second half of the same rejected group.
     first_half: bool,
 }
 

@@ -1,5 +1,4 @@
-//! An Envoy's target configuration, and the reduced configuration to serve if Envoy rejects the
-//! target. Plain values.
+//! An Envoy's target configuration, and the reduced one to serve if Envoy rejects it.
 
 use std::sync::Arc;
 
@@ -11,17 +10,17 @@ use sesame_render::{RenderOptions, Rendered};
 pub struct Configuration<'a> {
     /// Snapshot and its key pairs.
     pub encoded: &'a Arc<EncodedSnapshot>,
-    /// Options with which the snapshot is rendered.
+    /// Options for rendering.
     pub options: &'a RenderOptions,
     /// Resources rendered from the snapshot.
     pub rendered: &'a Rendered,
 }
 
-/// Configuration to serve instead of a target that Envoy rejects.
+/// Configuration to serve instead of a rejected target.
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// Snapshot without the rejected parts, and its key pairs.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Resources rendered from the snapshot, without the listeners that cannot be opened.
+    /// Resources without the listeners that cannot be opened.
     pub rendered: Rendered,
 }

@@ -1,4 +1,4 @@
-//! Tests for search and exclusion, with a judge that knows the culprits in advance.
+//! Search and exclusion, with a judge that knows the culprits in advance.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
@@ -82,14 +82,14 @@ fn snapshot(count: usize) -> Snapshot {
     }
 }
 
-/// Rejects the pieces in `bad`, and each pair in `enemies` if both of its pieces are present.
+/// Rejects each pair in `enemies` if both pieces are present.
 #[derive(Default)]
 struct KnowsAll {
     bad: BTreeSet<Piece>,
     enemies: Vec<(Piece, Piece)>,
-    /// Pairs that conflict even if one of the two pieces responds with 500.
+    /// Pairs that conflict even if one of them responds with 500.
     equal: Vec<[Piece; 2]>,
-    /// Routes that are rejected even if they respond with 500, because their match is invalid.
+    /// Routes that are rejected even if they respond with 500.
     bad_matches: BTreeSet<Piece>,
     judged: Mutex<usize>,
 }
@@ -100,7 +100,6 @@ impl Judge for KnowsAll {
         let pieces = Pieces::new(&snapshot);
         let has = |piece: &Piece| match pieces.of.get(piece) {
             Some(super::piece::PieceContent::Route(copies)) => {
-                // A route that responds with 500 counts as removed.
                 copies.iter().any(|route| **route != answering_500(route))
             }
             Some(super::piece::PieceContent::VirtualHost(host)) => **host != refusing_all(host),
@@ -156,7 +155,7 @@ async fn one_culprit_among_many_costs_a_logarithm() {
     let culprit = &culprits[&Piece::Backend(backend(611))];
     assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
     assert_eq!(culprits.len(), 1);
-    // 3,002 pieces need at most two runs per level of the bisection, and a few for the whole
+    // At most two runs per level of the bisection of 3,002 pieces, and a few for the whole
     // snapshot.
     assert!(runs <= 2 * 12 + 4, "{runs}");
 }
@@ -173,7 +172,6 @@ async fn only_what_is_new_is_suspected_at_first() {
     let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
     assert!(matches!(end, SearchEnd::Clean), "{end:?}");
     assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(7)]);
-    // One run each for the route, the route's match, and the whole configuration.
     assert_eq!(runs, 3);
 }
 
@@ -209,7 +207,7 @@ async fn bad_match_drops_route_and_others_answer_500() {
     assert_eq!(*routes, [route(0), answering_500(&route(1)), route(3)]);
 }
 
-/// Runs searches until one finishes. All earlier searches are interrupted at the first opportunity.
+/// Interrupts each search at the first opportunity until one finishes.
 async fn search_in_parts(judge: &KnowsAll, wanted: &Snapshot) -> Culprits {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for _ in 0..200 {
@@ -352,7 +350,7 @@ fn accepted_key_replaces_refused_key() {
     let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
-    // A key is not restored if it has not changed, or if the target no longer contains it.
+    // A key is restored only if it has changed and the target still contains it.
     assert_eq!(AcceptedKeys::new(&target, &target).before(&piece), None);
     let without = EncodedSnapshot::new(&snapshot(1), Vec::new());
     assert_eq!(AcceptedKeys::new(&without, &before).before(&piece), None);

@@ -1,9 +1,7 @@
-//! Tracks listeners that Envoy could not open, by their name in Envoy. In Envoy, each port and
-//! address has a separate listener.
+//! Tracks listeners that Envoy could not open.
 //!
-//! The configuration of these listeners is usually valid, so they are retried once their address
-//! can be bound. The address is checked at increasing intervals. Until then, these listeners are
-//! excluded, so that other changes can be published.
+//! They are usually valid, so they are excluded until their address can be bound. The address is
+//! checked at increasing intervals.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,54 +17,51 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pauses between checks of an address.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// A listener that Envoy could not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundSocket {
-    /// Address at which the listener should listen.
+    /// Listening address.
     pub address: SocketAddr,
-    /// Transport protocol of the listener.
+    /// Transport protocol.
     pub transport: Transport,
     /// Envoy's message.
     pub envoy_words: String,
     /// Process that owns the port, if known.
     pub owner: Option<PortOwner>,
-    /// Explanation if binding the port requires a capability that the agent lacks.
+    /// Set if binding the port requires a capability that the agent lacks.
     pub privileged: Option<PrivilegedPort>,
     /// When Envoy first failed to open the listener.
     pub since: Timestamp,
-    /// The rejected resource, if Envoy rejected the listener for a reason other than its address.
-    /// Such a listener is retried only after its configuration changes.
+    /// Set if Envoy rejected more than the address. Such a listener is retried only after it
+    /// changes.
     refused: Option<Resource>,
     backoff: Backoff,
     next: Instant,
-    /// True while the listener is being retried, and is therefore not excluded.
+    /// Listeners that are being retried are not excluded.
     trying: bool,
 }
 
-/// The listeners that Envoy could not open, by their name in Envoy.
+/// Listeners that Envoy could not open, by their name in Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Unbound {
     sockets: BTreeMap<String, UnboundSocket>,
 }
 
 impl Unbound {
-    /// Returns the excluded listeners. Listeners that are being retried are not among them.
+    /// Yields excluded listeners, but not those being retried.
     pub fn iter(&self) -> impl Iterator<Item = &UnboundSocket> {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Returns true if the listener with this name is excluded.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)
             .is_some_and(|socket| !socket.trying)
     }
 
-    /// Records that Envoy rejected a listener. Returns `false` if the listener is already excluded,
-    /// or if its name is invalid.
+    /// Returns `false` if the listener is already excluded or its name is invalid.
     pub(super) fn add(
         &mut self,
         listener: &str,
@@ -99,8 +94,7 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that `wanted` no longer contains. If a listener was rejected for a reason
-    /// other than its address, also forgets the listener once its configuration has changed.
+    /// A listener rejected for more than its address is forgotten once it changes.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -112,18 +106,16 @@ impl Unbound {
         });
     }
 
-    /// Forgets the listeners that were being retried. Call this once Envoy has accepted them.
+    /// Call this once Envoy has accepted the retried listeners.
     pub(super) fn accepted(&mut self) {
         self.sockets.retain(|_, socket| !socket.trying);
     }
 
-    /// Removes the excluded listeners from the rendered resources.
     pub(super) fn leave_out(&self, rendered: &mut Rendered) {
         let listeners = rendered.listeners.iter().filter(|l| !self.has(&l.name));
         rendered.listeners = listeners.cloned().collect();
     }
 
-    /// Returns when to call [`Unbound::probe`] next, or `None` if no address is to be checked.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()
@@ -132,8 +124,7 @@ impl Unbound {
             .min()
     }
 
-    /// Checks whether addresses whose check is due can be bound. Returns `true` if any of them can.
-    /// The caller must then publish again, with these listeners.
+    /// Returns `true` if any address can be bound. The caller must then publish its listener again.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -158,14 +149,14 @@ mod tests {
 
     use super::*;
 
-    /// Binds a port on an address that no other module uses. On 127.0.0.1, a connection of another
-    /// test could take the port after it is released.
+    /// No other module uses this address. On 127.0.0.1, another test's connection could take the
+    /// port after it is released.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()
     }
 
-    /// Polls until a condition holds. A port may stay in use for a moment: a child that another
-    /// test forks holds a copy of every socket until it calls `execve`.
+    /// A port may stay in use for a moment: a child of another test holds all sockets until
+    /// `execve`.
     fn soon(mut is_so: impl FnMut() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {

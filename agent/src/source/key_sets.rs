@@ -1,6 +1,6 @@
-//! Fetches the key sets that manifests request, and stores copies in the state directory. The
-//! copies are loaded before the first scan, so that a host that reboots without a network still has
-//! them.
+//! Fetches the key sets that manifests request, and stores copies in the state directory.
+//!
+//! The copies are loaded before the first scan, so a host that reboots without a network has them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +12,10 @@ use tokio::sync::watch;
 
 use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 
-/// Maximum size of a file in bytes. A file contains a canonical key set, quoted as JSON, and its
-/// URI.
+/// A canonical key set, quoted as JSON, and its URI.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
-/// Suffix of each file's name.
 const SUFFIX: &str = ".json";
 
-/// The remote key sets that this agent fetches.
 #[derive(Debug)]
 pub(crate) struct FetchedKeySets {
     requests: watch::Sender<Option<Arc<KeySetRequests>>>,
@@ -26,12 +23,12 @@ pub(crate) struct FetchedKeySets {
 }
 
 impl FetchedKeySets {
-    /// Loads the copies in this directory. The returned future fetches key sets until it is dropped.
+    /// The returned future fetches key sets until it is dropped.
     pub(crate) fn load(directory: PathBuf) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let store = CopyFiles { directory };
         let (requests, requested) = watch::channel(None);
         let (observed, copies) = watch::channel(Arc::new(store.read()));
-        // An agent is always active. The sender is kept, because the channel must stay open.
+        // An agent is always active. Keep the sender, because the channel must stay open.
         let (always, active) = watch::channel(true);
         let keeper = KeySetKeeper {
             store,
@@ -54,7 +51,6 @@ impl FetchedKeySets {
         (Self { requests, copies }, fetching)
     }
 
-    /// Replaces the list of requested key sets.
     pub(crate) fn request(&self, requests: KeySetRequests) {
         let requests = Some(Arc::new(requests));
         self.requests.send_if_modified(|known| {
@@ -64,12 +60,10 @@ impl FetchedKeySets {
         });
     }
 
-    /// Returns the newest copies.
     pub(crate) fn newest(&self) -> Arc<KeySetCopies> {
         Arc::clone(&self.copies.borrow())
     }
 
-    /// Waits until a copy changes.
     pub(crate) async fn changed(&mut self) {
         if self.copies.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -77,13 +71,12 @@ impl FetchedKeySets {
     }
 }
 
-/// The files in one directory that contain copies of key sets.
 struct CopyFiles {
     directory: PathBuf,
 }
 
 impl CopyFiles {
-    /// Reads all copies. Treats damaged files as missing.
+    /// Treats damaged files as missing.
     fn read(&self) -> KeySetCopies {
         let files = entries(&self.directory).unwrap_or_default().into_iter();
         let copies = files.filter_map(|path| {

@@ -1,9 +1,7 @@
-//! Stores the last good text of each manifest. If a file is broken when the agent starts, the
-//! objects from the stored text remain in use.
+//! Stores the last good text of each manifest, in case the file is broken when the agent starts.
 //!
-//! A text is stored only after the change is served. The files are private and sealed, because
-//! manifests may contain Secrets. Files are named by digest, so that the name of a manifest is
-//! never used as a path.
+//! A text is stored only after it is served. Files are private and sealed, because manifests may
+//! contain Secrets. They are named by digest, because a manifest's name is never used as a path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,20 +15,18 @@ use sesame_proto::digest::sha256;
 use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 use crate::seal::SealingKeys;
 
-/// A directory of last good texts. Without a directory, nothing is stored.
+/// Last good texts in a directory. Without a directory, nothing is stored.
 #[derive(Debug)]
 pub struct LastGood {
     dir: Option<PathBuf>,
     sealing: Arc<SealingKeys>,
 }
 
-/// Start of each file; the digest of the text follows. The digest detects torn files, because
-/// writes are not synced to disk.
+/// The digest of the text follows. It detects torn files, because writes are not synced to disk.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
-    /// Creates a store in `dir`, which is created with mode 0700 on first use. Each source needs a
-    /// directory of its own.
+    /// Creates `dir` with mode 0700 on first use. Each source needs its own directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),
@@ -53,12 +49,12 @@ impl LastGood {
         }
     }
 
-    /// Returns the text stored for the manifest, if it is complete and readable.
+    /// Returns the stored text, if it is complete and readable.
     pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
         self.read(manifest, limit).map(|(text, _)| text)
     }
 
-    /// Returns the stored text. The second value is false if the text must be sealed again.
+    /// The second value is false if the text must be sealed again.
     fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
@@ -67,7 +63,7 @@ impl LastGood {
         (digest == sha256(text.as_bytes())).then(|| (text.to_owned(), current))
     }
 
-    /// Stores the text of the manifest, unless the same text is already stored.
+    /// Stores the text of the manifest if it has changed.
     pub fn save(&self, manifest: &Path, text: &str) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());

@@ -1,10 +1,7 @@
 //! The sources of configuration.
 //!
 //! A source provides the desired configuration and its problems, and never touches Envoy's files.
-//! `manifests` is a directory of Gateway API YAML on the host, and `last_good` keeps the last good
-//! versions across a restart. `local` reads files on the host that replace Secrets and ConfigMaps.
-//! `snapshots` (a directory), `bundles` (signed files) and `cluster` provide resolved snapshots, as
-//! an [`update::SourceUpdate`]. `watch` reports changes in a directory.
+//! `snapshots`, `bundles` and `cluster` provide resolved snapshots as an [`update::SourceUpdate`].
 
 pub mod bundles;
 #[cfg(feature = "cluster")]

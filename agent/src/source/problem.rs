@@ -1,4 +1,4 @@
-//! Problems with a source, as values that commands print and reports contain.
+//! Problems with a source, for commands and reports.
 
 use std::fmt;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::resolve;
 
-/// A problem with a source, and its location. The text never quotes a Secret.
+/// A problem with a source. The text never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceProblem {
-    /// File, relative to the directory, or object in the cluster; empty if the whole source is
+    /// File, relative to the directory, or object in the cluster. Empty if the whole source is
     /// affected.
     pub file: String,
-    /// Line in the file, starting at 1; 0 if the whole file is affected.
+    /// Starts at 1; 0 if the whole file is affected.
     pub line: usize,
     /// Severity of the problem.
     pub severity: Severity,
-    /// `Kind/namespace/name` of the object, if its kind and name could be read.
+    /// `Kind/namespace/name`, if it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// What is wrong, and the consequence.
+    /// The problem and its consequence.
     pub message: String,
-    /// For a match that can never apply, the match that gets its requests instead, as
+    /// The match that gets the requests of this unreachable match, as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_by: Option<String>,
@@ -41,7 +41,7 @@ impl SourceProblem {
         }
     }
 
-    /// Returns a problem that resolution found, with the location of its object if known.
+    /// Returns a resolution problem, with the location of its object if known.
     pub fn of_object(problem: &resolve::Problem, place: Option<(&Path, usize)>) -> Self {
         let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
             (file.display().to_string(), line)
@@ -57,11 +57,11 @@ impl SourceProblem {
     }
 }
 
-/// The severity of a problem.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something that the configuration requests is not served.
+    /// Part of the configuration is not served.
     Error,
     /// A setting has no effect.
     Warning,

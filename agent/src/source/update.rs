@@ -1,7 +1,7 @@
-//! Updates from a snapshot source. Their revisions are complete and verified.
+//! Updates from a snapshot source, with complete and verified revisions.
 //!
-//! A source must never send a partial revision, and may omit a Gateway as withdrawn only if the
-//! withdrawal is certain.
+//! A source must never send a partial revision, and may omit a Gateway only if it was certainly
+//! withdrawn.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,61 +18,58 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys whose signatures are required. If `None`, everyone with write access to the source is
-/// trusted.
+/// Keys whose signatures are required. `None` trusts everyone with write access to the source.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
 /// The latest content of a source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceUpdate {
-    /// Why the source cannot be read. If set, the last content remains in use.
+    /// Why the source cannot be read. The last content then remains in use.
     pub away: Option<String>,
-    /// The Gateways in the source, by name.
+    /// Gateways in the source.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// True if each Gateway that is missing from `gateways` was withdrawn. If false, the state of
-    /// missing Gateways is unknown.
+    /// If false, the state of Gateways missing from `gateways` is unknown. If true, they were
+    /// withdrawn.
     pub lists_all: bool,
     /// Problems with the source, except incomplete revisions.
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
-    /// When each Gateway's newest manifest arrived, if it came from a cluster and its revision is
-    /// complete.
+    /// Arrival of manifests from a cluster, for complete revisions.
     pub receipts: BTreeMap<NamespacedName, Receipt>,
 }
 
-/// The arrival of a manifest.
+/// Arrival of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// When the manifest was seen.
     pub seen: SystemTime,
-    /// The manifest's `metadata.resourceVersion`.
+    /// `metadata.resourceVersion` of the manifest.
     pub version: u64,
 }
 
-/// The state of one Gateway in the source.
+/// State of one Gateway in the source.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayUpdate {
-    /// The newest complete revision, if any.
+    /// Newest complete revision.
     pub complete: Option<GatewayRevision>,
-    /// A newer revision that is incomplete, if any.
+    /// Newer revision that is incomplete.
     pub incomplete: Option<IncompleteRevision>,
 }
 
-/// A revision of a Gateway, resolved and encoded. If it came from a manifest, all digests were
-/// verified.
+/// A resolved and encoded revision. All digests in its manifest, if any, were verified.
 #[derive(Clone, Debug)]
 pub struct GatewayRevision {
-    /// The Gateway.
+    /// Gateway.
     pub gateway: NamespacedName,
-    /// The snapshot and its keys.
+    /// Snapshot and its keys.
     pub encoded: Arc<EncodedSnapshot>,
     /// The manifest's revision, if there is a manifest.
     pub manifest_revision: Option<String>,
 }
 
 impl GatewayRevision {
-    /// Creates a revision from a manifest.
+    /// Returns a revision with a manifest.
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
@@ -104,11 +101,11 @@ impl From<ResolvedGateway> for GatewayRevision {
 /// A revision with missing or invalid parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
-    /// The manifest's revision; empty if no manifest can be read.
+    /// The manifest's revision. Empty if no manifest can be read.
     pub revision: String,
-    /// Which parts are missing or invalid, and where.
+    /// Which parts are missing or invalid.
     pub reason: String,
-    /// True if waiting will not help.
+    /// Waiting will not help.
     pub stuck: bool,
 }
 
@@ -121,19 +118,17 @@ impl fmt::Display for IncompleteRevision {
     }
 }
 
-/// Parses a Gateway's name in a snapshot or manifest, such as `Gateway/namespace/name`.
+/// Parses a name such as `Gateway/namespace/name`.
 pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns true if a snapshot references keys that its source must provide, because they are not in
-/// files on the host.
+/// Returns true if the source must provide keys, because they are not in files on the host.
 pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the referenced keys in order, except keys that are in files on the host. If `held` lacks
-/// any of the keys, returns the names of the missing keys as an error.
+/// Returns the keys to provide, in order, or the names of keys that `held` lacks.
 pub fn keys_of<'a>(
     named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,

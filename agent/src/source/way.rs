@@ -1,13 +1,10 @@
-//! Finds the symbolic links in a file's path. If one of them changes, the path may lead to another
-//! file.
+//! Finds the symbolic links in a file's path, each of which may redirect the path.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum number of symbolic links in a path.
 const MAX_LINKS: usize = 40;
 
-/// Returns each symbolic link in a path, and the final path. All parent directories in the returned
-/// paths are real directories, not links.
+/// All parents in the returned paths are real directories.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();
@@ -26,8 +23,8 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link in the path, and the path in which this link is replaced with its target.
-/// If the path contains no link, returns the path as an error.
+/// Returns the link, and the path with the link resolved. Without a link, returns the path as an
+/// error.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();
     let mut parts = path.components();

@@ -1,20 +1,15 @@
-//! Fields that can be logged for requests, connections and UDP sessions, with the Envoy format of
-//! each value.
+//! Loggable fields of requests, connections and UDP sessions, with their Envoy formats.
 //!
-//! Never include a header that may contain a credential, and never log text from clients without a
-//! length limit.
+//! Never log a header that may hold a credential, and limit the length of client-controlled text.
 
 use sesame_proto::schema::line_form::Fact;
 
-/// Facts to log, each with its Envoy format.
 pub(super) type Fields = &'static [(Fact, &'static str)];
 
-/// Fields logged for a request.
 pub(super) const REQUEST: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::Method, "%REQ(:METHOD):32%"),
     (Fact::Host, "%REQ(:AUTHORITY):256%"),
-    // The path as sent by the client, without the query.
     (Fact::Path, "%PATH(NQ):1024%"),
     (Fact::Protocol, "%PROTOCOL%"),
     (Fact::Status, "%RESPONSE_CODE%"),
@@ -23,10 +18,9 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Details, "%RESPONSE_CODE_DETAILS%"),
     (Fact::TerminationDetails, "%CONNECTION_TERMINATION_DETAILS%"),
     (Fact::DurationMs, "%DURATION%"),
-    // Time from the start of the request until the response starts.
     (Fact::ResponseDurationMs, "%RESPONSE_DURATION%"),
-    // The total duration, divided into consecutive phases. If a request is retried, all phases
-    // except the first describe the last attempt.
+    // Consecutive phases of the total duration. For a retried request, all phases except the first
+    // describe the last attempt.
     (
         Fact::BeforeBackendMs,
         "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
@@ -51,8 +45,7 @@ pub(super) const REQUEST: Fields = &[
     (Fact::UserAgent, "%REQ(USER-AGENT):256%"),
     (Fact::RequestId, "%REQ(X-REQUEST-ID):64%"),
     (Fact::Traceparent, "%REQ(TRACEPARENT):64%"),
-    // The client address as reported by trusted proxies. `PeerAddress` is the direct peer's
-    // address.
+    // As reported by trusted proxies; `PeerAddress` is the direct peer.
     (Fact::ClientAddress, "%DOWNSTREAM_REMOTE_ADDRESS%"),
     (Fact::PeerAddress, "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"),
     (Fact::ConnectionId, "%CONNECTION_ID%"),
@@ -71,7 +64,6 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Fields logged for a connection that is proxied without interpreting its content.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),
@@ -94,8 +86,7 @@ pub(super) const CONNECTION: Fields = &[
     ),
 ];
 
-/// Fields logged for a UDP session, which consists of all datagrams from one client address and
-/// port.
+/// A session consists of all datagrams from one client address and port.
 pub(super) const SESSION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::BytesReceived, "%BYTES_RECEIVED%"),
@@ -124,7 +115,6 @@ mod tests {
                     "{fact:?}: {format}"
                 );
             }
-            // Client-controlled text has a length limit.
             let chosen = ["%REQ(", "%PATH("];
             if chosen.iter().any(|start| format.starts_with(start)) {
                 let end = format

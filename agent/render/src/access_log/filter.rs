@@ -1,7 +1,4 @@
 //! Envoy filters that select which lines are written to an access log.
-//!
-//! Never drop a line unless a rule excludes it. A rule affects only the kinds of traffic to which
-//! it applies.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
@@ -16,7 +13,6 @@ use sesame_proto::schema::AccessLog as AccessLogRules;
 
 use crate::wrappers;
 
-/// The kind of traffic that a log line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrafficKind {
     Requests,
@@ -24,7 +20,7 @@ pub(super) enum TrafficKind {
     Sessions,
 }
 
-/// Returns the Envoy filter for the snapshot's log filter, or `None` if everything is logged.
+/// Returns `None` if everything is logged.
 pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
     let AccessLogRules {
         off: _,
@@ -32,8 +28,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
         min_duration_ms,
         percent,
     } = rules;
-    // Only requests have a status. The duration of a UDP session is meaningless, because sessions
-    // end by timeout.
+    // Only requests have a status. UDP sessions end by timeout, so their duration is meaningless.
     let min_status = min_status.filter(|_| traffic == TrafficKind::Requests);
     let min_duration_ms = min_duration_ms.filter(|_| traffic != TrafficKind::Sessions);
     let status = min_status.map(|least| {
@@ -62,8 +57,6 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns a filter that logs a line if all of these filters accept it. Returns `None` if `filters`
-/// is empty.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -71,8 +64,6 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that logs a line if any of these filters accepts it. Returns `None` if
-/// `filters` is empty.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -80,8 +71,7 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that accepts a request if this header is ASCII or missing. If `expected` is
-/// false, the filter accepts all other requests instead.
+/// Accepts a request if this header is ASCII or missing, or the opposite if `expected` is false.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {
@@ -100,8 +90,7 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// Returns a comparison that accepts this value and all higher ones. Envoy requires a runtime key,
-/// but no runtime layer sets it.
+/// Envoy requires a runtime key, but no runtime layer sets it.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

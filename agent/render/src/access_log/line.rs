@@ -1,6 +1,6 @@
 //! The contents of a log line, independent of its output format.
 //!
-//! If clients can forge a value, never log it under the name of a fact.
+//! Never log a value under the name of a fact if clients can forge it.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,16 @@ use super::fields::Fields;
 use super::filter::TrafficKind;
 use crate::wrappers;
 
-/// Maximum number of bytes logged per header.
 const HEADER_BYTES: usize = 256;
 
-/// Value of a fact, or of an extra field that the user configures.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LoggedValue {
-    /// A format that Envoy expands.
     Format(String),
-    /// Literal text.
     Literal(String),
     Number(u32),
 }
 
 impl LoggedValue {
-    /// Returns the value as an Envoy format.
     pub(super) fn format(&self) -> String {
         match self {
             Self::Format(format) => format.clone(),
@@ -36,7 +31,7 @@ impl LoggedValue {
         }
     }
 
-    /// Returns the name of the logged request header, if clients can put arbitrary bytes into it.
+    /// Returns the name of the logged request header if it may contain arbitrary bytes.
     pub(super) fn request_header(&self) -> Option<String> {
         let Self::Format(format) = self else {
             return None;
@@ -49,13 +44,11 @@ impl LoggedValue {
         (!name.starts_with(':')).then(|| name.to_ascii_lowercase())
     }
 
-    /// Returns true if the value is a response header.
     pub(super) fn is_of_answer(&self) -> bool {
         matches!(self, Self::Format(format) if format.starts_with("%RESP("))
     }
 }
 
-/// The known facts about one kind of traffic at one place in the Gateway.
 pub(super) struct LogLine {
     facts: BTreeMap<Fact, LoggedValue>,
     traffic: TrafficKind,
@@ -89,8 +82,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // If the fact also has a format, the format is more precise than the literal, so
-                // keep it.
+                // Keep the format if there is one, because it is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }
@@ -99,7 +91,6 @@ impl LogLine {
         Self { facts, traffic }
     }
 
-    /// Returns the fields of a structured log line, by name.
     pub(super) fn object(&self, form: &LineForm) -> BTreeMap<String, LoggedValue> {
         let LineForm {
             text: _,
@@ -122,8 +113,8 @@ impl LogLine {
         fields
     }
 
-    /// Returns the values of a text line, in column order. A value is `None` if it is unknown or
-    /// could break the line format.
+    /// Yields values in column order. A value is `None` if it is unknown or could break the line
+    /// format.
     pub(super) fn text<'l>(
         &'l self,
         form: &'l LineForm,
@@ -134,8 +125,8 @@ impl LogLine {
         })
     }
 
-    /// Returns the value of a configured extra field. Returns `None` if Envoy would reject the
-    /// field, if it may contain a secret, or if this kind of traffic has no headers.
+    /// Returns `None` if Envoy would reject the field, it may contain a secret, or the traffic has
+    /// no headers.
     fn extra(&self, source: &Source) -> Option<LoggedValue> {
         let (operator, header) = match source {
             Source::RequestHeader(header) => ("REQ", header),
@@ -146,7 +137,6 @@ impl LogLine {
         self.has_header(header).then(format)
     }
 
-    /// Returns true if this kind of traffic has headers and this header may be logged.
     pub(super) fn has_header(&self, name: &str) -> bool {
         self.traffic == TrafficKind::Requests && log_facts::is_loggable(name)
     }

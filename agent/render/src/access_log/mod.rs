@@ -1,11 +1,8 @@
-//! Access logs: one line for each request, connection or session, written on the host or sent to
-//! remote receivers.
+//! Access logs: one line for each request, connection or session.
 //!
-//! Never log anything that may be secret. Paths are logged without their query. Headers are read
-//! only if listed in [`fields`] or explicitly configured, and never if they hold credentials.
-//!
-//! A client cannot inject a field or a line: Envoy escapes every value in JSON objects, and text
-//! lines contain only values that need no escaping.
+//! Never log a query string, or a header that is neither in [`fields`] nor configured. Clients
+//! cannot inject fields or lines: Envoy escapes JSON values, and text lines contain only values
+//! that need no escaping.
 
 mod fields;
 mod filter;
@@ -23,30 +20,26 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// The part of the Gateway that receives the logged traffic, as far as it is known before a client
-/// connects.
+/// Facts that are known before a client connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
-    /// The listener's protocol. It is used only if Envoy does not supply the protocol for each
-    /// line.
+    /// Used only if Envoy does not supply the protocol for each line.
     pub(crate) protocol: &'static str,
-    /// Port number as seen by clients.
+    /// As seen by clients.
     pub(crate) port: u32,
-    /// Listener name, or `None` if several listeners share this log.
+    /// `None` if several listeners share this log.
     pub(crate) listener: Option<&'a str>,
-    /// Route name, or `None` if it can differ between requests.
+    /// `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// Backend name, or `None` if there is none or if Envoy supplies the name for each line.
+    /// `None` if there is none or Envoy supplies the name for each line.
     pub(crate) backend: Option<&'a str>,
 }
 
-/// Returns the access logs for an HTTP connection manager: one line per request.
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// Returns the access logs for connections that are proxied without interpreting their content.
-/// Each connection produces one line, when it ends.
+/// Each connection is logged when it ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
@@ -54,7 +47,7 @@ pub(crate) fn of_connections(
     logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
-/// Returns the access logs for UDP. Each session produces one line, when it ends.
+/// Each session is logged when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(SESSION, TrafficKind::Sessions, place, context)
 }

@@ -1,5 +1,4 @@
-//! Access logs that are sent to remote receivers, as OpenTelemetry log records or with Envoy's
-//! access log service.
+//! Access logs sent to remote receivers over OTLP or Envoy's access log service.
 //!
 //! Never make a request wait for a receiver, and never buffer an unlimited number of lines.
 
@@ -28,16 +27,13 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
 
-/// Path of a receiver that accepts log records over OTLP/HTTP.
 const PATH: &str = "/v1/logs";
-/// Interval in milliseconds at which buffered lines are sent.
 const FLUSH_MS: u64 = 1_000;
-/// Maximum number of bytes that each worker buffers. Once it is reached, lines are sent
-/// immediately, or dropped if the receiver is unavailable.
+/// Bytes that each worker buffers. A full buffer is sent at once, or dropped if the receiver is
+/// unavailable.
 const MAX_GATHERED: u32 = 64 * 1024;
 
-/// Returns the access logs for a receiver. Returns an empty list if this version does not support
-/// the receiver's protocol.
+/// Empty if this version does not support the receiver's protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
@@ -58,12 +54,9 @@ pub(super) fn logs(
     }
 }
 
-/// Returns the OTLP access logs: one record per line, with the fields as attributes.
-///
-/// Envoy would send non-UTF-8 bytes unchanged, and receivers would then reject the whole message,
-/// including other lines. Therefore, a request with a non-ASCII value in a logged header goes to a
-/// separate log, which omits such headers. Response headers are never sent, because access log
-/// filters cannot check whether they are ASCII.
+/// Receivers reject a whole message if any value is not UTF-8. Requests with a non-ASCII value in a
+/// logged header go to a separate log that omits such headers. Response headers are never sent,
+/// because access log filters cannot check them.
 fn records(
     sink: &LogSink,
     http: bool,
@@ -120,7 +113,7 @@ fn of_attributes(
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // The built-in labels describe Envoy's node, which is not configured, so omit them.
+        // They describe Envoy's node, which is not configured.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],
@@ -149,8 +142,7 @@ fn attribute(name: &str, value: String) -> KeyValue {
     }
 }
 
-/// Returns the log for Envoy's access log service. Messages contain Envoy's own request fields.
-/// Tags add the Gateway, listener and other facts that are known in advance.
+/// Messages contain Envoy's own request fields. Tags add facts that are known in advance.
 fn messages(
     sink: &LogSink,
     traffic: TrafficKind,

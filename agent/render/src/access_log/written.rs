@@ -1,6 +1,4 @@
-//! Access logs that Envoy writes on its own host, as JSON or text, to a file or to standard output.
-//!
-//! Never put a value that could end the line into a text line.
+//! Access logs that Envoy writes to a local file or standard output, as JSON or text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +15,7 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::context::AccessLogSink;
 
-/// Placeholder for an unknown value in a text line, as in Envoy's own logs.
+/// Envoy's own placeholder for unknown values.
 const UNKNOWN: &str = "-";
 
 pub(super) fn log(place: &AccessLogSink, line: &LogLine, form: &LineForm) -> AccessLog {
@@ -44,14 +42,12 @@ fn object(line: &LogLine, form: &LineForm) -> LineFormat {
         json_format: Some(LineObject {
             fields: fields.collect(),
         }),
-        // Omits fields whose value is unknown.
         omit_empty_values: true,
         text_format_source: None,
     }
 }
 
-/// Returns a format with tab-separated values. Each value stays in its column even if other values
-/// are unknown.
+/// Unknown values keep their column.
 fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     let values = line.text(form);
     let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
@@ -89,9 +85,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The fields of `FileAccessLog` that Sesame sets. This message and the messages below have the
-/// same encoding as in the Envoy API, but keep the entries of the JSON object sorted by key. Prost
-/// would write the entries of a map in random order.
+/// Encoded like Envoy's `FileAccessLog`, but with sorted JSON keys. Prost writes map entries in
+/// random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]
@@ -100,14 +95,12 @@ struct LogToFile {
     log_format: Option<LineFormat>,
 }
 
-/// `StdoutAccessLog`.
 #[derive(Clone, PartialEq, Message)]
 struct LogToStdout {
     #[prost(message, optional, tag = "1")]
     log_format: Option<LineFormat>,
 }
 
-/// `SubstitutionFormatString`.
 #[derive(Clone, PartialEq, Message)]
 struct LineFormat {
     #[prost(message, optional, tag = "2")]
@@ -118,7 +111,6 @@ struct LineFormat {
     text_format_source: Option<DataSource>,
 }
 
-/// `google.protobuf.Struct`.
 #[derive(Clone, PartialEq, Message)]
 struct LineObject {
     #[prost(btree_map = "string, message", tag = "1")]

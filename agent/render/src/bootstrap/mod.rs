@@ -1,6 +1,6 @@
-//! The bootstrap configuration that Envoy starts with: file paths, admin socket and limits.
+//! The bootstrap configuration that Envoy starts with.
 //!
-//! Bootstrap changes require a restart of Envoy, so the bootstrap contains nothing from a snapshot.
+//! A changed bootstrap requires an Envoy restart, so it contains nothing from a snapshot.
 
 mod overload;
 pub(crate) mod static_bootstrap;
@@ -29,12 +29,11 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of a regular expression, in RE2 instructions. Even the largest rendered
-/// expressions, those for all origins of a route and for the longest prefix, are smaller.
+/// RE2 instructions. All rendered expressions are smaller.
 const MAX_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap configuration for an Envoy that reads everything else from files. The
-/// bootstrap file must have the extension `.pb`.
+/// Returns the bootstrap of an Envoy that reads all other configuration from files. The file name
+/// must end in `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
         addresses: _,
@@ -61,8 +60,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
                     mode: 0o660,
                 })),
             }),
-            // The agent needs access to the admin socket even if clients have used up all
-            // connections.
+            // Keep the admin socket reachable when clients use up all connections.
             ignore_global_conn_limit: true,
             ..Default::default()
         }),
@@ -75,7 +73,6 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
             layers: vec![settings(), shares(layout)],
         }),
         stats_config: Some(statistics()),
-        // Allocate the statistics of a cluster only on its first request or connection.
         deferred_stat_options: Some(DeferredStatOptions {
             enable_deferred_creation_stats: true,
         }),
@@ -86,7 +83,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Returns the node, which Envoy requires, although nothing uses its values.
+/// Envoy requires a node, although nothing uses its values.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -95,14 +92,12 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime configuration of a static bootstrap, which has no shares.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
     }
 }
 
-/// Returns the runtime layer that Envoy reads from the shares file.
 fn shares(layout: &XdsLayout) -> RuntimeLayer {
     RuntimeLayer {
         name: LAYER.to_owned(),
@@ -113,13 +108,11 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// Returns a runtime layer with a single key. With several keys, prost would write them in random
-/// order.
+/// Has a single key, because prost writes several keys in random order.
 fn settings() -> RuntimeLayer {
-    // Expressions are rendered only if an estimate of their size, which is never below RE2's own
-    // count, is low enough. This limit is only a safety net, because a single expression above it
-    // makes Envoy reject the whole route table. Envoy's default limit of 100 would reject ordinary
-    // ones.
+    // Rendering already limits the estimated size of expressions. This is a safety net: Envoy
+    // rejects the whole route table if one expression exceeds the limit. Envoy's default of 100 is
+    // too low.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -132,33 +125,27 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Keep only statistics that show the state of the host, or that the agent needs to verify an
-/// update. Each cluster exports its version and, once used, a few more statistics. Five thousand
-/// clusters with a hundred series each would take more memory than Envoy itself.
+/// Keep only statistics that show the host's state or verify an update. A hundred series for each
+/// of 5,000 clusters would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // The agent uses these statistics to verify an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Exclude clusters here, because Envoy would keep a series even for clusters that are never
-        // updated.
+        // Exclude clusters: Envoy would keep a series even for clusters that are never updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
-        // State of the host.
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic to backends. The pattern matches only if the last part of a cluster's name
-        // contains no dot, which excludes additional counters such as `80.external`.
+        // Matches only if the last part of the cluster name has no dot, which excludes counters
+        // such as `80.external`.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
-        // Traffic of each route that has separate statistics, for each virtual host.
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
-        // Traffic per port, as the sum over all workers.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),
@@ -176,8 +163,8 @@ fn statistics() -> StatsConfig {
         stats_matcher: Some(StatsMatcher {
             stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
-        // The names of virtual hosts and routes contain dots, so Envoy's built-in tag rules cannot
-        // extract the route.
+        // Envoy's built-in tag rules cannot extract the route, because virtual host and route names
+        // contain dots.
         stats_tags: vec![TagSpecifier {
             tag_name: "sesame.route".to_owned(),
             tag_value: Some(TagValue::Regex(

@@ -1,9 +1,7 @@
-//! The overload manager, which sheds load when clients need more resources than Envoy's limits
-//! allow.
+//! The overload manager, which sheds load before Envoy runs out of memory.
 //!
-//! As the heap fills, Envoy first shortens idle timeouts, then releases cached memory, then
-//! disables keep-alive. Finally, it stops accepting connections and requests. Requests that are
-//! already in progress continue. Connections above the connection limit are closed at once.
+//! As the heap fills, Envoy shortens idle timeouts, releases caches and disables keep-alive.
+//! Finally, it refuses new connections and requests. Requests in progress continue.
 
 use envoy_types::pb::envoy::config::overload::v3::{
     OverloadAction, OverloadManager, ResourceMonitor, ScaleTimersOverloadActionConfig,
@@ -20,8 +18,7 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Interval at which the heap size is measured. A few hundred clients can fill a gigabyte within a
-/// second.
+/// A few hundred clients can fill a gigabyte within a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,
@@ -65,7 +62,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Returns the minimum idle timeouts, in seconds. They apply when the heap is exhausted.
+/// Minimum idle timeouts in seconds for an exhausted heap.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

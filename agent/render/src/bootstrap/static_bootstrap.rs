@@ -1,8 +1,7 @@
-//! Renders a configuration as one static bootstrap for `envoy --mode validate`, which does not read
-//! the files of dynamic resources.
+//! Renders one static bootstrap for `envoy --mode validate`, which ignores dynamic resource files.
 //!
-//! Any subset of the rendered resources can be validated, so that bisection can find the cause of a
-//! rejection. Keys are inline, so the caller must write the file with mode 0600.
+//! Any subset of the resources can be validated. Keys are inline, so the caller must write the file
+//! with mode 0600.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
@@ -27,8 +26,7 @@ use prost::{DecodeError, Message, Name};
 
 use crate::rendered::{Rendered, Resource, find};
 
-/// Returns the rendered resources as one static bootstrap. Returns an error only if the bytes do
-/// not come from `render`.
+/// Returns an error only if the bytes do not come from `render`.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,
@@ -37,7 +35,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         endpoints,
         secrets,
         filters,
-        // Whether a configuration is valid does not depend on the shares.
+        // Shares do not affect validity.
         shares: _,
         problems: _,
         inline: _,
@@ -62,7 +60,6 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     Ok(bootstrap.encode_to_vec().into())
 }
 
-/// Returns a listener with its route tables and filters inline.
 fn listener(
     resource: &Resource,
     tables: &[Resource],
@@ -86,7 +83,6 @@ fn listener(
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    // If the subset does not contain the table, replace it with an empty table.
                     let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
@@ -104,7 +100,6 @@ fn listener(
     Ok(listener)
 }
 
-/// Returns a cluster with its endpoints inline.
 fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, DecodeError> {
     let mut cluster = Cluster::decode(&*resource.bytes)?;
     if let Some(eds) = cluster.eds_cluster_config.take() {
@@ -122,8 +117,7 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Removes the file sources from a TLS context, because Envoy looks up a secret without a source
-/// among the static secrets.
+/// Envoy looks up a secret without a source among the static secrets.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
@@ -150,7 +144,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         Ok(())
     };
     change(config, |tls: &mut DownstreamTlsContext| {
-        // The session ticket keys belong to the host, so there is nothing to validate.
+        // The host owns the session ticket keys, so there is nothing to validate.
         tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
     })?;
@@ -162,7 +156,6 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })
 }
 
-/// If the packed message has type `M`, applies the change to it.
 fn change<M: Message + Name + Default>(
     config: &mut Any,
     change: impl FnOnce(&mut M) -> Result<(), DecodeError>,

@@ -1,10 +1,7 @@
-//! Renders a change that adds or removes only a few backends. Reuses the clusters of all other
-//! backends.
+//! Renders a change that adds or removes a few backends, and reuses all other clusters.
 //!
-//! When a route moves to another backend, one cluster out of thousands changes. Rendering the
-//! others would dominate the cost. Never guess: return `None` if anything except these clusters,
-//! their endpoints and some virtual hosts might differ. The caller then renders more of the
-//! snapshot.
+//! Never guess: return `None` if anything might differ except these clusters, their endpoints and
+//! some virtual hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +17,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, whose rendered route tables are `new`. `rendered` is the rendering of `before`,
-/// which had no problems; its route tables are `old`.
+/// `rendered` is the rendering of `before`, without problems. `old` and `new` are the encoded route
+/// tables of both snapshots.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -76,9 +73,8 @@ pub(crate) fn render(
     })
 }
 
-/// Returns true if adding or removing these backends cannot affect other resources. This is the
-/// case if the backends do not use TLS, and no unchanged virtual host, listener or log receiver
-/// refers to them.
+/// The backends must not use TLS, and no unchanged virtual host, listener or log receiver may refer
+/// to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -89,13 +85,12 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // An unchanged virtual host must not refer to a removed backend, and must not have referred
-        // to an added backend that was still missing.
+        // No unchanged virtual host may refer to a removed backend, or to an added one that was
+        // missing.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// Returns true if no remaining backend's endpoints move between a file and its cluster.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
@@ -105,7 +100,6 @@ fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &Backe
     before.eq(now.filter(|name| !is_of(come, name)))
 }
 
-/// Returns all clusters. Renders only the clusters that were added or whose endpoints changed.
 fn clusters(
     rendered: &Rendered,
     changes: &BackendChanges,
@@ -137,8 +131,6 @@ fn clusters(
     Some(merged(&rendered.clusters, &gone, rendered_now))
 }
 
-/// Updates a list sorted by name: removes the entries named in `without`, then adds or replaces the
-/// entries in `with`.
 fn merged(
     list: &Arc<[Resource]>,
     without: &BTreeSet<&str>,

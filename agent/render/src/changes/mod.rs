@@ -1,7 +1,6 @@
-//! Incremental rendering: reuses the parts of the previous rendering that a change does not affect.
+//! Incremental rendering, which reuses the unaffected parts of the previous rendering.
 //!
-//! Never return a result that differs from a full rendering. If the results might differ, return
-//! `None`.
+//! Never return a result that differs from a full rendering. Return `None` if it might differ.
 
 pub(crate) mod backend_patch;
 mod route_table_patch;
@@ -18,29 +17,26 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Maximum number of clusters to search for in all route tables. With more clusters, a full
-/// rendering costs little more.
+/// If more clusters must be searched for, a full rendering costs little more.
 const MAX_LOOKED_FOR: usize = 16;
 
-/// Renders a Gateway if only its route tables have changed. Reuses everything else, including
-/// unchanged virtual hosts. Returns `None` if anything else might be affected; otherwise the result
-/// equals a full [`render`](crate::render).
+/// Renders a Gateway if only its route tables changed. Returns `None` if anything else might be
+/// affected; otherwise the result equals a full [`render`](crate::render).
 pub fn routes_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // Any problem means that a part was left out, which may have affected how routes were rendered.
+    // A problem may have affected how other routes were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
     let context = RenderContext {
         options,
-        // Routes do not depend on the Gateway's name.
         gateway: "",
         edge: now.edge(),
-        // Only listeners use these two fields, and the listeners have not changed.
+        // Only listeners use these two fields.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
@@ -58,16 +54,14 @@ pub fn routes_after(
     })
 }
 
-/// Renders a Gateway if only its route tables, backends and endpoints have changed. Reuses
-/// unchanged route tables, and the unchanged virtual hosts in the others. Returns `None` if
-/// anything else might be affected; otherwise the result equals a full [`render`](crate::render).
+/// Renders a Gateway if only its route tables, backends and endpoints changed. Returns `None` if
+/// anything else might be affected.
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // Any problem means that a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -77,7 +71,6 @@ pub fn backends_after(
         .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
-/// Renders everything except the route tables. Reuses the resources that did not change.
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -86,8 +79,7 @@ fn around_tables(
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
-        // Virtual hosts that refer to these clusters would now be rendered differently. However,
-        // unchanged virtual hosts are not rendered again.
+        // Unchanged virtual hosts that refer to these clusters would now be rendered differently.
         if gone.iter().any(|name| now.is_in_route_tables(name))
             || come.iter().any(|name| before.is_in_route_tables(name))
         {
@@ -104,8 +96,7 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Compares two lists that are sorted by name. Returns the names that are only in `before` and the
-/// names that are only in `now`. Returns `None` if there are too many to search for.
+/// Both lists are sorted by name. Returns `None` if there are too many names to search for.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();
@@ -123,16 +114,14 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
     (count <= MAX_LOOKED_FOR).then_some(differ)
 }
 
-/// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
-/// are all backends that use one of the sets, in the order of the snapshot. Returns `None` if
-/// anything else might be affected; otherwise the result equals a full [`render`](crate::render).
+/// Renders a Gateway if only these endpoint sets changed. `backends` are all backends that use one
+/// of the sets, in snapshot order. Returns `None` if anything else might be affected.
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // Any problem means that a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -143,7 +132,6 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // Which sets get files depends only on the backends, and these have not changed.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -157,7 +145,6 @@ pub fn endpoints_after(
         options,
         subscriptions,
         clusters: &rendered.clusters,
-        // Endpoints do not depend on any of these fields.
         gateway: "",
         edge: Edge::default(),
         tracing: None,
@@ -177,8 +164,7 @@ pub fn endpoints_after(
     })
 }
 
-/// Replaces entries in a list sorted by name. Returns `None` if one of `others` is not in the list.
-/// If nothing changes, returns the same shared list.
+/// Returns `None` if one of `others` is not in the list.
 fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
     let mut list = Arc::clone(list);
     for other in others {

@@ -1,8 +1,7 @@
-//! Patches route tables. Reuses the rendered form of unchanged virtual hosts.
+//! Patches route tables, and reuses the rendered form of unchanged virtual hosts.
 //!
-//! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
-//! would dominate the cost. Therefore, virtual hosts are compared in encoded form. Never guess:
-//! return `None` if anything is unexpected. The caller then renders the complete table.
+//! Compares virtual hosts in encoded form, because decoding thousands would dominate the cost.
+//! Never guess: return `None` if anything is unexpected.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// Renders the route tables `new`. `rendered` is the rendering of `old`, which had no problems.
+/// `rendered` is the rendering of `old`, without problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
@@ -40,8 +39,7 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // If the limit is exceeded, leave it to a full rendering to report which virtual hosts are
-    // rejected.
+    // A full rendering reports the virtual hosts that exceed the limit.
     (size <= MAX_TABLE_BYTES).then_some(tables)
 }
 
@@ -58,14 +56,14 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position. In that case, do not check the domains again.
+    // Most changes keep all domains in place. Skip the domain checks then.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()
     } else {
         old.domains().zip(0..).collect()
     };
-    // Leave room for a virtual host to grow. Otherwise, a reallocation would copy everything again.
+    // Leave room for growth, because a reallocation would copy everything again.
     bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
     let mut problems = RenderProblems::default();

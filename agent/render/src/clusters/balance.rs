@@ -1,4 +1,4 @@
-//! The load balancing policy of a cluster, which selects an endpoint for each request.
+//! The load balancing policy of a cluster.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy, LeastRequestLbConfig, RoundRobinLbConfig, SlowStartConfig,
@@ -18,10 +18,9 @@ use sesame_proto::schema::{HashPolicy, LoadBalancer, MAX_BACKEND_MS, SlowStart};
 use super::hashing;
 use crate::wrappers;
 
-/// Runtime key that Envoy requires. Nothing sets it.
+/// Envoy requires a runtime key, but nothing sets it.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Sets the load balancing policy of a cluster. Returns an error if Envoy would reject the policy.
 pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,

@@ -1,8 +1,8 @@
 //! Circuit breakers: limits on this host's connections and requests to a backend.
 //!
-//! With Envoy's default of 1,024 requests per cluster, heavy load would cause 503 responses.
-//! Instead, the heap size limits pending requests, and the backend's share ([`super::shares`])
-//! limits connections. Until Envoy has read the shares file, its default connection limit applies.
+//! Envoy's default of 1,024 requests would cause 503 responses under load. Instead, the heap size
+//! limits pending requests, and [`super::shares`] limits connections. Until Envoy has read the
+//! shares file, its default connection limit applies.
 
 use envoy_types::pb::envoy::config::cluster::v3::CircuitBreakers;
 use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{
@@ -15,11 +15,9 @@ use crate::limits::Limits;
 use crate::wrappers;
 
 const MAX_IN_FLIGHT: u32 = 100_000;
-/// Maximum number of concurrent retries. Envoy's default of 3 would cause errors during a rolling
-/// restart.
+/// Envoy's default of 3 would cause errors during a rolling restart.
 const MAX_RETRIES: u32 = 1_024;
 
-/// Returns the limits for a cluster: the backend's own limit if set, otherwise the host's limit.
 pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {
     let unlimited = CircuitBreaker::default();
     let CircuitBreaker {
@@ -31,7 +29,7 @@ pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> Circu
         retry_budget,
     } = breaker.unwrap_or(&unlimited);
     let own = |value: u32| Some(value).filter(|it| *it > 0);
-    // The host's limits protect the host, so no configuration may exceed them.
+    // No configuration may exceed the limits that protect the host.
     let least = |value: u32, limit: u32| wrappers::uint32(own(value).unwrap_or(limit).min(limit));
     let per_endpoint = own(*max_connections_per_endpoint).map(|most| Thresholds {
         max_connections: wrappers::uint32(most),

@@ -22,25 +22,22 @@ use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MAX_BACKE
 
 use crate::wrappers;
 
-/// Default timeout for connecting to an endpoint, in milliseconds.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// Maximum number of response headers, and their maximum total size in KiB. If a response exceeds
-/// either, the client gets 502. Envoy's defaults of 100 and 60 reject responses that clients accept
-/// without a proxy.
+/// A response above either limit becomes a 502. Envoy's defaults of 100 and 60 reject responses
+/// that clients accept without a proxy.
 const MAX_RESPONSE_HEADERS: u32 = 1_000;
 const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 
-/// Default TCP keep-alive settings. They detect within about 90 s that an endpoint has vanished
-/// silently, for example because its node lost power.
+/// Detects silently vanished endpoints, for example after a power loss, within about 90 s.
 const KEEPALIVE: Keepalive = Keepalive {
     idle_seconds: 60,
     interval_seconds: 10,
     probes: 3,
 };
 
-/// Sets the connection options of a cluster. Its transport socket must already be set. An
-/// `idle_timeout_ms` of 0 disables the timeout.
+/// Requires that the transport socket is already set. An `idle_timeout_ms` of 0 disables the
+/// timeout.
 pub(super) fn into(
     cluster: &mut Cluster,
     connections: &BackendConnections,
@@ -86,7 +83,6 @@ pub(super) fn into(
     cluster.transport_socket = Some(with_header(version, inner));
 }
 
-/// Sets the HTTP options, unless the protocol is TCP or UDP.
 fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {
@@ -105,7 +101,7 @@ fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol)
         ..Default::default()
     };
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-    // Use only one entry, because prost writes several entries in random order.
+    // Use only one entry, because prost writes several in random order.
     cluster.typed_extension_protocol_options =
         HashMap::from([(name.to_owned(), pack_any(options))]);
 }
@@ -124,7 +120,6 @@ fn probes(keepalive: Keepalive) -> TcpKeepalive {
     }
 }
 
-/// Returns a transport socket that sends the PROXY protocol header before all other data.
 fn with_header(version: Version, inner: Option<TransportSocket>) -> TransportSocket {
     let plain = || TransportSocket {
         name: "envoy.transport_sockets.raw_buffer".to_owned(),

@@ -1,4 +1,4 @@
-//! Endpoint sets. Each set is in its own EDS file or inlined in its cluster.
+//! Endpoint sets, each in its own EDS file or inlined in its cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,20 +16,18 @@ use crate::http::sessions;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Endpoint sets by name.
 pub(crate) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
 
 pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
     endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
 }
 
-/// Returns the endpoint sets that at least one cluster reads from a file, sorted by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<Resource> {
-    // Collect the sets by name, so that clusters with the same set share its file.
+    // Clusters with the same set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
         context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
@@ -55,8 +53,8 @@ pub(crate) fn render(
         .collect()
 }
 
-/// Reports the endpoints that are left out. An invalid endpoint would make Envoy reject the whole
-/// set, and a forbidden endpoint must not receive requests.
+/// Reports endpoints that are left out. An invalid endpoint would make Envoy reject the whole set,
+/// and a forbidden one must not receive requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,
@@ -109,8 +107,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// Returns an endpoint set as an Envoy message. If the snapshot lacks the set, the message has no
-/// endpoints. Unless `session_key` is empty, each endpoint includes its session value.
+/// An empty `session_key` omits the session values.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,
@@ -172,7 +169,6 @@ mod tests {
         }
     }
 
-    /// Returns the number of served endpoints in a set, and the problems with the other endpoints.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
         let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);

@@ -1,4 +1,4 @@
-//! Hash policies: they define which values of a request select its endpoint.
+//! Hash policies: which values of a request select its endpoint.
 
 use envoy_types::pb::envoy::config::route::v3::route_action::{
     HashPolicy as EnvoyPolicy,
@@ -9,7 +9,6 @@ use sesame_proto::schema::hash_policy::Kind;
 
 use crate::http::headers;
 
-/// Returns the hash policies of a backend, or an error if Envoy would reject one of them.
 pub(super) fn render(policies: &[HashPolicy]) -> Result<Vec<EnvoyPolicy>, String> {
     let policies = policies.iter().take(HashPolicy::MAX);
     policies.map(policy_of).collect()
@@ -28,7 +27,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         Some(Kind::QueryParameter(name)) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
         }
-        // The cookie has no TTL, so Envoy reads it but never sets it.
+        // Envoy reads a cookie without a TTL but never sets it.
         Some(Kind::Cookie(name)) => {
             headers::check_name(name).map_err(|why| format!("hash cookie: {why}"))?;
             PolicySpecifier::Cookie(Cookie {

@@ -1,8 +1,7 @@
-//! Detects unhealthy endpoints through health checks and through responses to client requests.
+//! Detects unhealthy endpoints through health checks and failed requests.
 //!
-//! If too few endpoints are healthy, all endpoints get requests, because a wrong check must not
-//! cause an outage. The limit is Envoy's default panic threshold of 50%, unless the backend sets
-//! another value.
+//! If too few endpoints are healthy, all get requests, because a wrong check must not cause an
+//! outage. The default limit is Envoy's panic threshold of 50%.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
@@ -20,10 +19,8 @@ use super::balance::percent;
 use crate::http::headers::check_value;
 use crate::wrappers;
 
-/// Value of the Host header in health checks.
 const HOST: &str = "health-check";
 
-/// Adds a health check to a cluster, or returns an error if Envoy would reject it.
 pub(super) fn into(
     cluster: &mut Cluster,
     check: &HealthCheck,
@@ -55,20 +52,19 @@ pub(super) fn into(
     cluster.health_checks = vec![EnvoyCheck {
         timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MAX_TIMEOUT_MS)),
         interval,
-        // Check idle backends as often as others. With Envoy's default of 60 s, the first requests
-        // after an idle period could go to failed endpoints.
+        // With Envoy's default of 60 s, the first requests after an idle period could go to failed
+        // endpoints.
         no_traffic_interval: interval,
         healthy_threshold: threshold(*healthy_threshold),
         unhealthy_threshold: threshold(*unhealthy_threshold),
         health_checker: Some(checker),
         ..Default::default()
     }];
-    // By default, Envoy would keep a removed endpoint until it fails a health check.
+    // By default, Envoy keeps a removed endpoint until it fails a health check.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
 }
 
-/// Returns the percentage of healthy endpoints below which all endpoints get requests.
 pub(super) fn panic(threshold: u32) -> CommonLbConfig {
     CommonLbConfig {
         healthy_panic_threshold: percent(threshold.min(100)),
@@ -95,7 +91,7 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
         _ => CodecClientType::Http1,
     };
     Ok(HttpHealthCheck {
-        // By default, Envoy sends the name of the cluster, which is not a valid Host.
+        // By default, Envoy sends the cluster name, which is not a valid Host.
         host: match host.as_str() {
             "" => HOST.to_owned(),
             host => host.to_owned(),
@@ -120,7 +116,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     })
 }
 
-/// Returns the outlier detection settings. Only the configured kinds of failures eject an endpoint.
+/// Only the configured kinds of failures eject an endpoint.
 pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     let OutlierDetection {
         consecutive_5xx,

@@ -1,8 +1,7 @@
 //! Renders one cluster per backend.
 //!
-//! A backend has no cluster at all if Envoy could not connect to it in the required way. For
-//! example, its trust bundle or the names to verify may be missing. The requests for such a backend
-//! are rejected, and never sent to an unverified server.
+//! A backend has no cluster if Envoy could not connect as required, for example without its trust
+//! bundle. Its requests are rejected and never sent to an unverified server.
 
 mod balance;
 mod breakers;
@@ -24,7 +23,6 @@ use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
-/// Returns the clusters for these backends, sorted by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
@@ -41,7 +39,6 @@ pub(crate) fn render(
     by_name(clusters, problems)
 }
 
-/// Returns the clusters for one backend, or an error if the backend cannot have any.
 pub(crate) fn of_backend(
     backend: &Backend,
     sets: &Sets<'_>,
@@ -50,7 +47,6 @@ pub(crate) fn of_backend(
     Ok(all_of(backend, cluster(backend, sets, context)?))
 }
 
-/// Returns the names of a backend's clusters.
 pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     let cluster = Cluster {
         name: backend.name.clone(),
@@ -59,7 +55,6 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns a backend's clusters: the additional ones for sessions, if any, then the main cluster.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -69,15 +64,13 @@ fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     clusters
 }
 
-/// Returns a backend's endpoints for inlining in its cluster.
 fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
     let set = sets.get(backend.endpoints.as_str()).copied();
     let protocol = backend.protocol();
     endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
-/// Returns a backend's previously rendered clusters, `known`, with new endpoints. Returns an empty
-/// list if the endpoints are in a file. Returns `None` if `known` cannot be decoded.
+/// Returns an empty list if the endpoints are in a file, or `None` if `known` cannot be decoded.
 pub(crate) fn with_endpoints(
     known: &Resource,
     backend: &Backend,
@@ -146,8 +139,8 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // The resolver adds every set, but a snapshot from another source may lack one. This is not an
-    // error: such a backend has no endpoints and responds with 503.
+    // A snapshot from another source may lack a set. The backend then has no endpoints and responds
+    // with 503.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),
@@ -157,7 +150,7 @@ fn cluster(
             service_name: endpoints.clone(),
         });
     } else {
-        // A cluster without a discovery type is `STATIC` in Envoy.
+        // Without a discovery type, the cluster is `STATIC`.
         cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)

@@ -1,10 +1,8 @@
-//! Divides Envoy's connection limits into shares for listeners and for backends. Each limit is
-//! divided among namespaces first. All ports of Gateways together get at least half of the client
-//! connections; the rest is for ports that only ListenerSets declare.
+//! Divides Envoy's connection limits among listeners and among backends, first by namespace.
 //!
-//! Envoy reads the shares as runtime values from a separate file, because each share depends on how
-//! many others there are. If the shares were fields of listeners and clusters, adding or removing
-//! one would change and drain all others.
+//! The ports of Gateways together get at least half of the client connections; ports that only
+//! ListenerSets declare get the rest. Envoy reads the shares as runtime values from a separate
+//! file. If they were fields, adding one listener or cluster would change and drain all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +17,12 @@ use crate::http::sessions;
 use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
-/// Name of the runtime layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
-/// The kind of listener owner that tenants cannot create.
+/// Tenants cannot create Gateways.
 const GATEWAY: &str = "Gateway";
 
-/// `envoy.service.runtime.v3.Runtime` with a layer that is sorted by key. Prost writes the entries
-/// of other maps in random order.
+/// `envoy.service.runtime.v3.Runtime` with sorted keys. Prost writes the entries of other maps in
+/// random order.
 #[derive(Clone, PartialEq, Message)]
 struct Runtime {
     #[prost(string, tag = "1")]
@@ -34,19 +31,16 @@ struct Runtime {
     layer: Option<Layer>,
 }
 
-/// `google.protobuf.Struct`.
 #[derive(Clone, PartialEq, Message)]
 struct Layer {
     #[prost(btree_map = "string, message", tag = "1")]
     fields: BTreeMap<String, Value>,
 }
 
-/// Text before and after the name of a listener or cluster in a runtime key.
 const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
-/// Returns the encoded `Runtime` with the shares of these listeners and clusters. `ports` and
-/// `backends` are the parts of the snapshot from which they were rendered.
+/// `ports` and `backends` must be the parts of the snapshot that produced the resources.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],
@@ -62,12 +56,9 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // Skip clusters that only delegate to other clusters. The selected cluster counts the
-        // connections.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
-    // Skip UDP listeners: their sessions are not connections, and count against the share of their
-    // backend.
+    // UDP sessions are not connections, and count against the share of their backend.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
     let owners = owners(ports, options);
     let owners_of = |listener: &Resource| {
@@ -105,8 +96,7 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// Returns the connection limits that backends set themselves, by backend name. If such a limit is
-/// at or below the share, no share is written, because the cluster already contains the limit.
+/// A limit at or below the share needs no share, because the cluster already contains it.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -115,17 +105,16 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// The namespaces to which a port's connections belong: its Gateways' namespaces, or its
-/// ListenerSets' namespaces if it has no Gateways.
+/// Namespaces of the port's Gateways or, without any, of its ListenerSets.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
-    /// Namespaces, sorted and without duplicates; never empty.
+    /// Sorted, unique, never empty.
     namespaces: Vec<&'s str>,
 }
 
 impl Owners<'_> {
-    /// Returns placeholder owners, for a port whose listener names do not identify owners.
+    /// For ports whose listener names do not identify owners.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -134,7 +123,7 @@ impl Owners<'_> {
     }
 }
 
-/// Returns the owners of each TCP port. The key is the port number that the host binds.
+/// By the port number that the host binds.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {
@@ -157,12 +146,10 @@ fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owner
     owners.collect()
 }
 
-/// Returns the namespace of a backend from the name of one of its clusters.
 fn namespace(cluster: &str) -> &str {
     cluster.split('/').nth(1).unwrap_or_default()
 }
 
-/// Returns the shares of listeners or clusters as runtime values.
 fn keyed(
     (before, after): (&str, &str),
     resources: &[&Resource],
@@ -175,7 +162,7 @@ fn keyed(
     values.collect()
 }
 
-/// Returns a warning for each share in an encoded `Runtime` that is too small for ordinary traffic.
+/// Returns a warning for each share that is too small for ordinary traffic.
 pub fn scarcity(shares: &[u8]) -> Vec<String> {
     let fields = Runtime::decode(shares).map(|it| it.layer.unwrap_or_default().fields);
     let fields = fields.unwrap_or_default();

@@ -1,5 +1,4 @@
-//! Descriptors for the Envoy API types that are rendered. The test `envoy_descriptors` generates
-//! them.
+//! Descriptors for the rendered Envoy API types. The test `envoy_descriptors` generates them.
 
 use std::sync::OnceLock;
 
@@ -9,11 +8,10 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Maximum decompressed size of the descriptors in bytes, about three times the actual size.
+/// Decompressed bytes, about three times the actual size.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Returns the descriptor pool. The first call builds it in about 10 ms. It is not needed for
-/// serving traffic.
+/// The first call builds the pool in about 10 ms. Serving traffic does not need it.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

@@ -1,8 +1,7 @@
-//! Prints Envoy's resources in readable form, for users and for golden files.
+//! Prints Envoy's resources as JSON or YAML, for users and for golden files.
 //!
-//! On disk, resources are `.pb` files. Here they become JSON or YAML, with the field names of the
-//! proto files and every `Any` expanded. Keys are sorted, so the same resources always produce the
-//! same text. Never print a private key unless the caller requests it.
+//! Expands every `Any` and sorts keys, so the same resources produce the same text. Never print a
+//! private key unless the caller requests it.
 
 mod descriptors;
 
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::rendered::{Rendered, Resource};
 
-/// Whether private keys are redacted. Certificates are public and never redacted.
+/// Whether private keys are redacted. Certificates never are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// Prints `<redacted>` for each private key.
@@ -35,15 +34,15 @@ pub enum Redact {
     Nothing,
 }
 
-/// Error for bytes that do not match their declared type, and for types that the descriptors lack.
+/// Error from printing resources.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The bytes of a resource are malformed.
+    /// Malformed resource.
     #[error("`{name}` cannot be read as {message}: {source}")]
     Decode {
-        /// Name of the resource.
+        /// Resource name.
         name: String,
-        /// Message type of the resource.
+        /// Message type.
         message: String,
         /// Decoding error.
         source: prost::DecodeError,
@@ -53,21 +52,20 @@ pub enum DumpError {
         "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes the descriptors"
     )]
     Print {
-        /// Name of the resource.
+        /// Resource name.
         name: String,
         /// Serialization error.
         source: serde_json::Error,
     },
-    /// The descriptors that are built into the program are broken.
+    /// The built-in descriptors are broken.
     #[error("the Envoy descriptors of this build are broken: {0}")]
     Descriptors(String),
-    /// The YAML output failed.
+    /// YAML output failed.
     #[error("cannot be written as YAML: {0}")]
     Yaml(String),
 }
 
-/// Returns the resources under the keys `listeners`, `routes`, `clusters`, `endpoints`, `filters`
-/// and `secrets`, each sorted by name.
+/// Returns resources by kind, each kind sorted by name.
 pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
         listeners,
@@ -76,7 +74,6 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         endpoints,
         secrets,
         filters,
-        // Omit the shares, which belong to the host and not to the served configuration.
         shares: _,
         problems: _,
         inline: _,
@@ -108,8 +105,7 @@ pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
 }
 
-/// Returns a value as YAML that Envoy can read. Every string that YAML could misinterpret is
-/// quoted.
+/// Returns YAML that Envoy can read. Quotes strings that YAML could misinterpret.
 pub fn yaml(value: &Value) -> Result<String, DumpError> {
     serde_saphyr::to_string(value).map_err(|error| DumpError::Yaml(error.to_string()))
 }
@@ -133,8 +129,7 @@ fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, DumpError> {
             message,
             source,
         })?;
-    // Convert to `Value` first, because its maps are sorted. The entries of proto maps have a
-    // random order.
+    // Proto maps have a random order; the maps of `Value` are sorted.
     dynamic
         .serialize_with_options(
             serde_json::value::Serializer,
@@ -154,7 +149,6 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Du
     })
 }
 
-/// Removes private keys from a value, including inlined keys.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {
@@ -179,8 +173,6 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// Converts the PEM data in a secret from bytes to text. Removes private keys unless they are
-/// requested.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

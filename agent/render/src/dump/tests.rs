@@ -1,4 +1,4 @@
-//! Tests that every kind of rendered resource can be printed.
+//! Every kind of rendered resource can be printed.
 
 use super::*;
 use crate::http::route_tables::ENCODED_BY_HAND;

@@ -1,5 +1,6 @@
-//! Filters that allow or deny clients by IP address. The access log names the policy that rejects a
-//! request.
+//! Filters that allow or deny clients by IP address.
+//!
+//! The access log names the policy that rejects a request.
 
 use std::collections::HashMap;
 
@@ -16,11 +17,9 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// Name of the placeholder filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "addresses";
 
-/// Returns the configuration for these filters, or `None` if there are none. A request must pass
-/// all of the filters.
+/// A request must pass all filters.
 pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     let refused = filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -31,8 +30,7 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Returns a configuration that responds with 403 if a policy's principals match the request. Each
-/// policy is given by its name and its principals. Returns `None` if `policies` is empty.
+/// Responds with 403 if any of the principals match. Policies are pairs of name and principals.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
         return None;
@@ -49,8 +47,7 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             principals,
             ..Default::default()
         };
-        // Encode one entry at a time, because prost writes map entries in random order. Envoy
-        // merges the entries when decoding.
+        // Encode single entries, because prost writes map entries in random order.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),
@@ -72,7 +69,6 @@ fn rules(rules: Rules) -> Vec<u8> {
     filter.encode_to_vec()
 }
 
-/// Returns principals that match all clients that a filter denies.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
@@ -87,7 +83,6 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
     Ok(refused)
 }
 
-/// Returns one principal per network, which matches the clients in that network.
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;

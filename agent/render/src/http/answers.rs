@@ -11,8 +11,6 @@ use sesame_proto::schema::DirectResponse;
 
 use super::headers;
 
-/// Returns an action that responds to every request with this status, or with 500 if Envoy would
-/// reject the status.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
         // Envoy rejects any status outside this range.
@@ -25,8 +23,7 @@ pub(super) fn answer(status: u32) -> route::Action {
     })
 }
 
-/// Returns an action that responds with a status and a body. Returns an error if the body is too
-/// long, because Envoy would reject the whole route table.
+/// Returns an error if the body is too long, because Envoy would reject the whole route table.
 pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
     let DirectResponse {
         status,
@@ -45,8 +42,7 @@ pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String>
         response.body = (!body.is_empty()).then(|| inline(body));
         if !content_type.is_empty() {
             headers::check_value(content_type).map_err(|why| format!("content type: {why}"))?;
-            // Set the content type here, because Envoy overwrites a header of this name with
-            // `text/plain`.
+            // Envoy overwrites a `content-type` header with `text/plain`.
             response.body_format = Some(SubstitutionFormatString {
                 content_type: content_type.clone(),
                 format: Some(Format::TextFormatSource(inline("%LOCAL_REPLY_BODY%"))),
@@ -64,11 +60,8 @@ fn inline(text: &str) -> DataSource {
     }
 }
 
-/// Statuses for requests that would go to an invalid backend.
 pub(super) struct RefusalAnswer {
-    /// Status for a route that responds directly.
     pub(super) status: u32,
-    /// Envoy's response code for a request whose cluster does not exist.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

@@ -1,10 +1,7 @@
-//! Removes request headers that authorization services set for the backend, so that clients cannot
-//! forge them.
+//! Removes request headers that authorization services set, because clients must not forge them.
 //!
-//! Envoy overwrites a header only if the service's response contains it. Therefore, before the
-//! service is called, a filter removes all headers that the service may set. One such filter runs
-//! before the external authorization filters that are configured per route. Another runs before all
-//! filters of a listener.
+//! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
+//! removes all headers that the service may set before the service is called.
 
 use std::collections::BTreeSet;
 
@@ -21,20 +18,18 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// Name of the filter for routes in the connection manager, and the key under which routes
-/// configure it.
+/// Runs before the external authorization filters of routes.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// Names of the filter for listeners, and of the filter that follows it. The second filter makes
-/// Envoy select the route again, because the first selection may have depended on a removed header.
+/// Run before all filters of a listener. The second filter makes Envoy select the route again,
+/// because the first selection may have depended on a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns a mutation that removes the headers that these services set, or `None` if they set none.
-/// `auths` must be in the order in which the services are called.
+/// `auths` must be in call order.
 ///
-/// A service that receives a header can check it. Such a header keeps the client's value, unless an
-/// earlier service may set it.
+/// A header that a service receives keeps the client's value, because the service can check it. It
+/// is still removed if an earlier service may set it.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     // HTTP services always receive this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);
@@ -69,12 +64,10 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     })
 }
 
-/// Returns a route configuration with which [`FILTER`] removes nothing.
 pub(crate) fn idle() -> Any {
     pack_any(HeaderMutationPerRoute::default())
 }
 
-/// Returns an empty route configuration for [`REROUTE`]. It enables the filter.
 pub(crate) fn reroute() -> Any {
     pack_any(SetFilterState::default())
 }
@@ -128,10 +121,8 @@ mod tests {
             removed(&[http(&[], &["X-User", "x-role"])]),
             ["x-role", "x-user"]
         );
-        // The services receive these headers, so the headers are kept.
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
-        // Framing headers are never removed.
         assert_eq!(
             removed(&[http(&[], &["host", "content-length", ":path"])]),
             names(&[])

@@ -1,5 +1,6 @@
-//! Authorization rules, which apply to requests that have passed all other checks. The access log
-//! names the policy that rejects a request.
+//! Authorization rules for requests that have passed all other checks.
+//!
+//! The access log names the policy that rejects a request.
 
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Principal, SourcedMetadata, principal,
@@ -19,11 +20,9 @@ use super::address_filters::{self, of};
 use super::{headers, matches, tokens};
 use crate::wrappers;
 
-/// Name of the placeholder filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "authorization";
 
-/// Returns the configuration for these authorizations, or `None` if there are none. All of them
-/// must allow a request.
+/// All authorizations must allow a request.
 pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     let rejected = all.iter().map(|authorization| {
         let name = &authorization.name;
@@ -34,9 +33,8 @@ pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     Ok(address_filters::rejecting(rejected))
 }
 
-/// Returns a principal that matches the requests that an authorization rejects. It is built from
-/// the last rule to the first, because earlier rules take precedence. A deny rule adds the requests
-/// that it matches, and an allow rule removes them.
+/// Matches the requests that an authorization rejects. Earlier rules take precedence, so start with
+/// the last one: a deny rule adds its requests, an allow rule removes them.
 fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     let Authorization {
         name: _,
@@ -58,7 +56,6 @@ fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     })
 }
 
-/// Returns a principal that matches the same requests as a rule.
 fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     let AuthorizationRule {
         allow: _,
@@ -203,8 +200,7 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
     ])
 }
 
-/// Returns a principal that matches requests to a host on any port. A wildcard matches one or more
-/// labels.
+/// Matches the host on any port. A wildcard matches one or more labels.
 fn of_host(host: &str) -> Result<Principal, String> {
     let (any_labels, rest) = match host.strip_prefix("*.") {
         Some(suffix) => ("[^:]+\\.", suffix),
@@ -220,7 +216,6 @@ fn of_host(host: &str) -> Result<Principal, String> {
     Ok(of(principal::Identifier::Header(matcher)))
 }
 
-/// Returns a principal that matches requests in which this header has one of these values.
 fn of_header(name: &str, values: &[String]) -> Principal {
     let one = |value: &String| {
         let matcher = matches::header(name, wrappers::exact(value));

@@ -1,23 +1,21 @@
-//! Rules in which a backend rewrites requests. Envoy cannot rewrite per weighted backend within one
-//! route, so each backend gets a separate route. Envoy draws one random number per request and
-//! compares it with the limits of all of these routes, so the routes split the requests by weight.
+//! Rules whose backends rewrite requests.
+//!
+//! Envoy cannot rewrite per weighted backend, so each backend gets its own route. Envoy compares
+//! one random number per request with the limits of all these routes.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// Denominator of each route's limit. All routes of a rule share it, because the limits are
-/// cumulative.
+/// All routes of a rule share this denominator, because their limits are cumulative.
 const MILLION: u128 = 1_000_000;
 
-/// Selects the requests that a route handles, out of the requests that no earlier route handles.
-/// With a limit, a request is selected if its random number is below the limit. `None` selects all
-/// requests.
+/// Selects requests whose random number is below the limit, or all requests if `None`. Earlier
+/// routes take precedence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns, for each backend with a positive weight, the selected requests and the action, in
-/// order. Returns an empty list if no backend rewrites requests.
+/// Empty if no backend rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
@@ -28,7 +26,6 @@ pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let mut before = 0;
     let part = |(i, backend): (usize, &WeightedBackend)| {
         before += u128::from(backend.weight);
-        // The last backend gets the remaining requests.
         let below = (i < last).then(|| share(before, total));
         let forward = Forward {
             backends: vec![WeightedBackend {
@@ -55,8 +52,7 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Merges a backend's rewrite with the rewrite of its rule. The rule supplies the parts that the
-/// backend does not set.
+/// The rule supplies the parts that the backend does not set.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

@@ -1,11 +1,7 @@
-//! Placeholder filters. Virtual hosts and routes decide which actual filter runs in them.
+//! Placeholder filters, which run a filter that the route or virtual host supplies.
 //!
-//! The filter chain of a connection manager has a composite filter at each place where a filter may
-//! run. A composite filter does nothing by itself. A route or its virtual host supplies the actual
-//! filter, or refers to a filter in a file. If both do, only the route's configuration applies.
-//!
-//! If one of a place's filters pauses a request, Envoy does not call the filters after it at the
-//! same place. Therefore, only the last filter of a place may wait.
+//! The route's configuration replaces the virtual host's. Only the last filter of a place may wait:
+//! Envoy skips the filters after one that pauses a request.
 
 use std::collections::HashMap;
 
@@ -34,8 +30,7 @@ use crate::config_sources;
 use crate::layout::XdsLayout;
 use crate::rendered::Resource;
 
-/// Returns the placeholder for filters that are in a file. If Envoy cannot read the file, routes
-/// that use one of these filters respond with 500. Other routes are still served.
+/// If Envoy cannot read the file, routes that use its filters respond with 500.
 pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
@@ -51,19 +46,17 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type URL of the configuration in a place's file.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }
 
-/// Returns a place's file, which contains these filters.
 pub(crate) fn file(
     place: &str,
     filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,
 ) -> Resource {
     let mut value = Vec::new();
     for (name, typed_config) in filters {
-        // Encode one entry at a time, because prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         let one = Composite {
             named_filter_chains: HashMap::from([(name, FilterChainConfiguration { typed_config })]),
             ..Default::default()
@@ -83,7 +76,6 @@ pub(crate) fn file(
     }
 }
 
-/// Returns a route configuration that runs a filter in a place's file, by its name.
 pub(crate) fn named(filter: &str) -> Any {
     configuration(always(ExecuteFilterAction {
         filter_chain_name: filter.to_owned(),
@@ -91,7 +83,6 @@ pub(crate) fn named(filter: &str) -> Any {
     }))
 }
 
-/// Returns a route configuration that runs an inline filter.
 pub(crate) fn inline(name: &str, config: Any) -> Any {
     configuration(always(ExecuteFilterAction {
         typed_config: Some(filter(name, config)),
@@ -99,9 +90,8 @@ pub(crate) fn inline(name: &str, config: Any) -> Any {
     }))
 }
 
-/// Returns a route configuration that runs these filters. Only the last filter may wait. The
-/// filters do not run for upgrades, whose body has no end. For all other requests, Envoy has
-/// already removed the `upgrade` header.
+/// Only the last filter may wait. Upgrades skip the filters, because their body has no end. Envoy
+/// has already removed the `upgrade` header from all other requests.
 pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),
@@ -126,12 +116,10 @@ pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     })
 }
 
-/// Returns a route configuration that runs no filter.
 pub(crate) fn idle() -> Any {
     configuration(Matcher::default())
 }
 
-/// Returns a predicate that matches an input against a pattern.
 pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
     let input = MatcherConfig {
         name: "input".to_owned(),
@@ -149,7 +137,6 @@ pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
     }
 }
 
-/// Returns a matcher's action as an `OnMatch`.
 pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
     matcher::OnMatch {
         on_match: Some(matcher::on_match::OnMatch::Action(MatcherConfig {
@@ -169,7 +156,6 @@ fn any_value() -> MatchPattern {
     })
 }
 
-/// Returns a filter configuration with this name.
 pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),

@@ -1,7 +1,7 @@
 //! CORS: cross-origin requests and their preflights.
 //!
-//! Envoy's CORS filter adds headers only to responses from backends. If Envoy itself responds, the
-//! route must add the headers, because browsers also expect them on redirects and errors.
+//! Envoy's CORS filter changes only responses from backends. For Envoy's own responses, the route
+//! must add the headers, because browsers also expect them on redirects and errors.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +25,12 @@ use crate::l4::weights::REFUSED_CLUSTER;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Name of the filter in the connection manager, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Returns a route configuration with which the filter neither allows nor rejects anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
 
-/// Returns the route configuration for the CORS filter.
 pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -> Any {
     let Cors {
         allow_origins,
@@ -57,8 +54,7 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // In the other lists, Envoy replaces `*` with the requested values, with or without
-        // credentials.
+        // In the other lists, Envoy replaces `*` with the requested values, even with credentials.
         expose_headers: list(
             "expose_headers",
             exposed(expose_headers, *allow_credentials),
@@ -66,15 +62,13 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
-        // Envoy itself must respond to preflights from other origins, without CORS headers. Such
-        // preflights must not reach the backend.
+        // Preflights from other origins must not reach the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
 }
 
-/// Returns a `Vary` header that makes caches distinguish origins. The proxy omits the header if the
-/// backend already sends one.
+/// Makes caches distinguish origins. Adds nothing if the backend already sends `Vary`.
 pub(crate) fn vary() -> HeaderValueOption {
     // Envoy omits a header whose value is empty.
     let value = "%CEL('vary' in response.headers && response.headers['vary'].matches('(?i)(^|[, ])(origin|[*])($|[, ])') ? '' : 'Origin')%";
@@ -82,8 +76,8 @@ pub(crate) fn vary() -> HeaderValueOption {
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the usable origins. Their cost is limited here, because the snapshot is not trusted to
-/// limit it. If Envoy itself responds, a single expression contains all origins.
+/// Limits the cost of origins, because the snapshot is not trusted to do so. For Envoy's own
+/// responses, a single expression contains all of them.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -113,13 +107,12 @@ fn usable<'c>(
     usable
 }
 
-/// Returns true if RE2 may be unable to cache all states of an origin's expression.
+/// True if RE2 may be unable to cache all states of an origin's expression.
 fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
 
-/// Returns the exposed headers. If credentials are allowed, `*` is omitted: browsers would take it
-/// literally, and Gateway API forbids it.
+/// With credentials, `*` is omitted: browsers take it literally, and Gateway API forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -128,7 +121,6 @@ fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     }
 }
 
-/// Returns the valid values as one header value, separated by commas.
 fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderProblems) -> String {
     let mut usable = |value: &&String| {
         let checked = headers::check_value(value).map_err(|why| format!("CORS {field}: {why}"));
@@ -138,8 +130,8 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a route that responds to the preflights of requests that are not forwarded. The route
-/// needs no backend, because the CORS filter responds first.
+/// Responds to preflights of requests that are not forwarded. Needs no backend, because the CORS
+/// filter responds first.
 pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
@@ -163,8 +155,8 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// Returns a copy of a route that matches only requests from allowed origins, and adds the headers
-/// that browsers expect. Returns `None` if no origin is allowed.
+/// Matches only allowed origins, and adds the headers that browsers expect. Returns `None` if no
+/// origin is allowed.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
@@ -177,17 +169,15 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         allow_private_network: _,
         ignores_matched_headers: _,
     } = cors;
-    // The omitted origins were already reported when the filter's configuration was built.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Limit the cost more strictly here: Envoy evaluates this match for every request, but the
-        // origins in the filter only for requests of this route.
+        // Stricter than in the filter, because Envoy evaluates this match for every request.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
             cors_origin::Kind::Regex(origin) => format!("(?:{origin})"),
         })
-        // Omit empty origins: no request has one, and Envoy rejects an empty match.
+        // No request has an empty origin, and Envoy rejects an empty match.
         .filter(|origin| !origin.is_empty())
         .collect();
     if origins.is_empty() {
@@ -202,7 +192,6 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
             "origin",
             wrappers::matching(origins.join("|")),
         ));
-    // The omitted values were already reported when the filter's configuration was built.
     let exposed = joined(
         "",
         "",
@@ -210,8 +199,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         &mut RenderProblems::default(),
     );
     let said = [
-        // This is the only value that contains a format operator. It expands to the request's
-        // origin, which has matched.
+        // The only format operator. It expands to the matched origin.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
             "access-control-allow-credentials",

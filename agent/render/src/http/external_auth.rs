@@ -1,12 +1,7 @@
 //! External authorization: a service must allow a request before Envoy forwards it.
 //!
-//! Envoy's external authorization filter cannot be fully configured per route. Therefore, the
-//! connection manager has composite filters, which do nothing by themselves. The route, or the
-//! virtual host of a listener, supplies the complete filter configuration.
-//!
-//! Each authorization of a route, and each filter of a listener, has its own composite filter,
-//! because a composite filter calls no other filter after one that waits for a response. Never let
-//! a request bypass a required check.
+//! Each authorization has its own composite filter, because a composite filter calls no filter
+//! after one that waits. Never let a request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -26,8 +21,7 @@ use super::{composite, headers};
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Names of the filters for routes in the connection manager, in the order in which a request
-/// passes through them. Routes configure the filters under these names.
+/// In the order in which a request passes through them.
 pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth",
     "external_auth/1",
@@ -35,28 +29,22 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// Time in milliseconds within which the service must respond. The client has to wait for the
-/// service, and the API has no field for this limit.
+/// The API has no field for this limit, and the client has to wait.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that a service's response must never change: framing and connection headers, and `host`
-/// and the pseudo-headers, on which routing depends.
+/// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
-/// Header with the service's response time, which Envoy adds to the service's response.
+/// Envoy adds this header to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Maximum number of body bytes that are buffered for a service, even if the snapshot sets a higher
-/// limit.
+/// Applies even if the snapshot sets a higher limit.
 const MAX_BODY: u32 = 1024 * 1024;
 
-/// Returns the name of a listener's filter with this index.
 pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
-/// Returns the configuration of a listener's filter. The headers that its service sets may affect
-/// which route is selected.
 pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
@@ -64,7 +52,6 @@ pub(crate) fn before_routes(
     config(auth, true, context)
 }
 
-/// Returns a route configuration for one of [`FILTERS`], or an error if the service cannot be used.
 pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
     config(auth, false, context)
 }
@@ -99,8 +86,7 @@ fn config(
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MAX_BODY),
-            // Reject longer bodies, because the service would mistake a partial body for a complete
-            // one.
+            // A service would mistake a partial body for a complete one.
             allow_partial_message: false,
             pack_as_bytes: true,
         }),
@@ -110,7 +96,6 @@ fn config(
         }),
         clear_route_cache,
         validate_mutations: true,
-        // Makes the service's response time available to the access log.
         emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
@@ -139,7 +124,6 @@ fn grpc_service(backend: &str) -> Services {
     })
 }
 
-/// Returns the host name for requests to the service, in the form `name.namespace`.
 fn authority(backend: &str) -> String {
     match Provenance::parse(backend) {
         Ok(Provenance {
@@ -152,8 +136,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Set these headers outside the HTTP service's own configuration. Check the names here,
-        // because a client must not control how requests to the service are framed.
+        // Set outside the HTTP service's own configuration. Check the names, because a client must
+        // not control how requests to the service are framed.
         request_headers,
         response_headers,
     } = http;
@@ -166,15 +150,14 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // Allow all headers here, because the mutation rules reject forbidden headers.
+        // The mutation rules reject forbidden headers.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
     };
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
-            // Envoy requires this field but does not use it. Requests to the service keep the
-            // client's host.
+            // Envoy requires this field but does not use it. Requests keep the client's host.
             uri: format!("http://{}", authority(backend)),
             timeout: wrappers::milliseconds(TIMEOUT_MS),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
@@ -182,7 +165,6 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // Allow all headers except the header that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),
@@ -192,7 +174,6 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }))
 }
 
-/// Returns a matcher for exactly these header names, or `None` if there are none.
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
     let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
     for name in names {

@@ -18,12 +18,11 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the actions that forward requests for `route`, each with the requests that it handles.
-/// Usually, a single action handles all requests. If a backend rewrites requests, each backend gets
-/// its own action, because weighted clusters within one action cannot rewrite.
+/// Returns each action with the requests that it handles: usually one, or one per backend if a
+/// backend rewrites requests.
 ///
 /// `rule_request` contains the rule's header changes if any backend changes request headers. Each
-/// backend then applies the rule's changes before its own.
+/// backend then applies them before its own.
 pub(super) fn render_all(
     route: &Route,
     forward: &Forward,
@@ -42,7 +41,6 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// Returns an action that forwards requests for `route`. No backend may have its own rewrite.
 fn render(
     route: &Route,
     forward: &Forward,
@@ -72,9 +70,8 @@ fn render(
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
-    // By default, the connection manager's idle timeout would end a request without traffic before
-    // its own timeout. Therefore, the request timeout replaces the idle timeout. If the route
-    // disables the request timeout, both are disabled.
+    // The connection manager's idle timeout would end a quiet request too early, so the request
+    // timeout replaces it. Disabling the request timeout disables both.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
     } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
@@ -90,7 +87,6 @@ fn render(
         return Err("no backend has weight".to_owned());
     }
     if shares.iter().all(is_refused) {
-        // Respond directly, which is simpler than forwarding to a cluster that does not exist.
         return Ok(answer(status));
     }
     if shares.iter().any(is_refused) {
@@ -108,16 +104,13 @@ fn render(
     Ok(route::Action::Route(action))
 }
 
-/// Returns the cluster with sessions for the backend of `cluster`, or `cluster` itself if there is
-/// none.
 fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
     Some(sessions::cluster(cluster))
         .filter(|name| context.has_cluster(name))
         .unwrap_or_else(|| cluster.to_owned())
 }
 
-/// Returns a single cluster, or weighted clusters. If a backend changes headers, weighted clusters
-/// are needed even for a single backend.
+/// Header changes need weighted clusters, even for a single backend.
 fn clusters(
     name: &str,
     shares: &[Share<'_>],
@@ -126,7 +119,6 @@ fn clusters(
     problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
-        // `rule_request` is empty unless some backend changes request headers.
         [only] if rule_request.is_empty() && !changes_headers(only.backend) => {
             ClusterSpecifier::Cluster(cluster(only))
         }
@@ -140,7 +132,6 @@ fn clusters(
     }
 }
 
-/// Sets the rewrite for a route that matches `path`.
 fn rewrite_into(
     action: &mut RouteAction,
     rewrite: &UrlRewrite,
@@ -181,7 +172,6 @@ fn changes_headers(backend: &WeightedBackend) -> bool {
     changes_request(backend) || changes(backend.response_headers.as_deref())
 }
 
-/// Returns true if the backend changes request headers.
 pub(super) fn changes_request(backend: &WeightedBackend) -> bool {
     changes(backend.request_headers.as_deref())
 }
@@ -204,7 +194,7 @@ fn weighted(
         weight: _,
         request_headers,
         response_headers,
-        // Backends with rewrites never get here, because they have separate actions.
+        // Backends with rewrites have separate actions.
         rewrite: _,
     } = share.backend;
     let request = rule_request.then(&headers::changes(

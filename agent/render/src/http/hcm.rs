@@ -1,8 +1,7 @@
-//! Renders the HTTP connection manager, which processes all requests and responses of a listener.
+//! Renders the HTTP connection manager, with defaults for an edge proxy that does not trust
+//! clients.
 //!
-//! A connection manager gets its route table from a file. The manager itself contains nothing
-//! specific to a route or tenant, unless the subscription budget is used up. Its defaults suit an
-//! edge proxy, which does not trust clients.
+//! It contains nothing specific to a route or tenant, unless the subscription budget is used up.
 
 use std::iter;
 
@@ -43,20 +42,18 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
-/// Encoded tag of the field `HttpConnectionManager.route_config`, which contains a message.
+/// Tag of `HttpConnectionManager.route_config`, a length-delimited field.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
-/// Location of a listener's route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
-    /// In a file, for the route table with this name.
     File(&'a str),
-    /// In the listener itself, in encoded form, because the subscription budget is used up.
+    /// Used if the subscription budget is exhausted.
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one route table. Its statistics are named after the protocol
-/// and port of `place`. `forwarded` selects which parts of a client's certificate backends receive.
+/// Names statistics after the protocol and port of `place`. `forwarded` selects which parts of a
+/// client certificate backends receive.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
@@ -70,28 +67,25 @@ pub(crate) fn render(
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(context),
         route_specifier: table_in_file(table, context),
-        // The connection's peer is the client, unless trusted proxies report another address.
+        // The peer is the client unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
         forward_client_cert_details,
         set_current_client_cert_details,
-        // Route `/a/../b` as `/b`, because the backend treats it as `/b`. Otherwise, a request
-        // could bypass the route that protects `/b`.
+        // Backends treat `/a/../b` as `/b`. Without normalization, a request could bypass the route
+        // that protects `/b`.
         normalize_path: wrappers::boolean(true),
-        // `/a//b` and `/a%2Fb` could also bypass a route, because a backend may treat them like
-        // `/a/b`. The Gateway can disable this protection.
+        // Backends may treat `/a//b` and `/a%2Fb` as `/a/b`, which could also bypass a route.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
         // Keep the backend's `server` header, and never add one.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        // `name.` is the same host as `name` (RFC 3986, 3.2.2). It must not reach a different
-        // listener or route.
+        // `name.` is the same host as `name` (RFC 3986, 3.2.2) and must use the same route.
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
-        // Forward a backend's `103 Early Hints` (RFC 9110, 15.2), and leave `Expect: 100-continue`
-        // to the backend. HTTP/1.0 clients must not get 1xx responses, but no Envoy filter can
-        // remove them.
+        // Forward `103 Early Hints` (RFC 9110, 15.2), and leave `Expect: 100-continue` to the
+        // backend. No Envoy filter can remove 1xx responses for HTTP/1.0 clients.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
@@ -120,8 +114,7 @@ pub(crate) fn render(
     }
 }
 
-/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. A header of
-/// this name from a client is always removed.
+/// Envoy always removes `x-forwarded-client-cert` headers that clients send.
 fn forwarded_certificate(
     forwarded: Option<&ForwardClientCertificate>,
 ) -> (i32, Option<SetCurrentClientCertDetails>) {
@@ -146,7 +139,6 @@ fn forwarded_certificate(
     (ForwardClientCertDetails::SanitizeSet.into(), Some(details))
 }
 
-/// Returns the source of the route table's file, or `None` if the table is inline.
 fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteSpecifier> {
     match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
@@ -157,10 +149,9 @@ fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteS
     }
 }
 
-/// If the route table is inline, appends it to the encoded connection manager.
 fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
-        // Append the table in encoded form. Decoding and re-encoding would reorder its maps.
+        // Decoding and re-encoding would reorder the table's maps.
         manager.value.push(ROUTE_CONFIG);
         encode_varint(bytes.len() as u64, &mut manager.value);
         manager.value.extend_from_slice(bytes);
@@ -168,9 +159,8 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     manager
 }
 
-/// Returns the address ranges that Envoy treats as internal. They must not contain the address of
-/// any client: an internal client could control retries and timeouts with `x-envoy-*` headers. An
-/// empty list would mean all private addresses, so the list contains an address that no client has.
+/// Internal clients could control retries and timeouts with `x-envoy-*` headers. An empty list
+/// would mean all private addresses, so list an address that no client has.
 fn nobody_is_internal() -> InternalAddressConfig {
     InternalAddressConfig {
         cidr_ranges: vec![CidrRange {
@@ -190,10 +180,9 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-/// Returns the client connection options that are the same for all HTTP versions.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
-    // Backends that turn headers into variables cannot distinguish `a_b` from `a-b`. A client could
-    // use `a_b` to bypass a check of `a-b`.
+    // Backends that turn headers into variables cannot distinguish `a_b` from `a-b`, so `a_b` could
+    // bypass a check of `a-b`.
     let underscores = match edge.header_underscores() {
         Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
         Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
@@ -212,15 +201,13 @@ fn http1_options(edge: Edge) -> Http1ProtocolOptions {
     Http1ProtocolOptions {
         // Some load balancers' health checks and some old proxies use HTTP/1.0.
         accept_http_10: true,
-        // A client may offer an upgrade that the proxy does not support, such as `TLS/1.2`. The
-        // offer must be ignored (RFC 9110, 7.8), but by default Envoy responds with 403.
+        // Unsupported upgrades such as `TLS/1.2` must be ignored (RFC 9110, 7.8), but Envoy
+        // responds with 403 by default.
         ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
         ..Default::default()
     }
 }
 
-/// Returns the protocols to which HTTP/1.1 connections may be upgraded. They are in lower case,
-/// which makes no difference to Envoy.
 fn upgrades(edge: Edge) -> Vec<&'static str> {
     let mut upgrades = vec!["websocket"];
     if edge.upgrades_to_spdy {
@@ -239,8 +226,7 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns an extension that removes all `x-envoy-*` headers from client requests, because these
-/// headers control this proxy and any proxies behind it.
+/// `x-envoy-*` headers control this proxy and any proxies behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(
@@ -268,26 +254,22 @@ fn http2_options() -> Http2ProtocolOptions {
     }
 }
 
-/// Returns the idle timeout of a request, in milliseconds. A route with a longer request timeout
-/// overrides it.
+/// A route with a longer request timeout overrides it.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// Values for settings that the Gateway does not set. The table in `docs/hardening.md` lists all
-/// such values.
+/// The table in `docs/hardening.md` lists these and all other defaults.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
 const MAX_HEADER_KIB: u32 = 60;
 const MAX_HEADERS: u32 = 100;
 
-/// Name of the filter that rejects malformed authorities.
 const AUTHORITY: &str = "authority";
 
-/// Returns a filter that responds with 400 if the authority contains `,` or `@`. Such an authority
-/// is not a valid host (RFC 9112, 3.2). Envoy joins two `Host` headers with a comma. A backend
-/// might extract a host that another listener or route protects.
+/// An authority with `,` or `@` is invalid (RFC 9112, 3.2). Envoy joins two `Host` headers with a
+/// comma, and a backend might extract a host that another route protects.
 fn malformed_authorities() -> HttpFault {
     let authority = matches::header(":authority", wrappers::matching("[^,@]*[,@].*"));
     request_filters::abort(authority, 400)
@@ -297,27 +279,26 @@ fn malformed_authorities() -> HttpFault {
 ///
 /// | filter | enabled for | reason for its position |
 /// |---|---|---|
-/// | authority | all requests | rejects a request with an ambiguous host before anything else |
-/// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, or select a route with them |
-/// | external authorization, one placeholder for each filter of a listener | virtual hosts of listeners with filters | headers that it sets may affect routing |
-/// | addresses | policies | no other filter runs for clients that it rejects |
+/// | authority | all requests | rejects ambiguous hosts before anything else |
+/// | header mutation, clear cached route | listeners with filters | clients must not forge these |
+/// | external authorization per filter | listeners with filters | its headers may affect routing |
+/// | addresses | policies | rejected clients reach no other filter |
 /// | responses | policies | all responses pass through it |
-/// | CORS | routes with CORS | responds to preflights before any other filter can reject them |
-/// | rate limits | routes with request limits | repeated wrong guesses must not reach a service that checks credentials |
+/// | CORS | routes with CORS | no filter may reject preflights first |
+/// | rate limits | routes with request limits | limits guesses at services that check credentials |
 /// | header mutation | policies | some headers may be set only from claims |
-/// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass, with their claims |
+/// | tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
-/// | external authorization, one placeholder for each service | routes with external authorization | later filters do no work for rejected requests |
+/// | external authorization per service | routes with it | later filters skip rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
-/// | faults, then request bodies and header mutation | policies | run only for requests that may pass |
-/// | bandwidth | policies | follows request bodies, which do not count the delayed data |
-/// | header to metadata | routes with session persistence | reads the session, which the router uses for load balancing |
-/// | router | all requests | last, because it sends the request |
+/// | faults, request bodies, header mutation | policies | run only for requests that may pass |
+/// | bandwidth | policies | request bodies do not count delayed data |
+/// | header to metadata | routes with session persistence | reads the session for load balancing |
+/// | router | all requests | sends the request |
 ///
-/// Filters are disabled unless the route or virtual host configures them, so they cost other routes
-/// nothing. The list of filters never depends on the snapshot, because changing it would drain the
-/// connections for every hostname on the port.
+/// Filters are disabled unless the route or virtual host configures them. The list never depends on
+/// the snapshot, because changing it would drain the connections of every hostname on the port.
 fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
@@ -369,8 +350,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         on(
             "envoy.filters.http.router",
             pack_any(Router {
-                // Headers such as `x-envoy-upstream-service-time` are useless to clients and reveal
-                // internals.
+                // `x-envoy-upstream-service-time` and similar headers reveal internals.
                 suppress_envoy_headers: true,
                 ..Default::default()
             }),

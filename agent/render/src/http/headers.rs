@@ -1,4 +1,4 @@
-//! Renders header modifications: set, add and remove. Renders only changes that Envoy accepts.
+//! Renders the header modifications that Envoy accepts.
 
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
@@ -10,15 +10,14 @@ pub(crate) use crate::header_checks::{check_name, check_target, check_value, che
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// A header modifier as Envoy fields. Envoy removes headers before it sets and adds headers.
+/// Envoy removes headers before it sets and adds headers.
 #[derive(Clone, Default)]
 pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Renders a header modifier. A change that would make Envoy reject the whole route table is left
-/// out and reported.
+/// Omits and reports any change that would make Envoy reject the whole route table.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
@@ -59,7 +58,6 @@ pub(crate) fn changes(
     changes
 }
 
-/// Returns a header value as an Envoy format.
 fn format(
     Header {
         name: _,
@@ -96,9 +94,8 @@ fn format(
     Ok(format)
 }
 
-/// Returns the headers to remove before any header is set. If a fact is unavailable, Envoy does not
-/// set its header. The client's value must then be removed, so that the backend does not mistake it
-/// for the fact.
+/// Envoy does not set a header if its fact is unavailable. Remove the client's value first, or the
+/// backend would mistake it for the fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {
@@ -121,12 +118,10 @@ fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
 }
 
 impl HeaderChanges {
-    /// Returns true if the modifier changes nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Returns these changes, followed by the changes in `later`.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later

@@ -1,4 +1,4 @@
-//! Redirects that backends return and that Envoy follows itself.
+//! Redirects from backends that Envoy follows itself.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::InternalRedirectPolicy;
@@ -10,8 +10,7 @@ use sesame_proto::schema::internal_redirect::CrossScheme;
 
 use crate::wrappers;
 
-/// Returns the internal redirect policy for a route. Redirects with an unknown status or scheme are
-/// not followed.
+/// Redirects with an unknown status or scheme are not followed.
 pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
     let InternalRedirect {
         max,

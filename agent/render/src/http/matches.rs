@@ -14,23 +14,18 @@ use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, 
 use super::headers;
 use crate::wrappers;
 
-/// Media types of gRPC and gRPC-Web requests. Envoy's own gRPC match does not include gRPC-Web.
+/// Envoy's own gRPC match does not include gRPC-Web.
 const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
 
-/// The protocols to which a route's match is limited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchedProtocol {
-    /// All protocols.
     Any,
-    /// gRPC.
     Grpc,
-    /// gRPC and gRPC-Web.
     GrpcAndWeb,
 }
 
 impl MatchedProtocol {
-    /// Returns the protocols that a route matches. `grpc` is true if the route is limited to gRPC.
-    /// `web` is true if the proxy translates gRPC-Web.
+    /// `web` means that the proxy translates gRPC-Web.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,
@@ -40,7 +35,6 @@ impl MatchedProtocol {
     }
 }
 
-/// Returns a match as an Envoy message, or an error if Envoy would reject a part of it.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -89,18 +83,16 @@ pub(crate) fn render(
     })
 }
 
-/// Returns a match for the preflights of requests with this method. An empty `method` stands for
-/// every method.
+/// An empty `method` stands for every method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
-    // Ignore the header matches, because a preflight does not contain the headers of the actual
-    // request.
+    // A preflight does not contain the headers of the actual request.
     if cors.ignores_matched_headers {
         preflight.headers.retain(|header| header.name == "host");
     } else if !method.is_empty() {
         preflight.headers.clear();
     }
-    // Both headers must be non-empty, as in the CORS filter.
+    // Like the CORS filter, require both headers to be non-empty.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
@@ -121,7 +113,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // An unknown kind of path match, from a newer release, must not match every path.
+    // An unknown kind of match, from a newer release, must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
@@ -147,8 +139,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // Envoy rejects such a prefix if it has fewer than two characters, a query or a
-            // fragment.
+            // Envoy rejects these prefixes.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
                     "path match: `{prefix}` is not a path prefix; expected `/` and at least one more character, without `?` or `#`"
@@ -164,7 +155,6 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     })
 }
 
-/// Returns a matcher for a header's value.
 pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
@@ -173,8 +163,7 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns a matcher for a header. If a request repeats the header, Envoy joins the values with
-/// commas and compares the result.
+/// Envoy joins repeated headers with commas before it compares them.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {
@@ -191,7 +180,6 @@ fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderM
     })
 }
 
-/// Returns a string matcher for `text`. Negation is left to the caller.
 fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let TextMatch {
         operator,
@@ -239,8 +227,8 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
     }
 }
 
-/// Checks a regular expression that may be evaluated for every request. The snapshot is not trusted
-/// to limit the cost.
+/// Envoy may evaluate the expression for every request, and the snapshot is not trusted to limit
+/// its cost.
 fn check_expression(pattern: &str) -> Result<(), String> {
     if pattern.is_empty() {
         return Err("the regular expression is empty".to_owned());

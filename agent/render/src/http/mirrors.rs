@@ -40,12 +40,12 @@ pub(crate) fn render(
         }
         policies.push(RequestMirrorPolicy {
             cluster: backend.clone(),
-            // If no fraction is set, Envoy copies every request.
+            // Without a fraction, Envoy copies every request.
             runtime_fraction: (numerator < denominator).then(|| RuntimeFractionalPercent {
                 default_value: Some(fraction(*numerator, *denominator)),
                 ..Default::default()
             }),
-            // Keep the host in the copy. By default, Envoy appends `-shadow` to it.
+            // By default, Envoy appends `-shadow` to the host.
             disable_shadow_host_suffix_append: true,
             ..Default::default()
         });
@@ -53,8 +53,8 @@ pub(crate) fn render(
     policies
 }
 
-/// Returns the fraction with a denominator that Envoy supports: 100, 10,000 or 1,000,000. If none
-/// of them is exact, the fraction is rounded down to millionths, but never to zero.
+/// Envoy supports the denominators 100, 10,000 and 1,000,000. Other fractions are rounded down to
+/// millionths, but never to zero.
 fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
     let of = |whole: u64| u64::from(numerator) * whole / u64::from(denominator);
     let exact = |whole: u64| (u64::from(numerator) * whole).is_multiple_of(u64::from(denominator));
@@ -66,7 +66,6 @@ fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
         (of(1_000_000).max(1), DenominatorType::Million)
     };
     FractionalPercent {
-        // The numerator is at most one million.
         numerator: u32::try_from(numerator).unwrap_or(u32::MAX),
         denominator: denominator.into(),
     }

@@ -1,7 +1,6 @@
 //! HTTP: the connection manager, route tables, and all features of routes.
 //!
-//! One invalid route must never affect other routes. Therefore, a route that would make Envoy
-//! reject the whole table is detected and left out here.
+//! One invalid route must never affect others, so routes that Envoy would reject are left out.
 
 mod address_filters;
 mod answers;

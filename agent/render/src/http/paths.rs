@@ -1,8 +1,7 @@
 //! Replaces paths in rewrites and redirects.
 //!
-//! Gateway API replaces whole path elements (see the table for `ReplacePrefixMatch` in
-//! `httproute_types.go`), but Envoy replaces characters. A regular expression is used where the
-//! results would differ.
+//! Gateway API replaces whole path elements (see `ReplacePrefixMatch` in `httproute_types.go`), but
+//! Envoy replaces characters. If the results differ, use a regular expression.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use sesame_proto::canonical_path::in_either_case;
@@ -12,25 +11,22 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// Maximum length of a prefix that a regular expression matches. The compiled program is at least
-/// as long as the prefix.
+/// The compiled expression is at least as long as the prefix.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// A path replacement in Envoy's terms. It never includes the query.
+/// Never includes the query.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathReplacement {
     Keep,
     Full(String),
-    /// Replaces the prefix matched by the route.
     Prefix(String),
     Regex {
         pattern: String,
-        /// Replaces the match of a pattern. Refers to the pattern's groups as `\1` to `\9`.
+        /// May refer to groups as `\1` to `\9`.
         to: String,
     },
 }
 
-/// Returns the path replacement for a modifier, or an error if Envoy does not support it.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -62,7 +58,7 @@ pub(crate) fn replacement(
             let from = match matched.and_then(|path| path.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Append the slash that was part of the match: `/foo/x` becomes `/to/x`.
+                // The match includes the slash: `/foo/x` becomes `/to/x`.
                 Some(path_match::Kind::TextPrefix(prefix)) if prefix.ends_with('/') => {
                     let to = rooted(to);
                     let to = format!("{}/", to.trim_end_matches('/'));
@@ -77,15 +73,15 @@ pub(crate) fn replacement(
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
                 ("", "") => PathReplacement::Keep,
-                // The match includes the slash, so the replacement must include it, too: `/bar`
-                // becomes `/to/bar`.
+                // The match includes the slash, so the replacement must, too: `/bar` becomes
+                // `/to/bar`.
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
                         "the prefix to remove is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
-                // Removing the prefix must leave exactly one slash at the start of the path.
+                // Exactly one slash must remain at the start of the path.
                 (from, "") => PathReplacement::Regex {
                     pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
@@ -96,11 +92,9 @@ pub(crate) fn replacement(
     }
 }
 
-/// Returns the replacement for a matched prefix.
 fn replaced(from: &str, to: &str) -> PathReplacement {
     match in_either_case(from) {
-        // The route matches by regular expression. In this case, Envoy's prefix rewrite would
-        // replace the whole path.
+        // With a regular expression match, Envoy's prefix rewrite would replace the whole path.
         Some(from) => PathReplacement::Regex {
             pattern: format!("^{from}"),
             to: literal(to),
@@ -109,7 +103,6 @@ fn replaced(from: &str, to: &str) -> PathReplacement {
     }
 }
 
-/// Returns a substitution as an Envoy message.
 pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
@@ -117,7 +110,7 @@ pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     }
 }
 
-/// Returns a substitution that inserts `text` literally, so that `\1` does not refer to a group.
+/// Escapes `text`: `\1` must not refer to a group.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\")
 }

@@ -1,12 +1,8 @@
 //! Rate limits for requests, which Envoy counts in token buckets.
 //!
-//! Whenever a route table changes, Envoy refills all token buckets that are configured in its
-//! routes. Therefore, all buckets are configured in a filter with a separate file, and routes refer
-//! to them by name. Only a change to that file refills the buckets. Each connection manager counts
-//! separately.
-//!
-//! A filter has only one response for all requests that it rejects. Therefore, limits with the same
-//! response share a filter, and each route selects which filter runs.
+//! Changing a route table refills the buckets configured in it. Therefore, all buckets are in a
+//! separate file, and routes refer to them by name. Limits with the same response share a filter,
+//! because a filter has only one response.
 
 use std::collections::BTreeMap;
 
@@ -34,21 +30,18 @@ use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Name of the filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "rate_limits";
 
-/// Keys of the entries in a request's descriptor.
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
-/// Maximum number of key values that each connection manager remembers, divided among the limits.
-/// Once it is reached, Envoy forgets the least recently seen value.
+/// Key values that each connection manager remembers, over all limits. Envoy forgets the least
+/// recently seen value first.
 const REMEMBERED: usize = 65_536;
 
-/// Minimum and maximum interval in milliseconds. The minimum is Envoy's; the maximum is one year.
+/// Milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
-/// Returns the filter's file, which contains all limits of a snapshot.
 pub(crate) fn render(
     all: &[RateLimit],
     context: &RenderContext<'_>,
@@ -80,7 +73,6 @@ pub(crate) fn render(
     composite::file(FILTER, filters)
 }
 
-/// Returns the name of the filter that sends this limit's response.
 fn answer(limit: &RateLimit) -> String {
     let answer = RateLimit {
         status: limit.status,
@@ -92,8 +84,7 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// Returns a filter with this limit's response and no buckets yet, or an error if Envoy would
-/// reject the limit. `keyed` is the number of limits with keys.
+/// `keyed` is the number of limits with keys.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
         name,
@@ -164,8 +155,7 @@ fn always() -> RuntimeFractionalPercent {
     }
 }
 
-/// Returns the bucket for a limit. For an entry without a value, Envoy creates a bucket for each
-/// value that occurs.
+/// For an entry without a value, Envoy creates one bucket per value.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     let entry = |key: &str, value: String| Entry {
         key: key.to_owned(),
@@ -187,16 +177,14 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     }
 }
 
-/// The rate limits that apply to a route.
 #[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    /// Configuration of the limits, or `None` if the route has no limits.
     config: Option<Any>,
 }
 
-/// Looks up a route's limits by name in `all`. Returns an error if one of them cannot be applied,
-/// because the route must not be served without it.
+/// Returns an error if any limit cannot be applied, because the route must not be served without
+/// it.
 pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
         return Ok(CountedRequests::default());
@@ -230,8 +218,7 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     })
 }
 
-/// Returns the rules by which Envoy builds a request's descriptor for this limit. A request that
-/// lacks one of the keys gets no descriptor.
+/// A request that lacks one of the keys gets no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),
@@ -263,8 +250,7 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Applies the limits to the routes that forward requests. Envoy cannot limit other
-    /// routes.
+    /// Envoy can limit only routes that forward requests.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
         let Some(config) = &self.config else {
             return;

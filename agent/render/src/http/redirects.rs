@@ -1,4 +1,4 @@
-//! Renders redirects. The port in the request's `Host` needs special care.
+//! Renders redirects.
 
 use envoy_types::pb::envoy::config::route::v3::{
     RedirectAction, RouteMatch,
@@ -9,7 +9,7 @@ use sesame_proto::schema::{PathMatch, Redirect};
 use super::{headers, matches, paths};
 use crate::wrappers;
 
-/// Returns a redirect as an Envoy message. Every redirect keeps the query.
+/// Every redirect keeps the query.
 pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -68,13 +68,11 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the redirect for requests to `domain`. If requests with a port in `Host` need a
-/// different redirect, that one comes first.
+/// The variant for requests with a port in `Host` comes first.
 ///
-/// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For
-/// example, there may be a proxy in front of Envoy, or the redirect may change the scheme. If the
-/// domain is a single host, setting that host drops the port. Otherwise, Envoy can only replace the
-/// port. The result, such as `https://example.com:443/`, is longer than necessary, but correct.
+/// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For a
+/// single host, setting the host drops the port. Otherwise, Envoy can only replace it:
+/// `https://example.com:443/` is redundant, but correct.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

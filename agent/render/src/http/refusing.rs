@@ -1,6 +1,7 @@
-//! Direct responses in place of protected routes that cannot be rendered. Requests for such a route
-//! must not fall through to another route, which may be unprotected. Never match fewer requests
-//! than the original route.
+//! Direct responses in place of protected routes that cannot be rendered.
+//!
+//! Never match fewer requests than the original route: they would fall through to another route,
+//! which may be unprotected.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,6 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes in a problem's message what happens to requests for a route that cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, get 500"
@@ -24,13 +24,11 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns a route that rejects all requests for `route`. Returns `None` if `route` protects
-/// nothing, so that other routes may serve its requests.
+/// Returns `None` if `route` protects nothing. Other routes may then serve its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
 
-/// Returns a route that rejects all requests that `route` would match.
 pub(crate) fn refused(route: &Route) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
@@ -43,14 +41,11 @@ pub(crate) fn refused(route: &Route) -> RenderedRoute {
     }
 }
 
-/// Returns true if a route has external authorization or filters, or exists to reject requests.
 fn protects(route: &Route) -> bool {
     let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
     answers || !route.external_auth.is_empty() || route.filters.is_some()
 }
 
-/// Returns the route's match without its regular expressions, and without the parts that Envoy
-/// would reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
         let grpc = matches::MatchedProtocol::new(route.grpc, true);

@@ -1,8 +1,7 @@
 //! Request and response filters. The connection manager has a placeholder for each kind.
 //!
-//! A route without filters uses the filters of its virtual host. If a filter cannot be rendered,
-//! rendering returns an error and requests are rejected, because the filter may protect the
-//! backend.
+//! A route's filters replace its virtual host's. If a filter cannot be rendered, reject the
+//! requests, because it may protect the backend.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
@@ -31,7 +30,6 @@ use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Names of the placeholder filters, and the keys under which routes configure them.
 pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
@@ -40,7 +38,6 @@ pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-/// All placeholder filters, in no particular order.
 pub(crate) const ALL: [&str; 12] = [
     address_filters::FILTER,
     TOKEN_HEADERS,
@@ -56,7 +53,6 @@ pub(crate) const ALL: [&str; 12] = [
     HEADERS,
 ];
 
-/// Returns a route configuration with which this placeholder runs no filter.
 pub(crate) fn idle(place: &str) -> Any {
     match place {
         tokens::FILTER => tokens::idle(),
@@ -64,7 +60,6 @@ pub(crate) fn idle(place: &str) -> Any {
     }
 }
 
-/// Checks and renders a snapshot's default filters, once for all route tables.
 pub(crate) fn of_snapshot<'a>(
     default: Option<&'a RequestFilters>,
     shared: &'a [SharedFilter],
@@ -77,7 +72,6 @@ pub(crate) fn of_snapshot<'a>(
     }
 }
 
-/// Returns the route configurations for these filters, by placeholder.
 pub(crate) fn render(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -97,7 +91,6 @@ pub(crate) fn render(
         authorizations,
         claim_headers,
         token_headers,
-        // Only explanations use this field.
         exempt_from: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
@@ -136,8 +129,8 @@ pub(crate) fn render(
     Ok(rendered)
 }
 
-/// Returns a filter that buffers each request completely, and rejects bodies that are too large. It
-/// checks `content-length` first, because Envoy does not count the last frame of an HTTP/2 body.
+/// Buffers each request, and rejects large bodies. Checks `content-length` first, because Envoy
+/// does not count the last frame of an HTTP/2 body.
 fn limited(max_bytes: u64) -> Result<Any, String> {
     let most = u32::try_from(max_bytes)
         .map_err(|_| format!("request bodies of {max_bytes} bytes; at most 4 GiB are allowed"))?;
@@ -159,14 +152,13 @@ fn limited(max_bytes: u64) -> Result<Any, String> {
     ]))
 }
 
-/// Returns a filter that responds with `status` to requests that match `header`.
 pub(crate) fn abort(header: HeaderMatcher, status: u32) -> HttpFault {
     HttpFault {
         headers: vec![header],
         abort: Some(FaultAbort {
             error_type: Some(fault_abort::ErrorType::HttpStatus(status)),
             percentage: wrappers::percent(100),
-            // Do not set `response_body`: Envoy 1.39 rejects it.
+            // Envoy 1.39 rejects `response_body`.
             ..Default::default()
         }),
         ..Default::default()
@@ -212,8 +204,8 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     })
 }
 
-/// Returns a filter that changes headers, or `None` if none are to be changed. Returns an error if
-/// Envoy would reject a change, because removing a header might be security-relevant.
+/// Returns an error if Envoy would reject a change, because removing a header might be
+/// security-relevant.
 fn changes(
     request: Option<&HeaderModifier>,
     response: Option<&HeaderModifier>,
@@ -232,12 +224,10 @@ fn changes(
     Ok(changes_any.then(|| mutations(actions)))
 }
 
-/// Returns a filter that changes request headers.
 pub(crate) fn mutating(request: Vec<Action>) -> Any {
     mutations([request, Vec::new()])
 }
 
-/// Returns a filter that changes request and response headers.
 fn mutations(actions: [Vec<Action>; 2]) -> Any {
     let [request_mutations, response_mutations] = actions.map(|actions| {
         let mutations = actions.into_iter().map(|action| HeaderMutation {

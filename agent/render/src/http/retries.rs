@@ -1,4 +1,4 @@
-//! Retry policies of routes, and the default policy of every virtual host.
+//! Retry policies of routes, and the default policy of virtual hosts.
 
 use std::collections::BTreeSet;
 
@@ -8,30 +8,24 @@ use sesame_proto::schema::retry::Condition;
 
 use crate::wrappers;
 
-/// Failures that occur before a backend receives the request. A retry is then safe for any method.
+/// No backend has received the request, so retrying is safe for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// Failures that a route's own retry policy covers: broken connections and timeouts, even if the
-/// backend has received the request. The documentation of `HTTPRouteRetry` says: "retry on
-/// connection errors (disconnect, reset, timeout, TCP failure)".
+/// For routes with their own policy, even if the backend received the request. `HTTPRouteRetry`
+/// says: "retry on connection errors (disconnect, reset, timeout, TCP failure)".
 const RESET: &str = "connect-failure,refused-stream,reset";
 
-/// Failures after which requests are retried if a backend must not process a request twice (Gateway
-/// API 1.7, `HTTPRouteRetryConnectionError`). `unavailable` covers rejections by a gRPC backend
-/// that has not started yet.
+/// For backends that must not process a request twice (Gateway API 1.7,
+/// `HTTPRouteRetryConnectionError`). `unavailable` covers gRPC backends that have not started yet.
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
-/// Number of retries if the route does not set it.
 const ATTEMPTS: u32 = 2;
 
-/// Backoff in milliseconds if the route does not set it. While a retry waits, Envoy keeps receiving
-/// the request body, and fails the request if the body exceeds its buffer. Therefore, the first
-/// retry follows immediately, on another endpoint.
+/// While a retry waits, Envoy fails the request if its body exceeds the buffer. Therefore, the
+/// first retry follows immediately, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Returns the default policy for every virtual host. It hides two problems from clients: endpoints
-/// that are gone but still listed, and pooled connections that the backend has just closed. A
-/// route's own policy replaces the default.
+/// Hides vanished endpoints and closed pooled connections from clients.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
@@ -41,8 +35,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff. Each wait is random, below a limit that starts at `base_ms` and
-/// doubles each time, but never exceeds ten times `base_ms`.
+/// Waits are random, up to a limit that starts at `base_ms`, doubles, and ends at ten times
+/// `base_ms`.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -50,13 +44,13 @@ fn backoff(base_ms: u64) -> RetryBackOff {
     }
 }
 
-/// Returns a route's own policy, or `None` if the default applies. `backend_timeout_ms` is the
-/// timeout of each attempt; 0 means none.
+/// Returns `None` if the default applies. `backend_timeout_ms` is the timeout of each attempt; 0
+/// means none.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
-        // Set an explicit policy, because the policy of the virtual host would apply otherwise.
+        // Otherwise, the policy of the virtual host would apply.
         Some(Retry { attempts: 0, .. }) => RetryPolicy {
             num_retries: wrappers::uint32(0),
             ..Default::default()
@@ -93,8 +87,6 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Returns Envoy's names for these conditions, and for the failures after which a retry is always
-/// safe.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions
         .iter()

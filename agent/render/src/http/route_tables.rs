@@ -1,8 +1,7 @@
 //! Renders route tables, and encodes them piece by piece.
 //!
-//! A table may contain ten thousand routes. Each route is encoded and dropped immediately, because
-//! protobuf allows appending to a repeated field of an encoded message. Therefore, a complete
-//! unencoded table is never in memory.
+//! A table may have ten thousand routes, so an unencoded table is never in memory. Protobuf allows
+//! appending to a repeated field of an encoded message.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,35 +28,27 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum total size of the routes in a virtual host, in bytes.
 const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
-/// Maximum total size of the rendered tables, in bytes. The resolver's estimate is higher than the
-/// actual size, and leaves room for responses to misdirected requests.
+/// The resolver's estimate exceeds the actual size, which leaves room for responses to misdirected
+/// requests.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a few hundred MiB, which fit into 32 bits"
 )]
 pub(crate) const MAX_TABLE_BYTES: usize = 2 * MAX_PER_GATEWAY as usize;
 
-/// Field number of `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
-/// Field number of `VirtualHost.routes`.
 const ROUTES: u32 = 3;
-/// Prefix of the names of route tables for HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";
-/// Number of virtual hosts that are rendered before the size of the others is estimated.
 const MEASURED_HOSTS: usize = 64;
-/// Maximum number of bytes to reserve for the remaining virtual hosts. They may be much shorter
-/// than the first virtual hosts.
+/// The remaining virtual hosts may be much shorter than the measured ones.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
-/// The field numbers above, for a test that compares them with the Envoy API.
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
     ("RouteConfiguration", "virtual_hosts", VIRTUAL_HOSTS),
     ("VirtualHost", "routes", ROUTES),
 ];
 
-/// Renders a route table.
 pub(crate) fn render(
     table: &RouteTable,
     context: &RenderContext<'_>,
@@ -75,7 +66,6 @@ pub(crate) fn render(
     rendering.finish()
 }
 
-/// Renders a route table in encoded form. Decodes one virtual host at a time.
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
@@ -93,7 +83,6 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Number of bytes left for the route tables that are still to be rendered.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -102,12 +91,10 @@ impl TableRoom {
     }
 }
 
-/// A route table that is being rendered, one virtual host after another.
 struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
     seen: BTreeSet<&'t str>,
-    /// Reused buffer for the current virtual host.
     host: Vec<u8>,
 }
 
@@ -121,7 +108,6 @@ impl<'t> TableRendering<'t> {
         }
     }
 
-    /// Adds a virtual host under this domain.
     fn add(
         &mut self,
         domain: &'t str,
@@ -168,8 +154,7 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] have been rendered, so that
-    /// the buffer of a large table is not reallocated repeatedly.
+    /// Avoids repeated reallocation of a large table's buffer.
     fn reserve(&mut self, more: usize) {
         let likely = (self.bytes.len() / MEASURED_HOSTS).saturating_mul(more);
         let likely = likely.min(MAX_RESERVED);
@@ -185,19 +170,17 @@ impl<'t> TableRendering<'t> {
     }
 }
 
-/// Returns an encoded route table without virtual hosts.
 pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     let mut bytes = RouteConfiguration {
         name: name.to_owned(),
-        // Clusters and tables are in separate files, so a table must be valid even if a cluster
-        // does not exist yet.
+        // A table must be valid even if a cluster, which is in another file, does not exist yet.
         validate_clusters: wrappers::boolean(false),
         ignore_port_in_host_matching: true,
         ..Default::default()
     }
     .encode_to_vec();
     for (place, config) in context.filters.rendered.iter().flatten() {
-        // Encode one entry at a time, because prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         let one = RouteConfiguration {
             typed_per_filter_config: HashMap::from([((*place).to_owned(), config.clone())]),
             ..Default::default()
@@ -207,7 +190,7 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Renders a virtual host and appends it to `host`. Its domain must have been checked.
+/// The domain must have been checked.
 // The function is long because it writes all parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
@@ -234,7 +217,7 @@ pub(crate) fn render_host(
         return;
     };
     for (filter, config) in rendered {
-        // Encode one entry at a time, because prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         encode_into(
             &EnvoyVirtualHost {
                 typed_per_filter_config: HashMap::from([(filter, config)]),
@@ -276,9 +259,8 @@ pub(crate) fn render_host(
             append(ROUTES, &route, host);
         }
     }
-    // Envoy runs filters only for requests that match a route. Without this catch-all route,
-    // unmatched requests would get no error page, and clients could find out which requests need no
-    // authorization.
+    // Envoy runs filters only for requests that match a route. Without a catch-all route, clients
+    // could find out which requests need no authorization.
     if !external_auth.is_empty() || filters.is_some() {
         route.clear();
         encode_into(&answering(domain, 404), &mut route);
@@ -286,7 +268,6 @@ pub(crate) fn render_host(
     }
 }
 
-/// Describes the problem with a route that would make its virtual host too large.
 fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     format!(
         "in virtual host `{domain}` the routes before it take {}, and {} together with it; at most {} are allowed; requests that it matches get {} there",
@@ -297,8 +278,6 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     )
 }
 
-/// Describes the problem with a route whose regular expressions would exceed its virtual host's
-/// limit.
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
@@ -306,7 +285,6 @@ fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     )
 }
 
-/// Returns a virtual host without routes.
 fn without_routes(domain: &str, context: &RenderContext<'_>) -> EnvoyVirtualHost {
     EnvoyVirtualHost {
         name: domain.to_owned(),
@@ -317,7 +295,6 @@ fn without_routes(domain: &str, context: &RenderContext<'_>) -> EnvoyVirtualHost
     }
 }
 
-/// Renders a virtual host that responds to every request with an error.
 fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Vec<u8>) {
     encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
@@ -325,12 +302,11 @@ fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Ve
     append(ROUTES, &route, host);
 }
 
-/// Encodes a route together with the configurations of its filters.
 fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
     for (filter, config) in filters {
-        // Encode one entry at a time, because prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         encode_into(
             &EnvoyRoute {
                 typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
@@ -341,7 +317,6 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns the filter configurations for a virtual host, by filter name.
 fn filters_of_host(
     external_auth: &[ExternalAuth],
     filters: Option<&RequestFilters>,
@@ -360,14 +335,13 @@ fn filters_of_host(
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // Repeat the table's filters here, because the idle placeholders would replace them.
+        // The idle placeholders would replace the table's filters.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }
     Ok(all)
 }
 
-/// Returns the configurations of a listener's filters, and idle configurations of other filters.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -390,9 +364,9 @@ fn listener_filters(
         filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
-    // The route that is selected first decides which filters run, but headers from services may
-    // lead to a different route. Therefore, enable these filters for every route. A filter does
-    // nothing unless the final route configures it.
+    // The first selected route decides which filters run, but headers from services may select
+    // another. Enable the filters for every route; they do nothing unless the final route
+    // configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER]);
     let places = places.chain(external_auth::FILTERS);
@@ -408,7 +382,6 @@ fn listener_filters(
     Ok(filters)
 }
 
-/// Returns a route that responds to every request with this status.
 fn answering(name: &str, status: u32) -> EnvoyRoute {
     EnvoyRoute {
         name: name.to_owned(),
@@ -426,7 +399,6 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table that already has the domains in `seen`.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

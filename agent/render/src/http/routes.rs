@@ -1,8 +1,7 @@
 //! Renders a route: its match, action and filters.
 //!
-//! A route whose match Envoy would reject is left out, unless it might be security-relevant. A
-//! route whose action cannot be rendered responds with 500. Never write duplicate values or empty
-//! options, because Envoy takes about 7 µs per route whenever a table changes.
+//! Omits a route that Envoy would reject, unless it might be security-relevant. Never write
+//! duplicate values or empty options: Envoy takes about 7 µs per route whenever a table changes.
 
 use std::collections::BTreeMap;
 
@@ -23,32 +22,25 @@ use super::{
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// An Envoy route. The configurations of its filters are kept separately.
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
-    /// Configurations by filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// Properties of a virtual host that affect how its routes are rendered.
 #[derive(Clone, Copy)]
 pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
-    /// True if the listener uses HTTPS.
     pub(crate) https: bool,
-    /// Filters for routes that define no filters.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns the protocols that a route with these filters may match.
     fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
         let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
         MatchedProtocol::new(grpc, translates)
     }
 
-    /// Returns the configurations for a route's own filters, which replace the filters of its
-    /// virtual host.
+    /// A route's own filters replace all filters of its virtual host.
     fn filters_instead(
         &self,
         own: Option<&RequestFilters>,
@@ -65,8 +57,7 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Renders a route in a virtual host as Envoy routes, in order. The result usually has one entry.
-/// It is empty if Envoy cannot express the match.
+/// Empty if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -132,7 +123,6 @@ pub(crate) fn render(
     measured(routes, context.measured_as(name))
 }
 
-/// Enables separate statistics for these routes under this name. Does nothing without a name.
 fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
     if let Some(name) = name {
         for rendered in &mut routes {
@@ -142,7 +132,6 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
     routes
 }
 
-/// Returns the filter configurations for a route's external authorizations.
 fn authorization(
     auths: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -163,9 +152,8 @@ fn authorization(
     places.chain(headers).collect()
 }
 
-/// Takes the rule's header changes from `request` if any backend of the rule changes request
-/// headers. The rule's changes must come first, but Envoy applies a backend's changes before the
-/// route's changes. Therefore, each backend applies the rule's changes itself.
+/// Envoy applies a backend's header changes before the route's, but the rule's must come first. If
+/// a backend changes request headers, each backend applies the rule's changes itself.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
@@ -175,7 +163,6 @@ fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> He
     }
 }
 
-/// Everything in an Envoy route except its action.
 struct RouteFrame<'r> {
     route: &'r Route,
     route_match: RouteMatch,
@@ -185,8 +172,6 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the Envoy routes with the route's action, or an error if Envoy cannot express the
-    /// action.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,
@@ -228,7 +213,6 @@ impl RouteFrame<'_> {
         self.matching(self.route_match.clone(), action)
     }
 
-    /// Returns a route with this match instead of the frame's own match.
     fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
         RenderedRoute {
             route: EnvoyRoute {
@@ -245,7 +229,6 @@ impl RouteFrame<'_> {
         }
     }
 
-    /// Returns a route with this action, and with session persistence if the route uses it.
     fn with_session(&self, action: route::Action, session: Option<&SessionParts>) -> RenderedRoute {
         let mut rendered = self.with(action);
         if let Some(SessionParts { config, response }) = session {
@@ -257,7 +240,6 @@ impl RouteFrame<'_> {
     }
 }
 
-/// Adds the routes and headers that CORS needs.
 fn with_cors(
     route: &Route,
     routes: Vec<RenderedRoute>,
@@ -271,8 +253,7 @@ fn with_cors(
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
-            // If the route's own match includes preflights, the CORS filter responds to them on
-            // this route.
+            // If the route's own match includes preflights, the CORS filter responds to them there.
             let preflight = (!takes_preflights).then(|| RenderedRoute {
                 route: EnvoyRoute {
                     r#match: Some(matches::preflight(route_match, method, cors)),

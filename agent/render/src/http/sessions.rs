@@ -1,20 +1,17 @@
 //! Session persistence: a client stays on the endpoint that responded to it first.
 //!
-//! Clients must never learn an endpoint's address. Therefore, a session's value is a keyed digest
-//! of the address, which every host computes identically. Each endpoint has its digest in its
-//! metadata. The route reads the client's value from a cookie or header, and a subset load balancer
-//! finds the endpoint with the same digest.
+//! Clients must never learn an endpoint's address, so the session is a keyed digest of it, which
+//! all hosts compute identically. A subset load balancer finds the endpoint with that digest.
 //!
 //! A backend with sessions has three clusters:
 //!
 //! | cluster | purpose |
 //! |---|---|
-//! | `NAME` | all endpoints, in turn: for requests without a session, and for other routes |
-//! | `NAME/endpoint-of-session` | only the session's endpoint, if it exists: for the first attempt |
-//! | `NAME/sessions` | sends the first attempt to the second cluster; sends retries and unmatched sessions to the first |
+//! | `NAME` | all endpoints: requests without a session, and other routes |
+//! | `NAME/endpoint-of-session` | only the session's endpoint: the first attempt |
+//! | `NAME/sessions` | tries the second cluster first, then `NAME` |
 //!
-//! A forged or outdated value matches no endpoint, so it has the same effect as a missing value. If
-//! an endpoint does not respond, retries go to other endpoints.
+//! A forged or outdated session matches no endpoint and has no effect.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -44,37 +41,29 @@ use sesame_proto::schema::{Retry, SessionPersistence, session_persistence::Kind}
 use super::headers;
 use crate::wrappers;
 
-/// Name of the filter in the connection manager, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
-/// Metadata namespace that load balancing uses, and the key of the session in it.
 const NAMESPACE: &str = "envoy.lb";
 const KEY: &str = "session";
 
-/// Suffixes of cluster names.
 const SESSIONS: &str = "/sessions";
 const ENDPOINT: &str = "/endpoint-of-session";
 
-/// Session value of a client without a session. No digest is one byte long.
+/// No digest is one byte long.
 const NO_SESSION: &str = "-";
 
-/// CEL expressions for the session in the request, and for the session of the endpoint that
-/// responded.
+/// CEL expressions for the session in the request, and for the endpoint that responded.
 const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
-/// Parts of an Envoy route that implement session persistence.
 pub(crate) struct SessionParts {
-    /// Route configuration for [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
-    /// Header that gives the client its session. It is sent only if the client has no session or a
-    /// different one. If it were always sent, it would prevent caching, and each response would
-    /// extend the lifetime of a permanent cookie.
+    /// Sent only if the session is new or has changed. Always sending it would prevent caching, and
+    /// would extend the lifetime of permanent cookies.
     pub(crate) response: HeaderValueOption,
 }
 
-/// Returns the parts of a route for this session persistence, or an error if Envoy cannot express
-/// it. If `https` is true, the cookie is `Secure`.
+/// `https` makes the cookie `Secure`.
 pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
@@ -86,8 +75,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
-            // A valid name contains neither `"` nor `)`, so it cannot end the string or the
-            // expression.
+            // A valid name contains neither `"` nor `)`, so it cannot end the string or expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
             let lifetime = match cookie_max_age_seconds {
                 0 => String::new(),
@@ -103,8 +91,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                     ));
                 }
             };
-            // Use three separate expressions, because Envoy's CEL cannot concatenate strings. Envoy
-            // omits the header if all of them are empty.
+            // Envoy's CEL cannot concatenate strings, so use three expressions. Envoy omits the
+            // header if all are empty.
             let secure = if https { "; Secure" } else { "" };
             let parts = [
                 format!("\"{name}=\""),
@@ -124,16 +112,14 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         }
         None => return Err("session persistence names neither a cookie nor a header".to_owned()),
     };
-    // Without a value to compare with, the expressions would fail, and no client would get a
-    // session.
+    // Without a value to compare with, the expressions would fail for new clients.
     Ok(SessionParts {
         config: reading(vec![no_session(), read]),
         response,
     })
 }
 
-/// Returns a route configuration with which [`FILTER`] reads no session. It still contains a rule,
-/// because Envoy rejects a configuration without rules.
+/// Contains a rule, because Envoy rejects a configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
 }
@@ -145,14 +131,11 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule that sets the session value for requests without a session. It always applies,
-/// because every request has a method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
 
-/// Returns a rule that reads a header or a cookie. If `value` is empty, the rule stores the value
-/// of that header or cookie.
+/// An empty `value` stores the value of the header or cookie.
 fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     Rule {
         header: header.to_owned(),
@@ -167,7 +150,7 @@ fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     }
 }
 
-/// Returns an endpoint's metadata, which contains its session value: 128 bits in hex.
+/// The session value is 128 bits in hex.
 pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let endpoint = format!("{address} {port}");
     let mut session = digest::sha256_of_all(&[key, endpoint.as_bytes()]);
@@ -175,7 +158,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // Each map has a single entry, because prost writes several entries in random order.
+    // Use one entry, because prost writes several in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -185,31 +168,24 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     }
 }
 
-/// Returns the name of a backend's cluster for routes with sessions.
 pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Returns the name of a backend from the name of its main cluster or of a cluster with the same
-/// endpoints.
 pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
 
-/// Returns true if a cluster opens no connections, because it only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// Returns the two additional clusters for a backend with sessions. `all` is the backend's main
-/// cluster.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
-            // Without a fallback, a request whose session matches no endpoint goes to the next
-            // cluster in the list.
+            // Without a fallback, a request without a matching endpoint goes to the next cluster.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
                 // A single-host lookup is cheaper, but ignores the endpoint's health.
@@ -218,20 +194,19 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             }],
             ..Default::default()
         }),
-        // Disable the panic threshold. A subset has only one endpoint, and with Envoy's default, a
-        // failed endpoint would still be used.
+        // A subset has only one endpoint. With Envoy's default threshold, it would be used after it
+        // failed.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
         }),
-        // A subset has only one endpoint, so there is nothing to balance.
         load_balancing_policy: None,
         ..all.clone()
     };
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    // Repeat the main cluster, because Envoy fails all attempts beyond the end of this list.
+    // Envoy fails all attempts beyond the end of this list.
     let tries = (0..Retry::MAX_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),

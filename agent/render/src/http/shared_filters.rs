@@ -1,9 +1,7 @@
-//! Filters to which virtual hosts and routes refer by name: response changes, bandwidth limits and
-//! tokens.
+//! Response changes, bandwidth limits and tokens, to which routes refer by name.
 //!
-//! Each kind of filter has its own file. Routes do not contain the filters themselves, because
-//! error pages are long, and because all routes that refer to a bandwidth limit must share its
-//! count.
+//! Each kind has its own file: error pages are long, and all routes with the same bandwidth limit
+//! must share its count.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -49,14 +47,11 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Names of the placeholder filters, and the keys under which routes configure them.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
-/// Prefix of the statistics of all bandwidth limits.
 const STATISTICS: &str = "bandwidth";
 
-/// Renders the files for all kinds. A filter that Envoy would reject is left out and reported.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it get 500";
@@ -103,8 +98,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the usable filters, by name. Each filter is checked on first use, because a changed
-/// route needs only a few of them.
+/// Filters are checked on first use, because a changed route needs only a few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
@@ -117,7 +111,6 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns the placeholder in which a filter runs, or an error if Envoy would reject the filter.
 fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     match &filter.kind {
         Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),
@@ -128,7 +121,6 @@ fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     }
 }
 
-/// Returns the route configurations for the shared filters to which `filters` refers.
 pub(crate) fn named(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -162,8 +154,7 @@ pub(crate) fn named(
     Ok(named)
 }
 
-/// Returns the filters in the order in which requests pass through them. Responses pass through
-/// them in reverse order, so the error page is applied last.
+/// In request order. Responses pass through in reverse, so the error page is applied last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
@@ -259,8 +250,7 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     })
 }
 
-/// Returns a predicate that is true if any of these predicates is true. Envoy's `OrMatcher`
-/// requires at least two.
+/// Envoy's `OrMatcher` requires at least two predicates.
 fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
     match predicates.len() {
         0 => Err("an error page without statuses".to_owned()),
@@ -326,8 +316,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter per limited direction. Each must be the last filter of its place in that
-/// direction, because Envoy calls no filter of a place after one that waits.
+/// Each filter must be the last of its place in that direction, because Envoy calls no filter after
+/// one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

@@ -1,8 +1,7 @@
-//! Token (JWT) requirements. They are in a separate file, so that routes need not repeat the public
-//! keys.
+//! Token (JWT) requirements, in a separate file because routes must not repeat public keys.
 //!
-//! A route refers to a requirement by name. No request passes unchecked: Envoy responds with 403 if
-//! the file lacks the requirement, and with 500 if the file is missing.
+//! No request passes unchecked: Envoy responds with 403 if the file lacks the requirement, and with
+//! 500 if the file is missing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,23 +29,19 @@ use super::{headers, request_filters};
 use crate::rendered::Resource;
 use crate::wrappers;
 
-/// Name of the filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "tokens";
 
-/// Name of the filter under which Envoy stores a request's claims as metadata.
+/// Envoy stores a request's claims as metadata under this filter name.
 pub(crate) const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// Returns the type URL of the filter's configuration.
 pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route configuration that applies the requirement of this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }
 
-/// Returns a route configuration that requires no token.
 pub(crate) fn idle() -> Any {
     of_route(RequirementSpecifier::Disabled(true))
 }
@@ -57,7 +52,6 @@ fn of_route(requirement: RequirementSpecifier) -> Any {
     })
 }
 
-/// Contents of the filter's file: providers and requirements by name.
 #[derive(Default)]
 pub(crate) struct Tokens {
     providers: BTreeMap<String, JwtProvider>,
@@ -65,7 +59,6 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Adds a policy, or returns an error if Envoy would reject it.
     pub(crate) fn add(&mut self, name: &str, policy: &TokenPolicy) -> Result<(), String> {
         let providers = providers(name, policy)?;
         let required =
@@ -82,7 +75,6 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds a set, or returns an error if any of its policies is missing.
     pub(crate) fn add_set(&mut self, name: &str, set: &TokenSet) -> Result<(), String> {
         let policies = set.policies.iter().map(|policy| {
             let policy = self.requirements.get(policy).cloned();
@@ -94,14 +86,13 @@ impl Tokens {
         Ok(())
     }
 
-    /// Encodes the file.
     pub(crate) fn into_resource(self) -> Resource {
         let Self {
             providers,
             requirements,
         } = self;
         let mut value = Vec::new();
-        // Encode one entry at a time, because prost writes map entries in random order.
+        // Encode single entries, because prost writes map entries in random order.
         for provider in providers {
             let one = JwtAuthentication {
                 providers: HashMap::from([provider]),
@@ -130,17 +121,14 @@ impl Tokens {
     }
 }
 
-/// Returns Envoy's name for a provider, under which the claims of the provider's tokens are stored.
 pub(crate) fn provider_key(policy: &str, provider: &str) -> String {
     format!("{policy}/{provider}")
 }
 
-/// Returns a route configuration that sets headers from claims. If a token lacks a claim, the
-/// claim's header is not set. If a claim contains characters that are not allowed in a header,
-/// Envoy responds with 503.
+/// A missing claim sets no header. A claim with characters that headers do not allow causes a 503.
 ///
-/// The filter's own `claim_to_headers` is not used, because Envoy 1.40 removes those headers from
-/// the requests of all routes with tokens. A tenant could thereby remove another tenant's headers.
+/// Do not use `claim_to_headers`: Envoy 1.40 removes its headers from the requests of all routes
+/// with tokens. A tenant could remove another tenant's headers.
 pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     let set = headers.iter().map(|claim| {
         let ClaimHeader {
@@ -165,12 +153,10 @@ pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     Ok(request_filters::mutating(set.collect::<Result<_, _>>()?))
 }
 
-/// Returns an error if Envoy would reject the policy.
 pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
     providers("", policy).map(drop)
 }
 
-/// Returns the providers for a policy, or an error if Envoy would reject one of them.
 fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvider)>, String> {
     let TokenPolicy { providers } = policy;
     let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);
@@ -187,7 +173,6 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
     providers.collect()
 }
 
-/// Checks that the set has the name by which routes refer to it.
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
         return Err("its name is not made of the names of several policies".to_owned());
@@ -218,7 +203,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        // Keep the token, because another policy may need it. A later filter removes it.
+        // Another policy may need the token. A later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,
@@ -244,8 +229,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         }
     }
     if sources.is_empty() {
-        // Name the source explicitly. By default, Envoy also accepts a query parameter, which would
-        // appear in logs.
+        // By default, Envoy also accepts a query parameter, which would appear in logs.
         provider.from_headers.push(JwtHeader {
             name: "authorization".to_owned(),
             value_prefix: "Bearer ".to_owned(),

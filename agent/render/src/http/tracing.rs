@@ -1,8 +1,7 @@
-//! Tracing: Envoy sends one span per request and one per attempt to a collector over OTLP.
+//! Tracing: Envoy sends one span per request and per attempt to a collector over OTLP.
 //!
-//! If a collector is slow or unavailable, spans may be lost, but requests are never delayed. Never
-//! put a possible secret into a span unless the user configures it. For example, paths are recorded
-//! without their query.
+//! Never delay a request; drop spans instead. Never put a possible secret into a span unless the
+//! user configures it.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{
@@ -26,14 +25,12 @@ use crate::collectors;
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Path to which OTLP/HTTP spans are sent.
 const PATH: &str = "/v1/traces";
-/// Maximum number of spans that wait for the collector. Further spans are dropped.
+/// Further spans are dropped.
 const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
-/// Returns the tracing configuration, or `None` if tracing is disabled or its backend has no
-/// cluster.
+/// Returns `None` if tracing is disabled or its backend has no cluster.
 pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     let Tracing {
         backend,
@@ -79,8 +76,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the sampler, which alone decides which spans are recorded. A client cannot force
-/// recording with an Envoy header.
+/// Clients cannot force recording with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
@@ -102,8 +98,6 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Returns the configured attributes, and a path attribute without the query, which replaces
-/// Envoy's own.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
         name: "url.path".to_owned(),
@@ -117,8 +111,6 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns a span attribute as an Envoy message. Returns `None` if Envoy would reject the
-/// attribute, or if this version does not know the attribute's source.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;
     let value = match source.as_ref()? {
@@ -141,7 +133,6 @@ fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     })
 }
 
-/// Returns the Envoy format for a fact. Client-controlled text has a length limit.
 fn format(fact: RequestFact) -> Option<&'static str> {
     Some(match fact {
         RequestFact::UnknownFact => return None,

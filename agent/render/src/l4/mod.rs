@@ -16,8 +16,7 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Returns a filter that forwards connections to the route's backends. Without a route, the filter
-/// closes connections.
+/// Without a route, connections are closed.
 pub(crate) fn tcp_proxy(
     place: LoggedPlace<'_>,
     route: Option<&L4Route>,
@@ -48,7 +47,6 @@ pub(crate) fn tcp_proxy(
     filter(place, specifier, context)
 }
 
-/// Returns a filter that closes every connection.
 pub(crate) fn refuse(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Filter {
     let nowhere = ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned());
     filter(place, nowhere, context)

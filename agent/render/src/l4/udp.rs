@@ -1,9 +1,7 @@
 //! Routes for UDP datagrams.
 //!
-//! A session consists of all datagrams from one client address and port. Envoy's UDP proxy does not
-//! support weights, so a hash of the client's port selects the backend. This distributes sessions
-//! by weight, and keeps each session on its backend. A client that always sends from the same port
-//! always gets the same backend.
+//! Envoy's UDP proxy does not support weights, so a hash of the client's port selects the backend
+//! of a session. A client that always uses the same port always gets the same backend.
 
 use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
@@ -36,16 +34,13 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Maximum number of bytes per datagram from a client or backend. It is the limit of UDP over IPv4
-/// or IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
+/// The limit of UDP over IPv4 or IPv6. By default, Envoy drops datagrams above 1,500 bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Default idle timeout of a session in milliseconds. It is short because each session holds a
-/// socket.
+/// Short, because each session holds a socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Returns a filter that forwards datagrams to the backends of the first route. Without a route,
-/// the filter drops them.
+/// Uses the first route. Without a route, datagrams are dropped.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,
@@ -83,7 +78,6 @@ pub(crate) fn proxy(
     })
 }
 
-/// Returns the options for sockets that receive datagrams.
 pub(crate) fn socket() -> UdpSocketConfig {
     UdpSocketConfig {
         max_rx_datagram_size: wrappers::uint64(LONGEST_DATAGRAM),
@@ -91,9 +85,8 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Returns the configuration that selects the cluster of a session. Envoy's UDP matcher is still a
-/// work in progress, and Envoy's threat model does not cover it. Therefore, it is used only if
-/// there are several shares. The alternative is deprecated, but covered by the threat model.
+/// Envoy's threat model does not cover the UDP matcher, so use it only for several shares. The
+/// alternative is deprecated, but covered.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;
@@ -104,8 +97,7 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     }
 }
 
-/// Returns a matcher that divides the range of hashes by weight. The first backend gets the highest
-/// hashes, the next backend the hashes below them, and so on.
+/// The first backend gets the highest hashes.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

@@ -5,21 +5,17 @@ use sesame_proto::schema::WeightedBackend;
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Name of a cluster that never exists. HTTP requests to this cluster get a 500 response, and
-/// connections to it are closed.
+/// Name of a cluster that never exists. HTTP requests to it get a 500, connections are closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
-/// The share of traffic for one backend.
 pub(crate) struct Share<'a> {
     /// The backend's cluster, or [`REFUSED_CLUSTER`].
     pub(crate) cluster: &'a str,
-    /// Weight, at least 1.
     pub(crate) weight: u32,
     pub(crate) backend: &'a WeightedBackend,
 }
 
-/// Returns the shares of all backends with a positive weight, in order. The sum of the weights fits
-/// into 32 bits, which Envoy requires.
+/// Omits backends without weight. The total fits into 32 bits, as Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
@@ -46,7 +42,7 @@ pub(crate) fn shares<'a>(
         };
         shares.push(Share {
             cluster,
-            // Round down, but never to zero, so that every configured backend gets traffic.
+            // Never round to zero, because every configured backend gets traffic.
             weight: (backend.weight / divisor).max(1),
             backend,
         });
@@ -54,5 +50,5 @@ pub(crate) fn shares<'a>(
     shares
 }
 
-/// Maximum sum of the weights before rounding. It leaves room for weights that are rounded up to 1.
+/// Leaves room for weights that are rounded up to 1.
 const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;

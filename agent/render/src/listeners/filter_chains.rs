@@ -1,10 +1,8 @@
 //! Filter chains, which decide by server name how a TCP port handles a connection.
 //!
-//! All HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
-//! TLS route has its own chain. If a server name belongs to a TLS listener but has no route,
-//! connections for it are rejected and do not reach a listener with a wider hostname. Each chain is
-//! named after its listener, so that Envoy recognizes the chain in an update and keeps its
-//! connections.
+//! All HTTP listeners of a port share one chain; each HTTPS listener and TLS route has its own. A
+//! TLS server name without a route is rejected, and never reaches a listener with a wider hostname.
+//! Stable chain names let Envoy keep connections on updates.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -19,10 +17,9 @@ use crate::http::hcm::{self, Table};
 use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
-/// Protocols that are offered to HTTPS clients, in order of preference.
+/// In order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Timeout of the TLS handshake in milliseconds. Without it, a client that sends nothing after its
-/// first message would stay connected forever.
+/// Without a timeout, a silent client would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
@@ -47,7 +44,6 @@ pub(super) fn render(
     chains.finish()
 }
 
-/// Returns where Envoy finds a route table of the snapshot: in its file or inline.
 fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;
@@ -66,8 +62,7 @@ enum ChainKind {
     Tls,
 }
 
-/// The filter chains of a port. Envoy rejects a whole listener if two of its chains match the same
-/// connections or have the same name.
+/// Envoy rejects a whole listener if two of its chains have the same name or match.
 #[derive(Default)]
 struct Chains {
     ready: Vec<(ChainKind, FilterChain)>,
@@ -75,7 +70,6 @@ struct Chains {
 }
 
 impl Chains {
-    /// Adds a listener's filter chains.
     fn add(
         &mut self,
         listener: &Listener,
@@ -101,8 +95,8 @@ impl Chains {
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
-                // The chain refers to the table that all HTTP listeners of the port share, so
-                // adding or removing one of them does not change the chain.
+                // All HTTP listeners of the port share this table, so adding or removing one does
+                // not change the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace {
                         listener: None,
@@ -142,8 +136,8 @@ impl Chains {
         }
     }
 
-    /// Closes connections for the server names of a listener that cannot be served. Otherwise, a
-    /// listener with a wider hostname would accept these connections.
+    /// Closes connections for a listener that cannot be served. Otherwise, a listener with a wider
+    /// hostname would accept them.
     fn hold(&mut self, listener: &Listener, port: u32, context: &RenderContext<'_>) {
         if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
             return;
@@ -156,12 +150,10 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        // If another listener already serves this server name, there is nothing to close.
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
-    /// Adds a filter chain for each route of a TLS listener. A chain matches the route's server
-    /// names, or the listener's if the route has none.
+    /// A chain matches the route's server names, or the listener's if the route has none.
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
@@ -195,8 +187,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names. `*` or an empty name stands for all names that no other
-    /// chain matches.
+    /// `*` or an empty name stands for all names that no other chain matches.
     fn push(
         &mut self,
         kind: ChainKind,
@@ -228,7 +219,6 @@ impl Chains {
                 taken.unwrap_or_default()
             ));
         }
-        // A chain without server names matches all connections that no other chain matches.
         if !server_names.iter().any(String::is_empty) {
             chain.filter_chain_match = Some(FilterChainMatch {
                 server_names,
@@ -239,8 +229,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Returns the filter chains. If plaintext and TLS share a port, the plaintext chain is limited
-    /// to plaintext, because a TLS chain may also match all remaining connections.
+    /// A TLS chain may match all remaining connections, so limit the plaintext chain on a mixed
+    /// port.
     fn finish(self) -> Vec<FilterChain> {
         let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
         self.ready
@@ -258,7 +248,6 @@ impl Chains {
     }
 }
 
-/// Returns a chain that applies one filter to every connection.
 pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     FilterChain {
         name: name.to_owned(),
@@ -267,7 +256,6 @@ pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     }
 }
 
-/// Returns the chain with TLS termination and a handshake timeout.
 fn over_tls(
     chain: FilterChain,
     socket: TransportSocket,
@@ -277,7 +265,6 @@ fn over_tls(
     FilterChain {
         transport_socket: Some(socket),
         transport_socket_connect_timeout: match timeout.unwrap_or(HANDSHAKE_MS) {
-            // 0 disables the timeout.
             0 => None,
             time => wrappers::milliseconds(time),
         },

@@ -1,13 +1,9 @@
 //! Renders one Envoy listener for each combination of port, address and transport.
 //!
-//! A listener's name contains the port, the address and the transport, because a single update
-//! cannot swap ports between listener names. Each address has its own listener instead of an entry
-//! in `additional_addresses`, because a new listener may not use an address of an existing one. The
-//! copies need no additional subscriptions, because Envoy shares route tables and secrets with
-//! identical sources.
-//!
-//! A listener contains nothing specific to a route or tenant, because changing a listener drains
-//! its connections.
+//! Names contain the port, because one update cannot swap ports between listener names. Each
+//! address has its own listener, because a new listener may not use an address of an existing one.
+//! A listener contains nothing specific to a route or tenant, because changing it drains its
+//! connections.
 
 mod filter_chains;
 
@@ -30,7 +26,6 @@ use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::wrappers;
 
-/// Returns the listeners for all ports, sorted by name.
 pub(crate) fn render(
     ports: &[Port],
     context: &RenderContext<'_>,
@@ -61,8 +56,7 @@ pub(crate) fn render(
 fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
-        // Bind the port even without routes, so that clients cannot tell the difference. Every
-        // connection is closed.
+        // Bind the port even without routes: clients must not notice the difference.
         let name = format!("refused/{}", port.port);
         let place = LoggedPlace {
             protocol: "tcp",
@@ -105,7 +99,6 @@ fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
     }
 }
 
-/// Returns a port's listener for one address.
 fn at(template: &EnvoyListener, port: &Port, address: IpAddr, bind: u32) -> Resource {
     let (word, protocol) = match port.transport() {
         schema::Transport::Tcp => ("tcp", Transport::Tcp),

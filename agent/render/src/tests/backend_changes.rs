@@ -1,5 +1,4 @@
-//! Tests that rendering changed backends and endpoints incrementally gives the same result as a
-//! full rendering.
+//! Incrementally rendered backends and endpoints match a full rendering.
 
 use proptest::prelude::*;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -12,10 +11,9 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// A backend: the number of its endpoint set, and whether it has sessions. `None` if the backend
-/// does not exist.
+/// Index of the endpoint set, and whether the backend has sessions.
 type AnyBackend = Option<(usize, bool)>;
-/// The last byte of each address in an endpoint set.
+/// The last byte of each address.
 type AnySet = Vec<u8>;
 
 const BACKENDS: usize = 6;
@@ -28,7 +26,6 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// Generates two versions that differ in a few backends and endpoint sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {
@@ -43,7 +40,6 @@ fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     })
 }
 
-/// Returns a snapshot with one virtual host per backend.
 fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     let there = || {
         let all = backends.iter().enumerate();
@@ -109,7 +105,6 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     snapshot
 }
 
-/// Renders only the changes, with the backend patch.
 fn patched(
     rendered: &Rendered,
     before: &EncodedSnapshot,
@@ -154,7 +149,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // The first budget is large enough for files for all endpoints; the second leaves none.
+    // The first budget has files for all endpoints, the second for none.
     for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,

@@ -1,4 +1,4 @@
-//! Tests load balancing, health checks, circuit breakers and connection settings of backends.
+//! Load balancing, health checks, circuit breakers and connection settings of backends.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, LbPolicy};

@@ -1,4 +1,4 @@
-//! Tests that incremental rendering gives the same result as full rendering.
+//! Incremental rendering gives the same result as full rendering.
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
@@ -10,7 +10,6 @@ use super::everything::everything;
 use super::parts::options;
 use crate::{RenderOptions, backends_after, endpoints_after, render, routes_after};
 
-/// Returns [`everything`] without the invalid objects.
 fn everything_right() -> (Snapshot, Vec<KeyPair>) {
     let (mut snapshot, keys) = everything();
     let found = render(&snapshot, &keys, &options()).problems;
@@ -31,13 +30,11 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
-/// A change to a snapshot, and whether incremental rendering supports the change.
+/// The flag is true if incremental rendering supports the change.
 type SnapshotChange = (bool, fn(&mut Snapshot));
 
-/// A change to a snapshot, as a closure that captures names.
 type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
-/// A change to a route table, and whether incremental rendering supports the change.
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
@@ -88,7 +85,7 @@ fn reused_virtual_hosts_match_full_rendering() {
         assert_eq!(after.is_some(), told);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
     }
-    // Inlined tables are part of their listeners, so they cannot be reused separately.
+    // Inlined tables are part of their listeners, so they cannot be reused.
     let narrow = RenderOptions {
         subscription_budget: 0,
         ..wide
@@ -101,7 +98,7 @@ fn reused_virtual_hosts_match_full_rendering() {
 
 #[test]
 fn reused_parts_match_full_rendering_after_endpoint_changes() {
-    // Nothing is reused after problems, so the snapshot must render without problems.
+    // Nothing is reused after problems.
     let (mut old, keys) = everything_right();
     let some = old
         .endpoints
@@ -109,7 +106,6 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
         .position(|set| !set.endpoints.is_empty());
     old.endpoints.swap(0, some.unwrap());
     let mut chained = 0;
-    // The flag is true if incremental rendering supports this change.
     let changes: [SnapshotChange; 4] = [
         (true, |new| new.endpoints[0].endpoints.clear()),
         (true, |new| {
@@ -144,7 +140,6 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
-            // Routes may change in the same step.
             let mut both = new.clone();
             both.route_tables[0].virtual_hosts[0].routes.clear();
             let encoded = encoded(&both, &keys);
@@ -164,7 +159,6 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
 #[test]
 fn reused_parts_match_full_rendering_after_backend_changes() {
     let (mut old, keys) = everything_right();
-    // No route refers to this backend, so it can be removed.
     let backend = |name: &str| Backend {
         name: name.to_owned(),
         endpoints: name.to_owned(),
@@ -207,7 +201,6 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
         }),
         // Without this backend, unchanged routes would be rendered differently.
         (false, &|new| remove(new, &used)),
-        // Too many clusters are new.
         (false, &|new| {
             for name in 0..20 {
                 new.backends

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns `$ENVOY`, or `envoy` from `PATH`. If neither exists, prints once that Envoy is not used.
+/// If neither `$ENVOY` nor `envoy` in `PATH` exists, prints once that Envoy is not used.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {
@@ -21,7 +21,6 @@ pub(crate) fn envoy() -> Option<PathBuf> {
     envoy
 }
 
-/// Validates a bootstrap. Returns Envoy's error output if Envoy rejects it.
 pub(crate) fn validate(envoy: &Path, suffix: &str, bootstrap: &[u8]) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join(format!("bootstrap.{suffix}"));

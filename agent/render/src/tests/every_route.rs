@@ -16,7 +16,7 @@ use super::shared_filters::every_authorization;
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
     let regex = |value: &str| Some(string_match::Kind::Regex(value.into()));
-    // Use every fact, because Envoy must support all of them.
+    // Envoy must support all facts.
     let facts = (1..=26).map(header_part::Kind::Fact);
     let parts = [
         header_part::Kind::Literal("50% of ".into()),
@@ -265,7 +265,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 retry: Some(Box::new(Retry {
                     statuses: vec![429],
                     attempts: 1,
-                    // Use every condition, because Envoy must support all of them.
+                    // Envoy must support all conditions.
                     conditions: (1..=16).collect(),
                     ..Default::default()
                 })),

@@ -14,15 +14,12 @@ use super::every_route::every_route;
 use super::parts::{API, WEB, header, key_pair, pem, to};
 use super::shared_filters::every_shared_filter;
 
-/// Name of a rate limit that uses every field.
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
 
-/// Names of shared filters that use every field.
 pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolicy/ns/b/jwt"];
 pub(crate) const EVERY_BYTE: &str = "TrafficPolicy/ns/every/bandwidth";
 pub(crate) const EVERY_RESPONSE: &str = "TrafficPolicy/ns/every/response";
 
-/// Returns TLS settings for a listener, with every parameter set.
 pub(crate) fn parameters() -> TlsTermination {
     TlsTermination {
         keys: vec!["Secret/ns/b".to_owned()],
@@ -42,7 +39,6 @@ pub(crate) fn parameters() -> TlsTermination {
     }
 }
 
-/// Returns a snapshot that uses every field, and the keys to which it refers.
 pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
     let keys = vec![
         key_pair("Secret/ns/a", "a.example.com"),

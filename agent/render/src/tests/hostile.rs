@@ -1,8 +1,7 @@
-//! Tests snapshots with hostile strings: nothing may panic, and Envoy must accept the rendered
-//! configuration.
+//! Hostile strings in snapshots: nothing may panic, and Envoy must accept the result.
 //!
-//! The generators do not produce regular expressions: the controller and Envoy check whether RE2
-//! accepts them, and this crate only limits their cost.
+//! The generators omit regular expressions: the controller and Envoy check them, and this crate
+//! only limits their cost.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +22,6 @@ use super::hostile_filters::{filters, shared_filter};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
-/// Generates mostly short strings with special characters.
 pub(super) fn text() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
@@ -44,7 +42,6 @@ fn string_match() -> impl Strategy<Value = StringMatch> {
     })
 }
 
-/// Generates header names, including some that only the proxy may write.
 fn field_name() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => text(),
@@ -269,7 +266,6 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 Route {
                     external_auth: external_auth.into_iter().collect(),
                     filters: filters.map(Box::new),
-                    // Refer to missing limits as often as to existing limits.
                     rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
@@ -472,7 +468,7 @@ proptest! {
     fn rendered_tables_never_write_framing_headers(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         for table in rendered.route_tables.iter() {
-            // A cookie may have any name, even the name of a framing header.
+            // A cookie may have the name of a framing header.
             for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
                 let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
                 prop_assert!(!found, "{name}");
@@ -493,8 +489,7 @@ proptest! {
     }
 }
 
-/// Uses 1,000 routes with an expression that makes RE2 run out of state memory, and one route whose
-/// expression is too large by itself.
+/// 1,000 expressions that exhaust RE2's state memory, and one that is too large by itself.
 #[test]
 fn virtual_host_expressions_stay_within_budget() {
     let route = |i: usize, pattern: &str| Route {
@@ -525,7 +520,6 @@ fn virtual_host_expressions_stay_within_budget() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // The limit allows only the first six expressions and the cheap route.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

@@ -11,12 +11,10 @@ use sesame_proto::schema::{
 use super::hostile::{modifier, text};
 use super::shared_filters::KEYS;
 
-/// Generates names, half of which are the same.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("x-ok".to_owned()), text()]
 }
 
-/// Generates the filters of a route or virtual host.
 pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
     let percent = || prop_oneof![0..102_u32, any::<u32>()];
     let fault = (any::<u64>(), percent(), any::<u32>(), percent());
@@ -157,7 +155,6 @@ fn address_filter() -> impl Strategy<Value = AddressFilter> {
     (name(), ranges(), ranges()).prop_map(|(name, allow, deny)| AddressFilter { name, allow, deny })
 }
 
-/// Generates a shared filter to which the filters above may refer.
 pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
     let page = (text(), text(), any::<u32>(), any::<u32>(), any::<bool>());
     let page = page.prop_map(|(body, content_type, of, status, of_backends)| ErrorPage {

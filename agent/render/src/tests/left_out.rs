@@ -1,4 +1,4 @@
-//! Tests that invalid parts of a snapshot are left out without affecting other parts.
+//! Invalid parts of a snapshot are left out without affecting other parts.
 
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, route};
 use prost::Message as _;
@@ -121,8 +121,7 @@ fn what_is_wrong_is_left_out_alone() {
     }
 }
 
-/// A newer controller may use an unknown kind of match. A wider route must not serve the requests
-/// that a route with such a match protects.
+/// A newer controller may use an unknown kind of match. A wider route must not serve its requests.
 #[test]
 fn unmatchable_protective_routes_are_refused_not_omitted() {
     let (mut snapshot, keys) = everything();
@@ -193,14 +192,13 @@ fn unmatchable_protective_routes_are_refused_not_omitted() {
     assert_eq!(query[0]["name"], "known");
     assert_eq!(matches[1]["path_separated_prefix"], "/bad");
     assert_eq!(matches[2]["path_separated_prefix"], "/private");
-    // Requests for a route that protects nothing fall through to other routes.
     assert_eq!(routes.len(), 7, "{routes:?}");
     if let Some(envoy) = envoy() {
         validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
     }
 }
 
-/// Returns a route of about 1 MiB, which is larger than the controller would publish.
+/// About 1 MiB, more than the controller would publish.
 fn forged(name: &str) -> Route {
     let added = (0..256).map(|i| header(&format!("x-{i}"), &"v".repeat(4096)));
     Route {
@@ -265,7 +263,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
         virtual_hosts: hosts.map(host).to_vec(),
     };
     let mut problems = RenderProblems::default();
-    // The limit leaves room for three of the four virtual hosts.
+    // Leaves room for three of the four virtual hosts.
     let mut room = TableRoom::new(4 * 1024 * 1024);
     let mut render = |table: &RouteTable| {
         let rendered = route_tables::render(table, &context, &mut room, &mut problems);

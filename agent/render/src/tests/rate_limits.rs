@@ -9,7 +9,6 @@ use crate::layout::file_name;
 use crate::rendered::RenderProblem;
 use crate::{dump, render};
 
-/// Returns a route with these limits.
 fn limited(limits: &[&str]) -> Route {
     Route {
         rate_limits: limits.iter().map(|&name| name.to_owned()).collect(),
@@ -26,8 +25,7 @@ fn limit(name: &str) -> RateLimit {
     }
 }
 
-/// Renders a snapshot with one route and these limits. Returns the filter with the limits, the
-/// route, and the number of problems with limits.
+/// Returns the filter with the limits, the route, and the number of problems with limits.
 fn printed(route: Route, limits: Vec<RateLimit>) -> (Value, Value, usize) {
     let (mut snapshot, keys) = everything();
     snapshot.route_tables.truncate(1);

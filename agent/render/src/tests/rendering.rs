@@ -31,8 +31,7 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // The budgets lead, in this order, to endpoints in files, inline endpoints, some inline route
-    // tables and keys, and everything inline.
+    // Endpoints in files, inline endpoints, some inline tables and keys, and everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {
             subscription_budget: budget,
@@ -121,7 +120,6 @@ fn no_budget_is_exceeded() {
             }
         });
         assert!(3 + shared.len() + endpoints <= budget, "budget {budget}");
-        // Even with a small budget, nothing is left out, and no private key is printed.
         assert_eq!(rendered.problems, [], "budget {budget}");
         let mut keys = 0;
         private_keys(&printed, &mut |key| {
@@ -132,7 +130,6 @@ fn no_budget_is_exceeded() {
     }
 }
 
-/// Calls `found` with every private key.
 fn private_keys(value: &serde_json::Value, found: &mut impl FnMut(&serde_json::Value)) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -148,7 +145,6 @@ fn private_keys(value: &serde_json::Value, found: &mut impl FnMut(&serde_json::V
     }
 }
 
-/// Calls `found` with every watched path.
 fn paths(value: &serde_json::Value, found: &mut impl FnMut(&str)) {
     match value {
         serde_json::Value::Object(map) => {

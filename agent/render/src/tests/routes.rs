@@ -13,7 +13,6 @@ use crate::l4::weights::{self, REFUSED_CLUSTER};
 use crate::rendered::RenderProblems;
 use crate::{dump, render};
 
-/// Renders these routes in a table with one virtual host, and returns them in printed form.
 fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
     let (mut snapshot, keys) = everything();
     snapshot.route_tables.truncate(1);
@@ -100,7 +99,6 @@ fn cors_route_with_method_matches_its_preflight() {
     );
 }
 
-/// Returns the headers that a route adds to responses.
 fn said_by(route: &serde_json::Value) -> Vec<(&str, &str)> {
     let added = route["response_headers_to_add"].as_array().unwrap();
     let headers = added.iter().map(|option| &option["header"]);
@@ -127,8 +125,7 @@ fn direct_answers_use_cors_headers_of_route() {
         ..Default::default()
     });
     let answer = Action::DirectResponse(DirectResponse::new(500));
-    // A redirect on all hosts becomes two routes: the first for requests with a port in `Host`, and
-    // the second for requests without one.
+    // A redirect on all hosts becomes two routes, with and without a port in `Host`.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
             cors: Some(Box::new(cors.clone())),
@@ -155,8 +152,7 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish all responses by origin, even if the request has no allowed
-        // origin.
+        // Caches must distinguish responses by origin even if the origin is not allowed.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

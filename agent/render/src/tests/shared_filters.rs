@@ -54,7 +54,6 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
     filters.into()
 }
 
-/// A key set with one key.
 pub(crate) const KEYS: &str = r#"{"keys":[{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
 fn token_policy(providers: &[&str]) -> TokenPolicy {
@@ -85,7 +84,6 @@ fn token_policy(providers: &[&str]) -> TokenPolicy {
     }
 }
 
-/// Returns authorizations that cover every kind of condition.
 pub(crate) fn every_authorization() -> Vec<Authorization> {
     let [tokens, _] = EVERY_TOKEN;
     let rule = AuthorizationRule {
@@ -148,12 +146,10 @@ fn filtered(filters: RequestFilters) -> Route {
     }
 }
 
-/// Renders a virtual host with these filters and this route, and returns it in printed form.
 fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
     printed_below(None, of_host, route)["virtual_hosts"][0].clone()
 }
 
-/// Renders a route table for a snapshot with these default filters, and returns it in printed form.
 fn printed_below(
     of_snapshot: Option<RequestFilters>,
     of_host: Option<RequestFilters>,
@@ -190,7 +186,6 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
     assert_eq!(places(&table), ["request_body", "response"]);
     assert_eq!(places(host), [""; 0]);
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
-    // A virtual host's own filters replace all of the snapshot's default filters.
     let none = RequestFilters::default();
     let table = printed_below(Some(limit(7)), Some(none), plain());
     let host = &table["virtual_hosts"][0];
@@ -199,7 +194,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
         host["typed_per_filter_config"]["response"]["matcher"],
         json!({})
     );
-    // If Envoy would reject one of the default filters, every request is rejected.
+    // If Envoy would reject a default filter, every request is rejected.
     let table = printed_below(Some(limit(1 << 32)), None, plain());
     let routes = table["virtual_hosts"][0]["routes"].as_array().unwrap();
     assert_eq!(routes[0]["direct_response"]["status"], json!(500));

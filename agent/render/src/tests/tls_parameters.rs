@@ -1,5 +1,4 @@
-//! Tests that TLS parameters reach Envoy, and that a listener with an invalid or insecure parameter
-//! is left out.
+//! TLS parameters reach Envoy, and listeners with an invalid or insecure one are left out.
 
 use sesame_proto::schema::{TlsTermination, tls_termination::Version};
 

@@ -1,4 +1,4 @@
-//! Matchers for the subject alternative names that a certificate may have.
+//! Matchers for the subject alternative names of certificates.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, subject_alt_name_matcher::SanType,
@@ -7,7 +7,6 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::wrappers;
 
-/// Accepted subject alternative names: exact names, suffixes and prefixes.
 pub(super) struct PeerNames<'a> {
     pub(super) dns_names: &'a [String],
     pub(super) uris: &'a [String],
@@ -15,18 +14,16 @@ pub(super) struct PeerNames<'a> {
     pub(super) uri_prefixes: &'a [String],
 }
 
-/// How `*` in a certificate's DNS name is interpreted.
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
-    /// `*` matches other names, as in server certificates.
+    /// Matches other names, as in server certificates.
     Expanded,
-    /// `*` matches only itself.
+    /// Matches only itself.
     Literal,
 }
 
 impl PeerNames<'_> {
-    /// Returns matchers for these names, or an error if one of the names would match any
-    /// certificate.
+    /// Returns an error if a name would match any certificate.
     pub(super) fn matchers(
         self,
         wildcards: Wildcards,
@@ -84,7 +81,6 @@ impl PeerNames<'_> {
     }
 }
 
-/// Returns an RE2 expression that matches only this string.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for character in text.chars() {

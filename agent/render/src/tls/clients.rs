@@ -1,4 +1,4 @@
-//! Client certificates: whether clients must or may present a certificate, and how it is verified.
+//! Verification of client certificates.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, certificate_validation_context::TrustChainVerification,
@@ -11,7 +11,6 @@ use super::alt_names::{PeerNames, Wildcards};
 use super::validated;
 use crate::context::RenderContext;
 
-/// Returns how client certificates are verified, or `None` if clients are not asked for one.
 pub(super) fn validation(
     tls: &TlsTermination,
     context: &RenderContext<'_>,
@@ -41,7 +40,7 @@ pub(super) fn validation(
     if !asks {
         return Ok(None);
     }
-    // If the trust bundle is missing, fail closed: no client certificate passes validation.
+    // Fail closed without a trust bundle: no client certificate passes validation.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,
         ..Default::default()
@@ -50,7 +49,6 @@ pub(super) fn validation(
         mode,
         ClientMode::OptionalUnverified | ClientMode::RequiredUnverified
     ) {
-        // Request a certificate, and accept any certificate.
         how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
     }
     if tls.client_trust_bundle.is_empty() {

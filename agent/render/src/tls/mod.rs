@@ -26,8 +26,7 @@ use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Returns a transport socket that terminates TLS. `alpn` are the protocols to offer, in order of
-/// preference, if the snapshot sets none.
+/// `alpn` lists the default protocols, in order of preference.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -46,7 +45,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // This setting only affects a request header, which the connection manager sets.
+        // The connection manager sets the header that this field affects.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
@@ -70,8 +69,8 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        // Disable session resumption: Envoy would not verify the client certificate again, and
-        // would accept an expired certificate.
+        // On resumption, Envoy would not verify the client certificate again, and would accept an
+        // expired one.
         session_ticket_keys_type: if asks {
             Some(SessionTicketKeysType::DisableStatelessSessionResumption(
                 true,
@@ -82,15 +81,13 @@ pub(crate) fn downstream(
         disable_stateful_session_resumption: asks,
         // Present a certificate even if its OCSP staple is missing or invalid.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
-        // If clients are asked for a certificate, set this explicitly, because Envoy's default is
-        // about to change.
+        // Envoy's default is about to change.
         require_client_certificate: wrappers::boolean(tls.requires_certificate()).filter(|_| asks),
         ..Default::default()
     }))
 }
 
-/// Returns the listener's own session ticket keys. If they are unset or missing, returns the host's
-/// keys. Returns `None` if there are none: Envoy then generates keys.
+/// Falls back to the host's keys. Returns `None` if there are none: Envoy then generates keys.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -115,7 +112,6 @@ fn ticket_keys(
     }
 }
 
-/// Returns a transport socket for TLS to a backend, which verifies the backend's certificate.
 pub(crate) fn upstream(
     tls: &BackendTls,
     protocol: AppProtocol,
@@ -142,7 +138,7 @@ pub(crate) fn upstream(
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
-        // Do not use `system_root_certs`, because Envoy cannot verify names with it.
+        // With `system_root_certs`, Envoy cannot verify names.
         validation.trusted_ca = Some(DataSource {
             specifier: Some(Specifier::Filename(
                 context.options.system_ca.to_string_lossy().into_owned(),
@@ -162,8 +158,7 @@ pub(crate) fn upstream(
             tls_params: Some(parameters()),
             tls_certificates: client_key.inline,
             tls_certificate_sds_secret_configs: client_key.in_files,
-            // Offer no ALPN to HTTP/1.1 backends, because a server without ALPN support might
-            // reject the handshake.
+            // An HTTP/1.1 server without ALPN support might reject the handshake.
             alpn_protocols: match protocol {
                 AppProtocol::Http2 => vec!["h2".to_owned()],
                 AppProtocol::Http1
@@ -179,9 +174,8 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the accepted names. A backend's certificate must contain at least one of them. Without
-/// names, a mesh accepts any certificate from its authority; outside a mesh, missing names are an
-/// error. A name that would match all other names is also an error.
+/// In a mesh, no names means any certificate from its authority; elsewhere it is an error. So is a
+/// name that matches all others.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -201,7 +195,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     };
     let names = names.matchers(Wildcards::Expanded)?;
     if names.is_empty() && !mesh {
-        // Without a name to verify, any certificate from the authority would be accepted.
+        // Any certificate from the authority would be accepted.
         return Err(
             "TLS to the backend has no names to verify; set at least one of dns_names, uris, dns_suffixes and uri_prefixes"
                 .to_owned(),
@@ -210,8 +204,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     Ok(names)
 }
 
-/// Returns the TLS parameters for clients. Returns an error if they are insecure or allow no
-/// connection at all.
+/// Returns an error if the parameters are insecure or allow no connection.
 fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
     let version = |version| match version {
         Version::Unset => None,
@@ -245,8 +238,7 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// Certificates that Envoy presents, with their keys. All are in files, or all are inline, because
-/// Envoy does not support a mixture.
+/// Envoy requires that all certificates are in files or all are inline.
 #[derive(Default)]
 struct OwnCertificates {
     in_files: Vec<SdsSecretConfig>,
@@ -254,7 +246,6 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Returns the certificates in `names` that exist, or an error if none exists.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()
@@ -281,7 +272,6 @@ impl OwnCertificates {
     }
 }
 
-/// Returns the validation context `how` with the authorities of the trust bundle added.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,
@@ -315,7 +305,6 @@ fn validated(
     ))
 }
 
-/// Returns the contents of a secret.
 fn inline(name: &str, context: &RenderContext<'_>) -> Result<Option<Type>, String> {
     let secret = find(context.secrets, name).ok_or_else(|| not_here(name))?;
     let secret = Secret::decode(&*secret.bytes).map_err(|_| format!("`{name}` is not a secret"))?;

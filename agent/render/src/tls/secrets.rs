@@ -15,8 +15,7 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns the secrets, sorted by name: one per trust bundle, and one per key on this host to which
-/// the snapshot refers. The host's own session ticket keys replace missing ones.
+/// Returns secrets sorted by name. The host's own session ticket keys replace missing ones.
 pub(crate) fn render(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -49,8 +48,8 @@ pub(crate) fn render(
             problems.add(name, why);
             continue;
         };
-        // A rotated key reaches the host in two steps: as a reference and as a pair. Between the
-        // steps, the pair on the host is older or newer than the reference, but usable.
+        // The reference and the pair of a rotated key arrive separately. In between, the pair is
+        // older or newer than the reference, but usable.
         let found = pair.digest();
         if !digest.is_empty() && found != *digest {
             problems.add(
@@ -87,8 +86,7 @@ pub(crate) fn render(
     by_name(secrets, problems)
 }
 
-/// Returns the certificate and private key of a pair. A pair without a certificate contains session
-/// ticket keys.
+/// A pair without a certificate contains session ticket keys.
 fn keys_of(pair: &KeyPair) -> Resource {
     let KeyPair {
         name,
@@ -108,8 +106,6 @@ fn keys_of(pair: &KeyPair) -> Resource {
     encode(name, secret::Type::TlsCertificate(pair))
 }
 
-/// Returns a bundle's authorities, including those that are retained after a rotation, and all
-/// their revocation lists.
 fn validation(
     bundle: &TrustBundle,
     retained: Option<&RetainedAuthorities>,
@@ -130,7 +126,6 @@ fn validation(
     }
 }
 
-/// Concatenates two PEM strings.
 fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     match (pem, more) {
         (pem, "") => pem.into(),
@@ -139,11 +134,9 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
     }
 }
 
-/// Name of the secret with the host's own session ticket keys.
 pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
 
-/// Returns the secret with the host's own session ticket keys, newest first. Each key has
-/// [`TICKET_KEY_BYTES`] bytes.
+/// Returns the host's session ticket keys, newest first. Each has [`TICKET_KEY_BYTES`] bytes.
 pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource {
     ticket_keys(SESSION_TICKET_KEYS, keys)
 }

@@ -1,30 +1,24 @@
-//! Chooses which of a Gateway's valid bundles is served. Pure.
+//! Chooses which of a Gateway's valid bundles is served.
 
 use std::collections::BTreeSet;
 
 use super::state::TakenBundle;
 
-/// The properties of a valid bundle on which the choice depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) sequence: u64,
     pub(super) digest: String,
 }
 
-/// The result of comparing a bundle with the Gateway's other bundles and the last applied one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The bundle is the one to serve.
     Chosen,
-    /// Another bundle is preferred, because its sequence number is higher or an operator allowed
-    /// it.
+    /// Another bundle has a higher sequence number, or an operator allowed it.
     Superseded,
-    /// The bundle is outdated and must not be served, for this reason.
     Older(String),
 }
 
-/// Returns the standing of each candidate. At most one bundle is chosen, possibly in several
-/// copies.
+/// At most one bundle is chosen, possibly in several copies.
 pub(super) fn choose(
     taken: Option<&TakenBundle>,
     candidates: &[Candidate],
@@ -35,8 +29,7 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Compare digests if sequence numbers are equal, so that the choice does not depend on the
-        // order of files.
+        // Compare digests if sequence numbers are equal: the order of files must not matter.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -53,7 +46,6 @@ pub(super) fn choose(
     candidates.iter().map(standing).collect()
 }
 
-/// Returns why a bundle must not replace the last applied one, or `None` if it may.
 fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let TakenBundle {
         gateway: _,
@@ -101,7 +93,6 @@ mod tests {
         }
     }
 
-    /// Returns the digest of the candidate that is chosen.
     fn chosen(taken: Option<&TakenBundle>, all: &[Candidate], allowed: &[&str]) -> Option<String> {
         let allowed = allowed.iter().map(ToString::to_string).collect();
         let standings = choose(taken, all, &allowed);
@@ -142,7 +133,6 @@ mod tests {
         assert_eq!(chosen(Some(&back), &all, &["a"]).as_deref(), Some("a"));
         let newer = [all[0].clone(), all[1].clone(), candidate(4, "d")];
         assert_eq!(chosen(Some(&back), &newer, &[]).as_deref(), Some("d"));
-        // A copy of the served bundle is just as valid.
         let both = [candidate(2, "b"), candidate(2, "b")];
         let standings = choose(None, &both, &BTreeSet::new());
         assert_eq!(standings, [Standing::Chosen, Standing::Chosen]);

@@ -1,5 +1,4 @@
-//! The conditions for accepting a bundle, apart from its content: the trusted keys, the host's
-//! identity, and the key pairs on this host.
+//! Conditions for accepting bundles: trusted keys, the host's identity, and its key pairs.
 
 use sesame_files::directory::KEYS;
 use sesame_proto::bundle::sealed::HostIdentity;
@@ -12,20 +11,19 @@ use crate::source::manifests::tree::{self, Found, Stamp};
 use crate::source::problem::SourceProblem;
 use crate::source::snapshots::read_keys;
 
-/// The current conditions. If they change, all files are examined again.
+/// If these change, all files are examined again.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
     pub(super) identity: Option<HostIdentity>,
-    /// Key pairs from the separate key file, not from the bundles.
+    /// From the separate key file, not from the bundles.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// Errors, each with the affected file.
     faults: Vec<(&'static str, String)>,
 }
 
 impl Conditions {
-    /// Returns the current conditions, or `None` if they have not changed since `self` was read.
+    /// Returns `None` if nothing changed since `self` was read.
     pub(super) fn changed(
         &self,
         settings: &BundleSettings,
@@ -66,7 +64,6 @@ impl Conditions {
         }))
     }
 
-    /// Returns the errors, as problems of the source.
     pub(super) fn problems(&self) -> impl Iterator<Item = SourceProblem> {
         let faults = self.faults.iter();
         faults.map(|(file, why)| problem(file, why.clone()))

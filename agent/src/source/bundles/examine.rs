@@ -1,4 +1,4 @@
-//! Examines a bundle: turns its bytes into a revision, or rejects the bundle.
+//! Turns a bundle's bytes into a revision, or rejects the bundle.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,18 +14,17 @@ use sesame_proto::signature::TrustedKeys;
 
 use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
-/// Everything that determines whether a bundle is valid, apart from the bundle itself.
 pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,
-    /// Gateways to serve; if empty, all Gateways.
+    /// Empty means all Gateways.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Returns the host's key pairs for a Gateway, without those in the bundle.
+    /// Excludes the key pairs in the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
-/// A valid bundle that has not been compared with other bundles yet.
+/// Valid, but not compared with other bundles yet.
 #[derive(Debug)]
 pub(super) struct GoodBundle {
     pub(super) gateway: NamespacedName,
@@ -33,21 +32,19 @@ pub(super) struct GoodBundle {
     pub(super) digest: String,
     pub(super) manifest_revision: String,
     pub(super) signers: Vec<String>,
-    /// The revision. Dropped if the bundle is not served.
+    /// Dropped if the bundle is not served.
     pub(super) revision: Option<GatewayRevision>,
 }
 
-/// A rejected bundle.
 #[derive(Debug)]
 pub(super) struct BadBundle {
     pub(super) reason: String,
-    /// Digest of the bundle; empty unless the file is complete.
+    /// Empty unless the file is complete.
     pub(super) digest: String,
-    /// True if the file may be incomplete because it is still being written.
+    /// The file may still be being written.
     pub(super) unfinished: bool,
 }
 
-/// Reads and checks a bundle.
 pub(super) fn examine(path: &Path, rules: &BundleRules<'_>) -> Result<GoodBundle, BadBundle> {
     let bad = |reason: String| BadBundle {
         reason,
@@ -82,7 +79,7 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     }
     let told = |error: BundleError| error.to_string();
     let good = file.verify(rules.trusted, rules.required).map_err(told)?;
-    // From here on, the content is signed with a trusted key, but may still be malformed.
+    // The content is now trusted, but may still be malformed.
     let snapshot = file.snapshot().map_err(told)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
     let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));
@@ -101,7 +98,6 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     })
 }
 
-/// Returns the key pairs that the snapshot references, from the bundle or from the host.
 fn keys(
     file: &BundleFile<'_>,
     snapshot: &Snapshot,

@@ -1,10 +1,9 @@
 //! Serves bundles from a directory that is filled from a USB stick, by rsync, or with `sesame-agent
 //! apply`.
 //!
-//! For each Gateway, the source serves the valid bundle with the highest sequence number, but never
-//! a bundle older than one already applied, unless an operator allows it. Removing a file changes
-//! nothing, because a USB stick is eventually unplugged. Only files named `*.bundle` are read. An
-//! incomplete file counts as an error if nothing is written to it for a while.
+//! Serves the bundle with the highest sequence number per Gateway, and none older than the last
+//! applied unless an operator allows it. Removing a file changes nothing, because a USB stick is
+//! eventually unplugged.
 
 mod choose;
 mod conditions;
@@ -36,9 +35,8 @@ use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
 
-/// How long an incomplete file must be unchanged before it counts as an error.
+/// An incomplete file that is unchanged for this long counts as an error.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Maximum number of bundles in the directory.
 const MAX_FILES: usize = 1000;
 
 /// Returns true if files with this name are read.
@@ -52,11 +50,11 @@ pub fn is_piece(name: &OsStr) -> bool {
 pub struct BundleSettings {
     /// Path of the directory.
     pub directory: PathBuf,
-    /// Keys that are trusted in addition to the keys in the state directory.
+    /// Trusted in addition to the keys in the state directory.
     pub trusted: TrustedKeys,
     /// Number of trusted signatures that a bundle needs.
     pub required: usize,
-    /// Gateways to serve; if empty, all Gateways.
+    /// Gateways to serve. Empty means all.
     pub gateways: Vec<NamespacedName>,
 }
 
@@ -67,33 +65,31 @@ pub struct BundleDirectory {
     state: BundleState,
     conditions: Conditions,
     files: BTreeMap<OsString, ExaminedFile>,
-    /// The served revisions, each with the digest of its bundle.
+    /// Served revisions with the digest of their bundle.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
-    /// The key pairs that were accepted before this agent started.
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
 
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
-    /// When the file was first seen with its current stamp.
     since: Instant,
     outcome: Result<GoodBundle, BadBundle>,
 }
 
-/// The outcome of a scan.
+/// Outcome of a scan.
 #[derive(Debug)]
 pub struct BundleScan {
-    /// The revisions to serve, and all problems.
+    /// Revisions to serve, and all problems.
     pub update: SourceUpdate,
-    /// Reports on the files, by file name.
+    /// Reports on files, by file name.
     pub files: Vec<BundleReport>,
-    /// If set, the next scan is due after this time, even if no file changes.
+    /// When to scan again even if no file changes.
     pub again: Option<Duration>,
 }
 
 impl BundleDirectory {
-    /// Creates a source without any content.
+    /// Returns a source without any content.
     pub fn new(settings: BundleSettings, state: BundleState, accepted: &[ResolvedGateway]) -> Self {
         let accepted = accepted.iter();
         Self {
@@ -108,7 +104,7 @@ impl BundleDirectory {
         }
     }
 
-    /// Reads the files that have changed, and returns the complete state.
+    /// Reads changed files, and returns the complete state.
     pub fn scan(&mut self) -> BundleScan {
         let mut scan = BundleScan {
             update: SourceUpdate {
@@ -119,7 +115,7 @@ impl BundleDirectory {
             again: None,
         };
         if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
-            // No new bundle can be accepted if the trusted keys are unknown.
+            // Without trusted keys, no new bundle can be accepted.
             scan.update.problems.push(problem("", error.to_string()));
         } else {
             match self.find() {
@@ -153,7 +149,6 @@ impl BundleDirectory {
         scan
     }
 
-    /// Reads the trusted keys, the host's identity and the separate key pairs.
     fn look_at_conditions(
         &mut self,
         problems: &mut Vec<SourceProblem>,
@@ -167,7 +162,6 @@ impl BundleDirectory {
         Ok(())
     }
 
-    /// Returns the bundle files that exist, with their stamps.
     fn find(&self) -> io::Result<BTreeMap<OsString, Stamp>> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(&self.settings.directory)? {
@@ -187,7 +181,6 @@ impl BundleDirectory {
         Ok(found)
     }
 
-    /// Examines a file again if its stamp has changed.
     fn look_at(&mut self, name: OsString, stamp: Stamp) {
         let mut since = Instant::now();
         if let Some(known) = self.files.get(&name).filter(|known| known.stamp == stamp) {
@@ -215,7 +208,6 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Returns this host's key pairs for a Gateway, without those in bundles.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {
@@ -225,7 +217,6 @@ impl BundleDirectory {
         keys
     }
 
-    /// Selects the bundles to serve, and returns a report on every file.
     fn take(&mut self, scan: &mut BundleScan) {
         let allowed = self.state.allowed().unwrap_or_default();
         let mut reports: BTreeMap<OsString, BundleReport> = BTreeMap::new();
@@ -258,7 +249,6 @@ impl BundleDirectory {
         scan.files = reports.into_values().collect();
     }
 
-    /// Selects one Gateway's bundle. Returns reports on all valid files of this Gateway.
     fn take_of(
         &mut self,
         gateway: &NamespacedName,
@@ -301,8 +291,7 @@ impl BundleDirectory {
         self.reports(names, &standings)
     }
 
-    /// Serves a valid bundle if it is chosen and not served yet. Returns an error if the bundle
-    /// cannot be recorded as applied.
+    /// Serves a chosen bundle. Returns an error if it cannot be recorded as applied.
     fn settle(
         &mut self,
         gateway: &NamespacedName,
@@ -315,8 +304,7 @@ impl BundleDirectory {
         let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
             return Ok(());
         };
-        // Drop the revision, because the bundle is not served. If the bundle is chosen later, its
-        // file is read again.
+        // If the bundle is chosen later, its file is read again.
         let revision = bundle.revision.take();
         let digest = bundle.digest.clone();
         let held = self.held.get(gateway);
@@ -336,7 +324,7 @@ impl BundleDirectory {
             return Ok(());
         };
         if taken != Some(&next) {
-            // Do not serve it: without a record of this bundle, an older bundle could replace it.
+            // Without a record of this bundle, an older one could replace it.
             let noted = self.state.take(gateway, &next);
             noted.map_err(|error| format!("cannot be recorded as applied: {error}"))?;
         }

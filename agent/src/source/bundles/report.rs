@@ -8,33 +8,31 @@ use super::examine::BadBundle;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleReport {
-    /// Name of the file.
+    /// File name.
     pub file: String,
-    /// Whether the bundle in the file is served, and if not, why.
+    /// Whether the bundle is served, and if not, why.
     pub state: BundleFileState,
-    /// Why the bundle cannot be served; empty if it is served or superseded.
+    /// Why the bundle is not served. Empty if it is served or superseded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The Gateway, as `namespace/name`. This field and the fields below, except the digest, are
-    /// empty if the bundle is not trusted.
+    /// `namespace/name`. Untrusted bundles have only a digest here and below.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gateway: String,
-    /// The sequence number.
+    /// Sequence number.
     #[serde(default)]
     pub sequence: u64,
-    /// Digest of the bundle; empty if the file is incomplete or unreadable.
+    /// Empty if the file is incomplete or unreadable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// Revision of the manifest in the bundle.
+    /// Revision of the manifest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// Identifiers of the trusted keys with which the bundle was signed.
+    /// IDs of the trusted keys that signed the bundle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<String>,
 }
 
 impl BundleReport {
-    /// Returns a report on a bundle that is invalid, or `unfinished`: possibly still being written.
     pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
         Self {
             file,
@@ -53,18 +51,18 @@ impl BundleReport {
     }
 }
 
-/// The state of a bundle file.
+/// State of a bundle file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BundleFileState {
-    /// This bundle is served.
+    /// Served.
     Taken,
-    /// The bundle is valid, but another bundle has a higher sequence number.
+    /// Valid, but another bundle has a higher sequence number.
     Superseded,
-    /// The bundle is valid, but older than a bundle that was already applied.
+    /// Valid, but older than an applied bundle.
     Older,
-    /// The file is incomplete, possibly because it is still being written.
+    /// Incomplete, possibly still being written.
     Unfinished,
-    /// The bundle is not trusted, or cannot be used.
+    /// Untrusted or unusable.
     Refused,
 }

@@ -1,13 +1,13 @@
-//! The part of the state directory that determines which bundles a host accepts: trusted keys, host
-//! identity, and bundles already applied.
+//! Trusted keys, host identity and applied bundles: the state that decides which bundles are
+//! accepted.
 //!
 //! | in `bundles/` | content |
 //! |---|---|
-//! | `trusted/ID.pem` | a public key that may sign bundles, one per file |
-//! | `identity` | the private key of this host, mode 0600, sealed by the agent; never printed, and never leaves the host |
-//! | `identity.pub` | its public key, which is readable without a sealing key |
+//! | `trusted/ID.pem` | a public key that may sign bundles |
+//! | `identity` | this host's private key, sealed, mode 0600, never printed or exported |
+//! | `identity.pub` | its public key, readable without a sealing key |
 //! | `taken/HASH.json` | the last bundle applied for a Gateway |
-//! | `allowed/DIGEST.allow` | a bundle that may be applied even if it is older than another |
+//! | `allowed/DIGEST.allow` | a bundle that may be applied although it is older |
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,29 +33,28 @@ const KEY_SUFFIX: &str = ".pem";
 const ALLOWANCE_SUFFIX: &str = ".allow";
 const IDENTITY: &str = "identity";
 const PUBLIC: &str = "identity.pub";
-/// Name to which the sealed identity is bound.
 const PLACE: &str = "bundles/identity";
 
 /// Why this state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleStateError {
-    /// A system error.
+    /// System error.
     #[error("{path}: {source}")]
     Io {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// The system error.
+        /// System error.
         source: io::Error,
     },
-    /// It would be unsafe to read a file.
+    /// Reading a file would be unsafe.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file has unexpected content.
+    /// Unexpected content.
     #[error("{path}: {reason}")]
     Content {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// The reason, and the remedy.
+        /// Reason and remedy.
         reason: String,
     },
 }
@@ -64,34 +63,32 @@ pub enum BundleStateError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakenBundle {
-    /// The Gateway, for readers of the file.
+    /// Gateway, for readers of the file.
     pub gateway: String,
-    /// The highest sequence number ever applied.
+    /// Highest sequence number ever applied.
     pub highest: u64,
-    /// The sequence number of the last bundle. It is lower than `highest` if an older bundle was
-    /// allowed.
+    /// Lower than `highest` if an older bundle was allowed.
     pub sequence: u64,
-    /// The digest of the last bundle.
+    /// Digest of the last bundle.
     pub digest: String,
 }
 
-/// The bundle state in one state directory.
+/// Bundle state in one state directory.
 #[derive(Clone, Debug)]
 pub struct BundleState {
     root: PathBuf,
     sealing: Arc<SealingKeys>,
 }
 
-/// Returns true if a change to a file with this name may affect which bundles are accepted.
+/// Returns true if a change to this file may affect which bundles are accepted.
 pub fn is_state(name: &std::ffi::OsStr) -> bool {
     let name = name.to_str().unwrap_or_default();
     name == IDENTITY || name.ends_with(KEY_SUFFIX) || name.ends_with(ALLOWANCE_SUFFIX)
 }
 
 impl BundleState {
-    /// Opens the bundle state in a state directory, which is created if needed. The directory must
-    /// belong to the current user, because the agent cannot read files that another user writes
-    /// there.
+    /// Opens or creates the state directory. It must belong to the current user, because the agent
+    /// cannot read files that another user writes there.
     pub fn open(state_dir: &Path) -> Result<Self, BundleStateError> {
         let this = rustix::process::geteuid().as_raw();
         if let Ok(metadata) = fs::metadata(state_dir)
@@ -120,14 +117,14 @@ impl BundleState {
         })
     }
 
-    /// Uses these sealing keys to read a sealed identity, and to seal an unsealed one.
+    /// Sets the keys for sealing the identity.
     #[must_use]
     pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
         self.sealing = sealing;
         self
     }
 
-    /// Returns the path of the directory.
+    /// Path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -146,7 +143,7 @@ impl BundleState {
         Ok(keys)
     }
 
-    /// Trusts these keys, in addition to those already trusted.
+    /// Trusts additional keys.
     pub fn trust(&self, keys: &TrustedKeys) -> Result<(), BundleStateError> {
         for (id, pem) in keys.to_pem() {
             let path = self.root.join("trusted").join(format!("{id}{KEY_SUFFIX}"));
@@ -155,9 +152,9 @@ impl BundleState {
         Ok(())
     }
 
-    /// Stops trusting the key with this identifier. Returns false if it was not trusted.
+    /// Returns false if the key was not trusted.
     pub fn distrust(&self, id: &str) -> Result<bool, BundleStateError> {
-        // Compare with existing names only, so that an identifier is never used as a path.
+        // Compare with existing names, because an identifier must never be used as a path.
         let name = format!("{id}{KEY_SUFFIX}");
         for path in self.files("trusted", KEY_SUFFIX)? {
             if path.file_name().is_some_and(|found| *found == *name) {
@@ -192,7 +189,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// Stores the public key, and then the identity: sealed if sealing is configured.
+    /// The public key is stored first. Without sealing keys, the identity is not sealed.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -208,8 +205,7 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of the sealed identity, or `None` if there is no sealed identity.
-    /// Does not need the sealing key.
+    /// Returns the public key of a sealed identity, without needing the sealing key.
     pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
         if !sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {
@@ -219,8 +215,7 @@ impl BundleState {
         Ok(Some(public.trim_end().to_owned()))
     }
 
-    /// Creates an identity for this host if it has none. Returns the identity, and true if it is
-    /// new.
+    /// Returns the identity, and true if it was just created.
     pub fn create_identity(&self) -> Result<(HostIdentity, bool), BundleStateError> {
         if let Some(identity) = self.identity()? {
             return Ok((identity, false));
@@ -242,14 +237,14 @@ impl BundleState {
             Err(error) => return Err(error.into()),
         };
         let taken = serde_json::from_slice(&bytes);
-        // If a damaged file were ignored, an older bundle could be accepted as new.
+        // Ignoring a damaged file could let an older bundle pass as new.
         taken.map(Some).map_err(|error| BundleStateError::Content {
             path,
             reason: format!("is damaged ({error}); remove it to accept any sequence number"),
         })
     }
 
-    /// Records the bundle applied for a Gateway. The record is on disk when this function returns.
+    /// Records an applied bundle. The record is on disk when this returns.
     pub fn take(
         &self,
         gateway: &NamespacedName,
@@ -260,7 +255,7 @@ impl BundleState {
         durable::replace_file(&path, &bytes).map_err(at(&path))
     }
 
-    /// Returns the digests of the bundles that may be applied even if a newer bundle already was.
+    /// Returns the digests of bundles that may be applied although they are older.
     pub fn allowed(&self) -> Result<BTreeSet<String>, BundleStateError> {
         let files = self.files("allowed", ALLOWANCE_SUFFIX)?;
         let names = files.iter().filter_map(|path| path.file_name()?.to_str());
@@ -268,13 +263,13 @@ impl BundleState {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Allows the bundle with this hexadecimal digest, even if a newer bundle was already applied.
+    /// Allows the bundle with this hex digest although it is older.
     pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
         let path = self.allowance(digest);
         durable::replace_file(&path, b"").map_err(at(&path))
     }
 
-    /// Undoes [`Self::allow`] for a bundle.
+    /// Undoes [`Self::allow`].
     pub fn disallow(&self, digest: &str) -> Result<(), BundleStateError> {
         remove(&self.allowance(digest))
     }
@@ -330,8 +325,7 @@ mod tests {
             assert!(at_rest::is_sealed(&stored()));
         }
         let sealed = stored();
-        // Without a sealing key, a command can read the public key, and does not create another
-        // identity.
+        // Without a sealing key, a command can read the public key and creates no other identity.
         assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
         let words = "which this host does not have; restore the sealing key";

@@ -1,5 +1,4 @@
-//! Computes the pauses before requests to an API server are retried. Jitter keeps the hosts from
-//! retrying at the same time.
+//! Pauses before requests to an API server are retried. Jitter keeps hosts from retrying together.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -8,33 +7,28 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Maximum pause if the API server is unreachable. Attempts put no load on a server that is down,
-/// and all hosts should reconnect soon after it is back.
+/// Attempts put no load on a server that is down, and all hosts should reconnect soon after it is
+/// back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// First pause after a rejected request. An overloaded API server sends the same value in
-/// `Retry-After`.
+/// An overloaded API server sends the same value in `Retry-After`.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// Maximum pause if the server is overloaded. The server handles the requests of many hosts within
-/// seconds, and rejecting a request costs it little. A host must not fall far behind after a few
-/// unlucky attempts.
+/// An overloaded server handles many hosts within seconds. A host must not fall far behind after a
+/// few unlucky attempts.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
-/// The back-off of one repeated operation, without jitter.
+/// Without jitter.
 pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 
-/// Reason why a request to an API server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFault {
-    /// The server is overloaded.
     Busy,
-    /// The server rejected the request, for a reason that may persist.
+    /// Rejected for a reason that may persist.
     Refused,
-    /// The server could not be reached, or cannot respond.
     Unreachable,
 }
 
-/// The back-off for requests to an API server. Pauses grow separately for each kind of failure, so
-/// a host recovers quickly if the server is merely overloaded after a long outage.
+/// Pauses grow separately per kind of failure, so a host recovers quickly if the server is merely
+/// overloaded after an outage.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
@@ -53,14 +47,12 @@ impl Default for ServerBackoff {
 }
 
 impl ServerBackoff {
-    /// Resets all pauses after a success.
     pub(crate) fn reset(&mut self) {
         self.unreachable.reset();
         self.busy.reset();
         self.refused.reset();
     }
 
-    /// Returns how long to pause after another failure of this kind.
     pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
         jittered(match fault {
             ServerFault::Busy => self.busy.next_pause(),
@@ -70,9 +62,7 @@ impl ServerBackoff {
     }
 }
 
-/// Returns a random duration between 75 % and 125 % of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
-    // A new hasher gets random keys. That is random enough to keep the hosts apart.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);
     duration * (768 + random) / 1024
 }

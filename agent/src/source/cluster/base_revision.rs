@@ -1,10 +1,7 @@
-//! Keeps the complete revision's shards, and builds the next revision from them on a fast path.
-//! Pure.
+//! Builds the next revision on a fast path, by patching the complete revision.
 //!
-//! A route change affects only a few of many shards. The old and the new version of these shards
-//! are compared, and the changed virtual hosts and backends are patched into the encoded snapshot.
-//! No other shard is read. The result must be the same as if all shards were joined: the revision
-//! is verified in the same way, and in any unexpected case, `None` is returned.
+//! Compares only the shards that changed, and patches their virtual hosts and backends into the
+//! snapshot. The result must equal a join of all shards. In any unexpected case, return `None`.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +12,26 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
 
-/// The next revision, while some of its keys or endpoints are still missing.
+/// Some of its keys or endpoints may still be missing.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) base: BaseRevision,
     pub(super) config: Config,
 }
 
-/// A configuration with a verified revision.
 #[derive(Debug)]
 pub(super) enum Config {
-    /// A configuration joined from all shards, without keys and endpoints.
+    /// Joined from all shards, without keys and endpoints.
     Joined(EncodedSnapshot),
-    /// The complete revision, patched with the changes. Includes keys and endpoints.
+    /// The patched complete revision, with keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
-        /// True if backends changed, so that their endpoints must still be updated.
+        /// Backends changed, so their endpoints must still be updated.
         backends_changed: bool,
     },
 }
 
 impl Next {
-    /// Returns the next revision, joined from all of its shards.
     pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
         let Joined { config, size } = joined;
         Self {
@@ -46,14 +41,13 @@ impl Next {
     }
 }
 
-/// The shards of a revision, from which the next revision may be built.
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,
-    /// Memory in bytes for the decoded values of the shards.
+    /// Memory in bytes for the decoded shards.
     size: u64,
     key_secrets: usize,
-    /// Stored bytes of shards that a newer manifest no longer lists, by digest. Contains at most
+    /// Stored shards that a newer manifest no longer lists, by digest. At most
     /// `MAX_CHANGED_SHARDS`.
     unnamed: BTreeMap<String, Vec<u8>>,
 }
@@ -68,8 +62,8 @@ impl BaseRevision {
         }
     }
 
-    /// Adds those of the `unnamed` shards that belong to this revision. Returns `None` if there are
-    /// too many, because the newer manifest differs too much.
+    /// Keeps `unnamed` shards that belong to this revision. Returns `None` if there are too many,
+    /// because the newer manifest differs too much.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;
         let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
@@ -78,8 +72,8 @@ impl BaseRevision {
         (self.unnamed.len() <= MAX_CHANGED_SHARDS).then_some(self)
     }
 
-    /// Returns the next revision on the fast path. `complete` is the snapshot of this revision.
-    /// `shards` contains all shards of the next revision, by digest.
+    /// `complete` is the snapshot of this revision. `shards` contains all shards of the next
+    /// revision, by digest.
     pub(super) fn patch(
         &self,
         gateway: &NamespacedName,

@@ -16,30 +16,29 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the snapshots are published, and which of them this host serves.
+/// Where snapshots are published, and which ones this host serves.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// Path of the kubeconfig; `None` means the Pod's ServiceAccount.
+    /// `None` selects the Pod's ServiceAccount.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the published objects.
     pub namespace: String,
-    /// Gateways to serve; if empty, all Gateways of the fleet.
+    /// Gateways to serve. Empty means all of the fleet.
     pub gateways: Vec<NamespacedName>,
     /// Fleet of this host.
     pub fleet: String,
     /// Name of this host.
     pub host: String,
-    /// Zone of this host; empty if not configured.
+    /// Zone of this host. May be empty.
     pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
-    /// Access to the token that `join` stored; `None` if the host's sealing keys were not read.
+    /// The token that `join` stored. `None` if the host's sealing keys were not read.
     pub(crate) stored: Option<StoredToken>,
 }
 
 impl ClusterSettings {
-    /// Returns the settings of a host that serves all Gateways of a fleet, with credentials from a
-    /// kubeconfig.
+    /// Returns settings for all Gateways of a fleet, with credentials from a kubeconfig.
     pub fn of_fleet(kubeconfig: PathBuf, namespace: &str, fleet: &str, host: &str) -> Self {
         Self {
             kubeconfig: Some(kubeconfig),
@@ -53,7 +52,6 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns the label selector for this host's manifests and endpoint shards.
     pub(super) fn selector(&self) -> String {
         let parts = format!(
             "{PART_LABEL} in ({},{})",
@@ -67,7 +65,6 @@ impl ClusterSettings {
         format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
     }
 
-    /// Returns true if a manifest with this fleet label is meant for this host.
     pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
         if self.gateways.is_empty() {
             fleet == Some(self.fleet.as_str())
@@ -77,7 +74,7 @@ impl ClusterSettings {
     }
 }
 
-/// Creates a client from the current files, because tokens and CA certificates change over time.
+/// Reads the files each time, because tokens and CA certificates change.
 pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -109,12 +106,11 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // Disable the client's own retries, because the agent retries with its own back-off.
+    // The agent retries with its own back-off.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
 
-/// Describes the API server's error response, or the failure to reach the server.
 pub(crate) fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -125,8 +121,7 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// Classifies a failed request. If a proxy in front of the API server reports that the server is
-/// unreachable, that also counts as unreachable.
+/// A proxy's report that the server is unreachable counts as unreachable.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
         kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,
@@ -135,7 +130,6 @@ pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     }
 }
 
-/// Waits for the API server's response, up to a timeout.
 pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -147,7 +141,6 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Describes an error and its causes, without repetition.
 fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Reads those pieces of a revision that are not watched: configuration shards and key Secrets.
+//! Reads the pieces of a revision that are not watched: configuration shards and key Secrets.
 
 use std::time::Duration;
 
@@ -18,30 +18,22 @@ use sesame_published::names::{
 use super::connect::{describe_error, within};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum number of concurrent requests per Gateway.
 const AT_ONCE: usize = 8;
 
-/// The missing pieces of one Gateway's revision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MissingPieces {
-    /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// Number of key Secrets to read.
     pub(super) key_secrets: usize,
 }
 
-/// The result of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
-    /// Stored bytes of shards, by their verified digest.
+    /// By verified digest.
     pub(super) shards: Vec<(String, Vec<u8>)>,
-    /// Key pairs from the Secrets.
     pub(super) keys: Vec<KeyPair>,
-    /// Errors for the pieces that could not be read.
     pub(super) faults: Vec<String>,
 }
 
-/// Fetches the given pieces. Errors are part of the result.
 pub(super) async fn fetch(
     client: Client,
     namespace: &str,
@@ -121,7 +113,7 @@ async fn one_secret(
     keys::decode(&bytes).map_err(|error| at(error.to_string()))
 }
 
-/// Reads a Gateway's manifest by name. Returns `None` only if the manifest does not exist.
+/// Returns `None` only if the manifest does not exist.
 pub(super) async fn look_for_manifest(
     client: Client,
     namespace: &str,
@@ -136,7 +128,7 @@ pub(super) async fn look_for_manifest(
 
 const NOT_THERE: &str = "is missing";
 
-/// Reads an object from the API server's cache, which may be slightly outdated.
+/// The API server's cache may be slightly outdated.
 async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -1,5 +1,4 @@
-//! Combines one Gateway's assembler with the state of its requests. Pure, except that it reads the
-//! clock when a manifest arrives.
+//! One Gateway's assembler, with the state of its requests.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,19 +11,17 @@ use super::assembler::RevisionAssembler;
 use super::backoff::USUAL;
 use crate::source::update::{GatewayUpdate, Receipt};
 
-/// An assembler, and the state of the requests for its missing pieces.
 pub(super) struct FetchState {
     pub(super) assembler: RevisionAssembler,
     pub(super) backoff: Backoff,
-    /// Number of the current round of requests. Results of earlier rounds are ignored.
+    /// Results of earlier rounds are ignored.
     pub(super) round: u64,
-    /// True while a fetch of this round, or a pause before the next fetch, is in progress.
+    /// A fetch of this round, or a pause before the next one, is in progress.
     pub(super) busy: bool,
-    /// True if `busy` is due to a pause.
+    /// `busy` is due to a pause.
     pub(super) paused: bool,
-    /// True while the Gateway's manifest is being read by name, to confirm that it is gone.
+    /// The manifest is being read by name, to confirm that it is gone.
     pub(super) doubted: bool,
-    /// When the manifest arrived, and its version.
     receipt: Option<Receipt>,
 }
 
@@ -41,15 +38,13 @@ impl FetchState {
         }
     }
 
-    /// Begins a new round. Fetches and pauses of earlier rounds become obsolete.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         (self.busy, self.paused, self.doubted) = (false, false, false);
         self.backoff.reset();
     }
 
-    /// Ends the pause before a retry, because the cluster is reachable again. Returns true if a
-    /// pause was in progress.
+    /// Ends a pause, because the cluster is reachable again. Returns true if there was one.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {
@@ -58,7 +53,6 @@ impl FetchState {
         resumes
     }
 
-    /// Records when this manifest arrived.
     pub(super) fn record_receipt(&mut self, manifest: &ConfigMap) {
         let version = manifest.metadata.resource_version.as_deref();
         self.receipt = version.and_then(|version| {
@@ -69,8 +63,7 @@ impl FetchState {
         });
     }
 
-    /// Returns the Gateway's update, or `None` if the Gateway is unknown. If the revision is
-    /// complete, adds the arrival of its manifest to `receipts`.
+    /// For a complete revision, adds the manifest's arrival to `receipts`.
     pub(super) fn update(
         &self,
         receipts: &mut BTreeMap<NamespacedName, Receipt>,

@@ -1,8 +1,7 @@
-//! Follows the manifests and endpoint shards: lists them, then watches from the version of that
-//! list.
+//! Lists manifests and endpoint shards, then watches from the version of that list.
 //!
-//! kube's own watcher does not report when a lost watch has resumed, but the reported state of the
-//! host depends on that. Without a watch, no object may be considered deleted or current.
+//! kube's watcher does not report when a lost watch has resumed, but the reported state of the host
+//! depends on it. Without a watch, no object may be considered deleted or current.
 
 use std::time::{Duration, Instant};
 
@@ -16,41 +15,34 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects per page of a list. It is small, because each ConfigMap may contain 1 MiB.
+/// Small, because each ConfigMap may contain 1 MiB.
 const PAGE: u32 = 50;
-/// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Duration of one watch. Jitter is added, so that the hosts do not all reconnect at the same time.
+/// Jitter is added, because the hosts must not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// How long a watch may be silent before the host requests the server's version to check that the
-/// server is alive. Even without changes, a live server sends a bookmark every minute. Without the
-/// check, a frozen server or a broken network would look like a cluster without changes.
+/// After this silence, request the server's version to check that it is alive. A live server sends
+/// a bookmark every minute. Without the check, a broken network would look like a cluster without
+/// changes.
 const QUIET: Duration = Duration::from_secs(20);
-/// Timeout for the response to this version request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a watch must last to count as steady.
+/// A watch that lasts this long counts as steady.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// A change in the cluster, or in the state of the connection to the cluster.
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
-    /// The complete list of objects was read.
     Listed(Vec<ConfigMap>),
-    /// This object was added or changed.
     Changed(Box<ConfigMap>),
-    /// This object was deleted, or its labels no longer match.
+    /// Deleted, or its labels no longer match.
     Deleted(Box<ConfigMap>),
-    /// The watch was lost, for this reason.
     Lost(String),
     /// The watch has resumed at the version that it had reached.
     Back,
 }
 
-/// Follows the cluster until the receiver of the events is dropped. Each time a client is created,
-/// sends it to `clients`.
+/// Runs until the receiver of the events is dropped. Sends each new client to `clients`.
 pub(super) async fn follow(
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
@@ -87,16 +79,15 @@ pub(super) async fn follow(
 struct Follower {
     selector: String,
     events: mpsc::Sender<ClusterEvent>,
-    /// Resource version that the watch has reached; `None` before the first list, and if the server
-    /// no longer has that version.
+    /// The version that the watch has reached. `None` before the first list, or if the server no
+    /// longer has it.
     version: Option<String>,
-    /// True if the server no longer had the version, and no watch has been steady since then.
+    /// No watch has been steady since the version expired.
     expired: bool,
     backoff: ServerBackoff,
 }
 
 impl Follower {
-    /// Lists and watches until the connection is lost, and returns the reason.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
             let began = Instant::now();
@@ -114,8 +105,8 @@ impl Follower {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     self.version = None;
-                    // After a restart, the server no longer has the version. List again without a
-                    // pause, but only once.
+                    // After a restart, the server no longer has the version. List again at once,
+                    // but only once.
                     if !std::mem::replace(&mut self.expired, true) {
                         continue;
                     }
@@ -123,7 +114,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // Back off, in case the server closes each watch immediately.
+                // The server may close each watch immediately.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -149,7 +140,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Watches from `version` until the server closes the watch, which is not an error.
+    /// Returns when the server closes the watch, which is not an error.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
         let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()
@@ -199,9 +190,8 @@ impl Follower {
 }
 
 enum Failure {
-    /// The server no longer has the version, so all objects must be listed again.
+    /// The server no longer has the version, so list all objects again.
     Expired,
-    /// The connection is lost or cannot be used.
     Lost(ServerFault, String),
 }
 
@@ -216,7 +206,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Checks whether the API server responds at all. An error status is also a response.
+/// An error status is also a response.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

@@ -1,10 +1,8 @@
 //! Reads snapshots that a controller has published in a Kubernetes cluster.
 //!
-//! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway,
-//! which returns the missing pieces for `fetch` to read. `base_revision` builds the next revision
-//! on a fast path. While the cluster is unreachable, complete revisions remain in use. A Gateway is
-//! withdrawn only after reading its manifest by name has shown that the manifest is gone, or meant
-//! for other hosts. This source writes nothing to the cluster.
+//! Writes nothing to the cluster. While it is unreachable, complete revisions remain in use. A
+//! Gateway is withdrawn only after a read by name shows that its manifest is gone or meant for
+//! other hosts.
 
 mod assembler;
 pub(crate) mod backoff;
@@ -30,8 +28,8 @@ pub(crate) use self::connect::{connect, describe_error, fault, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
-/// Follows the cluster until the receivers of the updates are dropped. `known` contains the
-/// Gateways that were served before.
+/// Runs until the receivers of the updates are dropped. `known` contains the Gateways served
+/// before.
 pub async fn run(
     settings: ClusterSettings,
     known: Vec<NamespacedName>,

@@ -1,4 +1,4 @@
-//! Reads a revision's pieces from objects, checks that they belong together, and joins them. Pure.
+//! Reads a revision's pieces from objects, checks that they belong together, and joins them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,39 +17,34 @@ use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// A manifest that was checked against the name and the labels of its object.
+/// Checked against the name and labels of its object.
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
-    /// Number of key Secrets that the revision needs.
     pub(super) key_secrets: usize,
-    /// Stamp of the manifest's signature; set if signatures are required.
+    /// Set if signatures are required.
     pub(super) stamp: Option<u64>,
 }
 
-/// An endpoint shard.
 #[derive(Debug, Default)]
 pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
-    /// Memory in bytes that `sets` uses.
     pub(super) size: u64,
-    /// Why the newest content cannot be used, while the previous content remains in use.
+    /// Why the newest content cannot be used. The previous content remains in use.
     pub(super) fault: Option<String>,
-    /// True if the shard was deleted, and is kept only because the manifest still lists it.
+    /// Deleted, but kept because the manifest still lists it.
     pub(super) gone: bool,
 }
 
-/// What blocks the newest revision.
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// True if waiting will not help.
+    /// Waiting will not help.
     pub(super) stuck: bool,
-    /// Pieces that must be fetched.
     pub(super) need: Option<MissingPieces>,
 }
 
 impl Blocked {
-    /// Returns an obstacle that this host cannot remove by itself.
+    /// For obstacles that this host cannot remove by itself.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -59,7 +54,6 @@ impl Blocked {
     }
 }
 
-/// Joins the shards of a configuration. If shards are missing, returns the obstacle as an error.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +90,6 @@ pub(super) fn join(
     shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
-/// Returns the obstacle for a revision whose keys are missing.
 pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
@@ -119,7 +112,6 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     }
 }
 
-/// Returns the endpoint shards that the manifest lists.
 pub(super) fn live_shards<'a>(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -137,8 +129,8 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the endpoint sets whose names are in `used`. A set that the shards lack is taken from
-/// `before`, because the shards may be newer or older than the manifest.
+/// Returns the sets in `used`. Missing sets come from `before`, because the shards may be newer or
+/// older than the manifest.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,
@@ -168,14 +160,11 @@ pub(super) fn endpoints(
     Ok(sets)
 }
 
-/// Returns the names of the endpoint sets that a configuration uses.
 pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>, Blocked> {
     let used = config.used_endpoints();
     used.ok_or_else(|| Blocked::stuck("its backends differ from their encoded form".to_owned()))
 }
 
-/// Returns the encoded snapshot with the current endpoints, or `None` if the endpoints have not
-/// changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -188,7 +177,6 @@ pub(super) fn moved_endpoints(
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 
-/// Reads a manifest. Checks it against its object's name, labels and signature.
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
@@ -234,7 +222,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// Verifies an object's signature if signatures are required. Returns the signature's stamp.
+/// Returns the signature's stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: SignedPiece<'_>,
@@ -254,7 +242,7 @@ pub(super) fn verified(
     stamp.map(Some).map_err(|error| error.to_string())
 }
 
-/// Returns the Gateway that an object claims to belong to.
+/// The claim is not verified.
 pub(super) fn owner(object: &ConfigMap) -> Option<NamespacedName> {
     let annotations = object.metadata.annotations.as_ref()?;
     gateway_of(&format!("Gateway/{}", annotations.get(GATEWAY_ANNOTATION)?))
@@ -266,7 +254,6 @@ fn label<'a>(object: &'a ConfigMap, name: &str) -> &'a str {
     value.map(String::as_str).unwrap_or_default()
 }
 
-/// Returns an entry of the object's `binaryData`.
 pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], String> {
     object
         .binary_data
@@ -276,7 +263,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// Returns the Gateway label, the name and the part of a published object.
+/// Returns the Gateway label, name and part.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

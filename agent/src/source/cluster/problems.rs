@@ -1,4 +1,4 @@
-//! Problems with published objects, except the incomplete revisions of served Gateways. Pure.
+//! Problems with published objects, except incomplete revisions of served Gateways.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,8 @@ use sesame_published::names::manifest_name;
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::GatewayUpdate;
 
-/// Maximum number of Gateways that one host accepts.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
-/// Returns the problem for a manifest or shard that is ignored because there are too many Gateways.
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
@@ -19,7 +17,6 @@ pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     )
 }
 
-/// Returns the problem for a Gateway that the settings name, but that is not published.
 pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{}", manifest_name(gateway)),
@@ -27,7 +24,6 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourcePr
     )
 }
 
-/// Returns problems for the Gateways without a complete revision.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = SourceProblem> {

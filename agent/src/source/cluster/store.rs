@@ -1,4 +1,4 @@
-//! Stores the cluster objects that this host uses, and manages the requests for missing ones.
+//! Stores the cluster objects that this host uses, and requests missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,25 +22,21 @@ use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
 use crate::source::problem::SourceProblem;
 use crate::source::update::SourceUpdate;
 
-/// All Gateways, and the requests for each.
 pub(super) struct ClusterStore {
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
-    /// Gateways by label.
+    /// By label.
     gateways: BTreeMap<String, FetchState>,
-    /// Requests and pauses that are in progress. Each future returns its result.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects have been listed.
     listed: bool,
-    /// Problems with objects that are ignored because there are too many Gateways.
+    /// Objects that are ignored because there are too many Gateways.
     refused: Vec<SourceProblem>,
     /// Labels of Gateways whose pieces have changed.
     touched: BTreeSet<String>,
     changed: bool,
 }
 
-/// The result of a request or pause.
 struct Finished {
     id: String,
     round: u64,
@@ -54,7 +50,7 @@ enum Outcome {
 }
 
 impl ClusterStore {
-    /// Creates an empty store. `known` contains the Gateways that were served before.
+    /// `known` contains the Gateways served before.
     pub(super) fn new(
         settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
@@ -83,7 +79,7 @@ impl ClusterStore {
         }
     }
 
-    /// Processes the result of the next request or pause. Waits forever if none is in progress.
+    /// Waits forever if nothing is in progress.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),
@@ -91,8 +87,8 @@ impl ClusterStore {
         }
     }
 
-    /// Applies an event. Only marks Gateways as changed, because events arrive in bursts;
-    /// [`Self::update`] advances the Gateways later.
+    /// Only marks Gateways as changed, because events arrive in bursts. [`Self::update`] advances
+    /// them later.
     pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
@@ -152,8 +148,7 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // Apply all objects before advancing any Gateway, because the objects in a list are in no
-        // useful order.
+        // Apply all objects before advancing any Gateway, because lists are in no useful order.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -171,7 +166,6 @@ impl ClusterStore {
         }
     }
 
-    /// Passes an object to its Gateway's assembler. Returns the label of that Gateway.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
@@ -213,13 +207,12 @@ impl ClusterStore {
         }
     }
 
-    /// Assembles a Gateway's revision as far as possible, and starts to fetch missing pieces.
     fn advance(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
         };
         self.changed = true;
-        // Use a blocking section, because decompressing and computing digests take time.
+        // Decompressing and computing digests take time.
         let need = tokio::task::block_in_place(|| entry.assembler.advance());
         let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
         else {
@@ -237,7 +230,7 @@ impl ClusterStore {
         }));
     }
 
-    /// Reads a manifest by name, as required before its Gateway is withdrawn.
+    /// Confirms that a manifest is gone before its Gateway is withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
@@ -271,7 +264,7 @@ impl ClusterStore {
         match outcome {
             Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // Ignore the result, because it belongs to an earlier round.
+                    // The result belongs to an earlier round.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();
@@ -303,7 +296,6 @@ impl ClusterStore {
             }
             Outcome::LookedFor(found) => {
                 if entry.round != round || !entry.doubted {
-                    // Keep the Gateway, because its manifest has reappeared.
                     return;
                 }
                 entry.doubted = false;
@@ -367,7 +359,6 @@ impl ClusterStore {
         }
     }
 
-    /// Returns an update if anything has changed since the last one.
     pub(super) fn update(&mut self) -> Option<SourceUpdate> {
         for id in std::mem::take(&mut self.touched) {
             self.advance(&id);

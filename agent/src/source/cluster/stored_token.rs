@@ -1,9 +1,8 @@
-//! Stores the token with which a joined host authenticates to its cluster. The token is sealed on
-//! disk; a plaintext copy exists only in the runtime directory.
+//! Stores the token with which a joined host authenticates to its cluster.
 //!
-//! The sealed file is written first, by rename, and the copy is derived from it, so a host can
-//! recover if it crashes between the two writes. A token must never be printed or logged, and never
-//! be left on disk in plaintext unless sealing is off.
+//! The token is sealed on disk; a plaintext copy exists only in the runtime directory. The sealed
+//! file is written first, and the copy derives from it, so a host recovers from a crash in between.
+//! Never print or log a token, and never leave it on disk in plaintext unless sealing is off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,24 +18,19 @@ use crate::host::durable::replace_file;
 use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 
-/// Name of the plaintext copy in the runtime directory.
 const COPY: &str = "cluster-token";
-/// Context to which the sealed token is bound.
 const PLACE: &str = "cluster/token";
-/// Maximum size in bytes of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 
-/// Reads and writes the host's token.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredToken {
     copy: PathBuf,
     sealing: Arc<SealingKeys>,
-    /// True for the agent, which maintains the copy; false for a command, which only reads it.
+    /// The agent maintains the copy; commands only read it.
     copies: bool,
 }
 
 impl StoredToken {
-    /// Gives an agent with this runtime directory access to the token.
     pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copies: true,
@@ -44,7 +38,6 @@ impl StoredToken {
         }
     }
 
-    /// Gives a command, which never changes the runtime directory, access to the token.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -53,21 +46,18 @@ impl StoredToken {
         }
     }
 
-    /// Returns the path of the copy in a runtime directory.
     pub(crate) fn copy_below(runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(COPY)
     }
 
-    /// Returns an error if tokens cannot be sealed. Called before a token is requested.
+    /// Call before requesting a token: returns an error if tokens cannot be sealed.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Returns the token in this file, or `None` if there is no such file.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        // Commands may run as root, so they must also accept a file that is owned by the agent's
-        // user.
+        // Commands may run as root, so accept a file of the agent's user.
         let rule = if self.copies {
             Rule::Named
         } else {
@@ -81,8 +71,7 @@ impl StoredToken {
         self.open(stored, path).map(|(text, _)| Some(text))
     }
 
-    /// Stores a token in this file. If this is the agent, also updates the copy, which existing
-    /// clients reread.
+    /// The agent also updates the copy, which existing clients reread.
     pub(crate) fn store(&self, path: &Path, token: &str) -> Result<(), String> {
         let at = |why: String| format!("{}: {why}", path.display());
         let sealed = self.sealing.seal_text(token, Path::new(PLACE));
@@ -94,7 +83,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Stores the token again in the configured form: sealed, or in plaintext if sealing is off.
+    /// Converts the stored token to the configured form: sealed, or plaintext if sealing is off.
     pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         match self.open(stored, path)? {
@@ -103,15 +92,14 @@ impl StoredToken {
         }
     }
 
-    /// Updates the copy from the stored token, in case another `join` has replaced the token.
+    /// Updates the copy, in case another `join` has replaced the token.
     pub(crate) fn settle(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         let (token, _) = self.open(stored.clone(), path)?;
         self.copy(&stored, &token)
     }
 
-    /// Configures a client to read the plaintext token: from the copy, or from the token's own file
-    /// if the token is not sealed.
+    /// Makes a client read the copy, or the token's own file if it is not sealed.
     pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
         let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
             return Ok(());
@@ -128,7 +116,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // Use the copy that an agent with the sealing keys has written.
+            // Use the copy of an agent that has the sealing keys.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }
@@ -136,7 +124,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Makes the copy match the stored token. Removes the copy if the stored token is in plaintext.
+    /// Removes the copy if the stored token is in plaintext.
     fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
         let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
         if !at_rest::is_sealed(stored) {
@@ -208,8 +196,6 @@ mod tests {
             assert_eq!(modes().map(|mode| mode & 0o777), [0o600, 0o600]);
         }
 
-        // A command unseals the token itself, or else uses the agent's copy, or else returns an
-        // error.
         let mut config = client(&path);
         StoredToken::of_command(dir.path(), with(1))
             .lead(&mut config)
@@ -226,8 +212,6 @@ mod tests {
             "{error}"
         );
 
-        // If sealing is off, the token is stored in plaintext and there is no copy. A client reads
-        // the token's own file.
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
         off.seal_anew(&path).unwrap();

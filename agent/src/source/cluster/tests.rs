@@ -37,7 +37,6 @@ fn set(name: &str, address: &str) -> EndpointSet {
     }
 }
 
-/// Returns a snapshot with these backends; each has a name and one endpoint.
 fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
     let mut snapshot = Snapshot {
         gateway: "Gateway/default/edge".to_owned(),
@@ -95,7 +94,6 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// Returns the result of fetching the missing pieces from this controller's objects.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
@@ -119,7 +117,6 @@ fn reason(assembler: &RevisionAssembler) -> String {
         .unwrap_or_default()
 }
 
-/// Returns an assembler that has assembled this snapshot from all of its pieces.
 fn filled(sharded: &Sharded) -> RevisionAssembler {
     let mut assembler = RevisionAssembler::default();
     take_live(&mut assembler, &live(sharded));
@@ -144,7 +141,6 @@ fn pieces_make_the_snapshot_in_any_order() {
         assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
         let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
-        // The shards are fetched one at a time.
         for reference in &need.shards {
             assert!(complete(&assembler).is_none());
             let one = MissingPieces {
@@ -178,8 +174,7 @@ fn out_of_step_endpoints_remove_nothing() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let mut assembler = filled(&first);
 
-    // The shards are newer than the manifest: the manifest still uses a backend whose endpoints are
-    // gone.
+    // The shards are newer than the manifest, which still uses a backend without endpoints.
     let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
     take_live(&mut assembler, &live(&ahead));
     assert_eq!(assembler.advance(), None);
@@ -318,7 +313,6 @@ fn keys_are_requested_once_and_only_with_secrets() {
             .to_vec()
     };
     assert_eq!(keys(&assembler), std::slice::from_ref(&pair));
-    // The next revision has the same key.
     assembler.take_manifest(&id, &manifest(&second.manifest, "2"));
     let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.key_secrets, 0);
@@ -381,7 +375,6 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        // A valid manifest removes the problem.
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");

@@ -1,4 +1,4 @@
-//! Parses the settings for local files: `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
+//! Parses settings such as `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`.
 
 use std::path::PathBuf;
 
@@ -7,32 +7,32 @@ use sesame_gateway_api::api::NamespacedName;
 use super::fields::SettingFields;
 use super::request::CertificateRequest;
 
-/// The files that replace one object.
+/// Files that replace one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFile {
     /// A certificate chain and its key, for a Secret.
     Certificate {
-        /// The Secret.
+        /// Secret.
         secret: NamespacedName,
-        /// File with the certificate chain.
+        /// Certificate chain.
         cert_file: PathBuf,
-        /// File with the key.
+        /// Private key.
         key_file: PathBuf,
     },
     /// CA certificates, for a ConfigMap.
     Bundle {
-        /// The ConfigMap.
+        /// ConfigMap.
         config_map: NamespacedName,
-        /// File with the CA certificates.
+        /// CA certificates.
         ca_file: PathBuf,
-        /// File with the certificate revocation lists.
+        /// Certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
-    /// A certificate for a Secret. The agent generates the key and requests the certificate.
+    /// A certificate for a key that the agent generates.
     Requested(CertificateRequest),
 }
 
-/// Error for an invalid local file setting.
+/// Invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; expected {expected}")]
 pub struct LocalFileError {
@@ -41,7 +41,6 @@ pub struct LocalFileError {
 }
 
 impl LocalFileError {
-    /// Returns an error with the reason and the expected syntax.
     pub(super) fn new(why: String, expected: &'static str) -> Self {
         Self { why, expected }
     }
@@ -53,8 +52,7 @@ impl LocalFile {
     /// Syntax of a bundle setting.
     pub const BUNDLE: &'static str = "configMap=NAMESPACE/NAME,caFile=/PATH[,crlFile=/PATH]";
 
-    /// Returns the object that the files replace, as `Secret/namespace/name` or
-    /// `ConfigMap/namespace/name`.
+    /// Returns `Secret/namespace/name` or `ConfigMap/namespace/name`.
     pub fn object(&self) -> String {
         match self {
             Self::Certificate { secret, .. } => format!("Secret/{secret}"),
@@ -63,7 +61,7 @@ impl LocalFile {
         }
     }
 
-    /// Returns the paths of the files. For a request, returns the path of the answer.
+    /// Returns the paths of the files. For a request, this is the path of the answer.
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::Certificate {

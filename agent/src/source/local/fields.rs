@@ -1,4 +1,4 @@
-//! Parses settings that consist of comma-separated `NAME=VALUE` fields. Pure.
+//! Parses settings that consist of comma-separated `NAME=VALUE` fields.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// The fields of a setting that have not been consumed yet.
+/// Not consumed yet.
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {
-    /// Parses a setting.
     pub(super) fn of(text: &'a str) -> Result<Self, String> {
         let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for part in text.split(',') {
@@ -22,12 +21,10 @@ impl<'a> SettingFields<'a> {
         Ok(Self(fields))
     }
 
-    /// Returns true if the field is present.
     pub(super) fn has(&self, field: &str) -> bool {
         self.0.contains_key(field)
     }
 
-    /// Consumes a field that contains an object name.
     pub(super) fn object(&mut self, field: &str) -> Result<NamespacedName, String> {
         let text = self.take(field)?;
         match text.split_once('/') {
@@ -38,7 +35,6 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Consumes a field that contains a file path.
     pub(super) fn file(&mut self, field: &str) -> Result<PathBuf, String> {
         let path = Path::new(self.take(field)?);
         if path.is_absolute() {
@@ -49,13 +45,11 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Consumes a required field.
     pub(super) fn take(&mut self, field: &str) -> Result<&'a str, String> {
         self.optional(field)?
             .ok_or_else(|| format!("{field} is missing"))
     }
 
-    /// Consumes an optional field.
     pub(super) fn optional(&mut self, field: &str) -> Result<Option<&'a str>, String> {
         match self.all(field)[..] {
             [] => Ok(None),
@@ -64,12 +58,10 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    /// Consumes all occurrences of a repeatable field.
     pub(super) fn all(&mut self, field: &str) -> Vec<&'a str> {
         self.0.remove(field).unwrap_or_default()
     }
 
-    /// Returns an error if any field was not consumed.
     pub(super) fn end(self) -> Result<(), String> {
         match self.0.keys().next() {
             Some(other) => Err(format!("unknown field {other:?}")),

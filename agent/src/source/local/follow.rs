@@ -1,9 +1,8 @@
-//! Watches local files. Watches directories instead of files, because files are replaced by rename
-//! and symbolic links are redirected.
+//! Watches local files.
 //!
-//! The watch covers the directory of each file, and the directory of every symbolic link in the
-//! file's path, such as `..data` in a mounted ConfigMap or certbot's `live` links. Infrequent
-//! complete scans find changes that cause no events.
+//! Watches directories, because files are replaced by rename and symbolic links are redirected.
+//! This includes the directory of every link in the path, such as `..data` in a mounted ConfigMap.
+//! Infrequent scans find changes without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,19 +22,16 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// Time without an event after which files are read. A key is often written right after its
-/// certificate.
+/// Wait for silence, because a key is often written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
-/// Maximum delay between the first event and reading the files.
 const LONGEST: Duration = Duration::from_millis(500);
-/// How long a problem must persist before it is reported.
+/// A problem must persist this long before it is reported.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// Interval between scans while there is a problem or events are not available.
+/// While there is a problem or no events are available.
 const POLL: Duration = Duration::from_secs(1);
-/// Maximum interval between scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Follows the files until the receivers are dropped.
+/// Runs until the receivers are dropped.
 pub(super) fn start(
     entries: Vec<LocalFile>,
     context: RequestContext,
@@ -55,7 +51,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Identity of each watched directory, because its path may lead to another directory later.
+/// Device and inode, because a path may lead to another directory later.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -65,15 +61,15 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// True if the last scan found a new problem, which is not reported yet because an unfinished
-    /// renewal looks the same.
+    /// The last scan found a new problem. It is not reported yet, because an unfinished renewal
+    /// looks the same.
     doubtful: bool,
 }
 
 impl Follower {
     fn run(&mut self, events: &Receiver<()>) {
         while !self.newest.is_closed() {
-            // Set up the watches before scanning, so that every later change has an event.
+            // Watch before scanning, because every later change must have an event.
             let complete = self.watch();
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
@@ -86,17 +82,15 @@ impl Follower {
         }
     }
 
-    /// Returns the time until the next renewal of a certificate, up to `RESCAN`.
     fn until_renewal(&self) -> Duration {
         let Some(at) = self.newest.borrow().renew_at else {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // If a request is waiting for its answer, the renewal time has already passed.
+        // If a request is waiting for its answer, the renewal time has passed.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
-    /// Watches the current directories. Returns true if all directories are watched.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
         let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
@@ -111,8 +105,7 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // If directories changed, create a new watcher: the watch on a removed directory is gone,
-        // and the existing watcher does not notice that.
+        // An existing watcher does not notice that a directory was removed, so create a new one.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
@@ -133,13 +126,13 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore events that are caused by this thread's own reads.
+            // Ignore events of this thread's own reads.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // Ignore errors: the receiver is gone only if the agent is shutting down.
+                // The receiver is gone only if the agent is shutting down.
                 let _ = sender.send(());
             }
         })?;
@@ -185,7 +178,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// Waits up to `pause` for an event, and then until no more events arrive for a while.
+/// Waits until no more events arrive.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;
@@ -194,7 +187,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
     while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
 }
 
-/// Returns the directories in which a change may make this path lead to another file.
+/// A change in one of these directories may make the path lead to another file.
 fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let names = way::names(file).into_iter();
     names.filter_map(|name| Some(name.parent()?.to_owned()))

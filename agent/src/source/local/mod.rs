@@ -1,10 +1,9 @@
-//! Reads certificates, keys and CA certificates from files on this host, which replace Secrets and
-//! ConfigMaps. Tools on this host, such as certbot, step or SPIRE, renew these files; Sesame does
-//! not.
+//! Reads certificates, keys and CA certificates from local files, which replace Secrets and
+//! ConfigMaps.
 //!
-//! `entry` parses the settings, `read` checks the files, and `follow` reads them again when they
-//! change. For a `request`, the agent itself creates the files. If content cannot be used, the
-//! previous content remains in use, even across restarts. A message must never contain a key.
+//! Other tools, such as certbot or SPIRE, renew the files, except for a `request`. If content
+//! cannot be used, the previous content remains in use, even across restarts. A message must never
+//! contain a key.
 
 mod entry;
 mod fields;
@@ -28,16 +27,16 @@ pub use self::request::{
 use super::problem::SourceProblem;
 use crate::seal::SealingKeys;
 
-/// The usable content of local files.
+/// Usable content of local files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalMaterial {
     /// Key pairs and bundles, by the object that they replace.
     pub usable: Substitutes,
-    /// All problems with the files.
+    /// Problems with the files.
     pub problems: Vec<SourceProblem>,
     /// Usable files, by the object that they replace.
     pub files: BTreeMap<String, String>,
-    /// Requests that are waiting for an answer, by the object that the certificate will replace.
+    /// Unanswered requests, by the object that the certificate will replace.
     pub open: BTreeMap<String, OpenRequest>,
     /// When the next certificate is due for renewal, as a Unix timestamp.
     pub renew_at: Option<i64>,
@@ -47,7 +46,6 @@ pub struct LocalMaterial {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     newest: watch::Receiver<Arc<LocalMaterial>>,
-    /// Why requests are not answered.
     troubles: Troubles,
 }
 
@@ -62,8 +60,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Starts a thread that reads the files now and whenever they change. The content in
-    /// `accepted`, which was used last, replaces files that cannot be used.
+    /// Reads the files in a thread, now and whenever they change. `accepted` was used last and
+    /// replaces files that cannot be used.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
@@ -91,17 +89,15 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow())
     }
 
-    /// Returns the handle for reporting why requests are not answered.
     pub(crate) fn troubles(&self) -> Troubles {
         self.troubles.clone()
     }
 
-    /// Returns the newest content, and marks it as seen.
     pub(crate) fn newest_seen(&mut self) -> Arc<LocalMaterial> {
         Arc::clone(&self.newest.borrow_and_update())
     }
 
-    /// Waits for new content. If no local files are configured, waits forever.
+    /// Waits for new content, or forever if no local files are configured.
     pub async fn changed(&mut self) {
         if self.newest.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -109,7 +105,6 @@ impl LocalFiles {
     }
 }
 
-/// Returns the content that was last accepted for these files.
 fn accepted_before(entries: &[LocalFile], accepted: &[ResolvedGateway]) -> LocalMaterial {
     let mut before = LocalMaterial::default();
     let Substitutes { pairs, bundles } = &mut before.usable;

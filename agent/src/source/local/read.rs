@@ -1,4 +1,4 @@
-//! Reads the content of local files. The checks are the same as for Secrets and ConfigMaps.
+//! Reads local files, with the same checks as for Secrets and ConfigMaps.
 //!
 //! A certificate and its key are accepted together or not at all. A message must never contain a
 //! key.
@@ -17,12 +17,10 @@ use super::request::{RequestState, step};
 use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, RequestedUsage};
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Maximum size in bytes of one file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of attempts to read a pair whose files keep changing.
 const TRIES: usize = 5;
 
-/// Reads all files. If a file cannot be used, keeps its content from `before`.
+/// Keeps the content from `before` for files that cannot be used.
 pub(super) fn read_all(
     entries: &[LocalFile],
     before: &LocalMaterial,
@@ -80,7 +78,6 @@ pub(super) fn read_all(
     found
 }
 
-/// Advances a request, and adds the pair that is in use, if any.
 fn requested(
     object: &str,
     request: &CertificateRequest,
@@ -103,8 +100,7 @@ fn requested(
     problem.map_or(Ok(all), Err)
 }
 
-/// Adds a pair to the usable content. Returns problems with the pair as sentences. If `usage` is
-/// `None`, the certificate itself determines how it may be used.
+/// Returns problems with the pair. If `usage` is `None`, the certificate determines its usage.
 fn take(
     object: &str,
     checked: CheckedPair,
@@ -131,8 +127,7 @@ fn take(
     advice
 }
 
-/// Keeps the previous content for this object, unless newer content was already added. Returns
-/// false if there is no content at all.
+/// Newer content takes precedence. Returns false if there was none.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;
@@ -151,7 +146,7 @@ fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool
     pair.is_some() || bundle.is_some()
 }
 
-/// Reads a certificate and its key. Repeats the read if the key changes in the meantime.
+/// The key must not change during the read.
 fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
     let mut key = key_of(key_file)?;
     for _ in 0..TRIES {
@@ -169,7 +164,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
     Err(format!("keyFile {key_file} keeps changing"))
 }
 
-/// Reads a key. Returns an error if every user of this host can access the file.
+/// Returns an error if every user of this host can access the key.
 fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let opened = open::open(path, Rule::GivenByLink);
     let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;
@@ -188,7 +183,6 @@ fn content(field: &str, path: &Path) -> Result<Vec<u8>, String> {
     read.map_err(|error| explain(field, &error))
 }
 
-/// Explains how to change the permissions of a file that the agent cannot read.
 fn explain(field: &str, error: &OpenError) -> String {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let what_to_do = match error {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::*;
 
-/// Writes a certificate and key for this name.
 fn write_pair(directory: &Path, name: &str) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     fs::write(directory.join("tls.crt"), made.cert.pem()).unwrap();
@@ -27,7 +26,6 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
     )
 }
 
-/// Replaces the files with unusable content.
 type Harm<'a> = &'a dyn Fn();
 
 #[test]

@@ -1,5 +1,4 @@
-//! Decides which declaration of an object is used if several files declare it: the one in the first
-//! file by path. The others are reported.
+//! If several files declare an object, uses the first file by path and reports the others.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +9,6 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Decides again which file's declaration of each object is used, because the declarations in
-    /// `path` have changed.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -31,7 +28,7 @@ impl Manifests {
                 }
                 _ => {}
             }
-            // Remove the object from the index, which would keep the unused object in memory.
+            // The index would keep the unused object in memory.
             self.owners.remove(&object);
             let winner = claims
                 .first()
@@ -46,7 +43,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // Compare the objects: a changed comment in the document is not a change.
+            // A changed comment in the document is not a change.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);
@@ -54,14 +51,11 @@ impl Manifests {
         }
     }
 
-    /// Returns the object of this kind and name in the file.
     fn held(&self, path: &Path, object: &KeyedObject) -> Option<&KeyedObject> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
     }
 
-    /// Returns all problems: with the tree, with each file, and with objects that several files
-    /// declare.
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {

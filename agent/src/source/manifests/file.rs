@@ -13,7 +13,7 @@ use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// A truncated SHA-256 digest. It is long enough to tell documents apart.
+/// Truncated SHA-256, long enough to distinguish documents.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -22,15 +22,13 @@ pub(super) fn digest(text: &str) -> TextDigest {
     short
 }
 
-/// The objects in one document, and errors for objects that cannot be decoded.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Files with at least this many documents are cached by document. Parsing a smaller file again as
-/// a whole is cheaper.
+/// Parsing a file with fewer documents again is cheaper than caching them.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Cache of parsed documents in large files, by digest. An unchanged document is not parsed again,
-/// even if its line number changed.
+/// Documents of large files, by digest. An unchanged document is not parsed again, even on another
+/// line.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
@@ -60,7 +58,6 @@ impl Documents {
         outcomes
     }
 
-    /// Drops cached documents that no file contains any more, once there are many of them.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -70,28 +67,21 @@ impl Documents {
 
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// Stamp from just before the last read; `None` makes the next scan read the file again.
+    /// From before the last read. `None` makes the next scan read the file again.
     pub(super) stamp: Option<Stamp>,
-    /// Digest of the last content.
     pub(super) digest: Option<TextDigest>,
-    /// True if the last attempt to read the file failed.
     pub(super) unread: bool,
-    /// Size of the file in bytes.
     pub(super) size: u64,
-    /// Objects in use: the first object of each kind and name, and objects that are kept because of
-    /// broken documents.
+    /// Includes objects kept because of broken documents.
     pub(super) objects: FileObjects,
-    /// True if the whole file is valid.
     pub(super) good: bool,
     pub(super) problems: Vec<SourceProblem>,
-    /// Documents of a large file. The cache keeps them as long as they are referenced here.
+    /// Keeps the documents of a large file in the cache.
     documents: Vec<Arc<DecodedDocument>>,
 }
 
-/// The result of reading a file.
 pub(super) enum FileContent<'a> {
     Text(&'a str),
-    /// The file cannot be read, for this reason.
     Unreadable(String),
 }
 
@@ -100,16 +90,15 @@ impl ManifestFile {
         self.documents.len()
     }
 
-    /// Applies the new content. Calls `before` if this process has not read the file yet; `before`
-    /// returns the objects of the last good version. Returns the changed and the removed objects.
+    /// Returns the changed and removed objects. On the first read, `before` provides the last good
+    /// objects.
     ///
-    /// If a broken document's kind and name are readable and known, that object is kept. Otherwise,
-    /// all objects of the file that are in no valid document are kept: serving an object that the
-    /// same edit deleted is better than dropping an object that was only mistyped.
+    /// A broken document keeps its previous object if its kind and name are readable and known.
+    /// Otherwise, the file keeps all previous objects: serving a deleted object is better than
+    /// dropping a mistyped one.
     ///
-    /// If the file is empty, all objects are kept, because a file is empty between an editor's
-    /// truncation and its write, and when the disk is full. To remove all objects, delete the file
-    /// or leave a comment in it.
+    /// An empty file also keeps all objects, because editors truncate files before writing, and
+    /// disks run full. To remove all objects, delete the file or leave a comment in it.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -164,12 +153,10 @@ impl ManifestFile {
     }
 }
 
-/// A file that is being parsed.
 struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
     problems: Vec<SourceProblem>,
-    /// Documents that could not be decoded.
     failures: Vec<BrokenDocument>,
     documents: Vec<Arc<DecodedDocument>>,
 }
@@ -202,7 +189,6 @@ impl<'a> FileReading<'a> {
         });
     }
 
-    /// Parses all documents. Reuses unchanged objects from `previous`.
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
@@ -233,8 +219,7 @@ impl<'a> FileReading<'a> {
         }
     }
 
-    /// Adds an object, unless an earlier document has the same kind and name. `at` converts a line
-    /// number in the document to a line number in the file.
+    /// An earlier document takes precedence. `at` maps line numbers from the document to the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -258,7 +243,6 @@ impl<'a> FileReading<'a> {
         self.objects.insert(key, DeclaredObject { object, line });
     }
 
-    /// Keeps all objects of the last good version, because the new content cannot be used.
     fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
         self.objects = earlier.at(None).collect();
         let message = match (earlier.len(), severity) {
@@ -271,7 +255,6 @@ impl<'a> FileReading<'a> {
         self.report(0, None, severity, message);
     }
 
-    /// Keeps objects that broken documents may have contained.
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for broken in std::mem::take(&mut self.failures) {
             let kept = keep(&mut self.objects, earlier, &broken);
@@ -293,14 +276,12 @@ impl<'a> FileReading<'a> {
     }
 }
 
-/// A document that could not be decoded.
 struct BrokenDocument {
     line: usize,
-    /// Kind and name of the object, if they could be read.
+    /// If they could be read.
     key: Option<ObjectKey>,
     reason: String,
-    /// An object to use instead if the broken object may be security-relevant. The replacement
-    /// makes requests to the broken object's targets fail.
+    /// Replaces an object that may be security-relevant. Requests to its targets fail.
     stand_in: Option<AnyObject>,
 }
 
@@ -310,7 +291,6 @@ enum Kept {
     Others(usize),
 }
 
-/// Adds to `now` those `earlier` objects that a broken document may have contained.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {
@@ -337,7 +317,6 @@ fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Ke
     Kept::Others(count)
 }
 
-/// Returns the objects in a manifest's last good text.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {

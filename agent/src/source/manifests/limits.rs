@@ -1,19 +1,19 @@
-//! The limits for reading a manifest directory.
+//! Limits for reading a manifest directory.
 
 use sesame_gateway_api::decode;
 
-/// The limits for one manifest directory.
+/// Limits for one manifest directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Maximum depth of nested directories.
+    /// Depth of nested directories.
     pub depth: usize,
-    /// Maximum number of manifests in the directory.
+    /// Number of manifests.
     pub files: usize,
-    /// Maximum size in bytes of one manifest.
+    /// Bytes per manifest.
     pub file_bytes: u64,
-    /// Maximum total size in bytes of all manifests.
+    /// Bytes of all manifests together.
     pub total_bytes: u64,
-    /// True if links may lead out of the directory.
+    /// Links may lead out of the directory.
     pub links_out: bool,
     /// Limits for decoding one document.
     pub document: decode::DecodeLimits,

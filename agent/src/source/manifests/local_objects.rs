@@ -11,8 +11,8 @@ use sesame_proto::key_sets::KeySetCopies;
 use super::Manifests;
 
 impl Manifests {
-    /// Sets the content of local files and the copies of fetched key sets, which the next scan adds
-    /// to the world. Objects for the key sets are created in `namespace`.
+    /// Sets local content and fetched key sets for the next scan. Objects for the key sets are
+    /// created in `namespace`.
     pub fn take_local(&mut self, usable: &Substitutes, (namespace, copies): (&str, &KeySetCopies)) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
@@ -49,8 +49,6 @@ impl Manifests {
         self.local = pairs.chain(bundles).chain(copies).collect();
     }
 
-    /// Adds missing and outdated local objects to the world. Returns the keys of the objects that
-    /// changed.
     pub(super) fn put_local_objects(&mut self) -> Vec<ObjectKey> {
         let mut changed = Vec::new();
         for object in &self.local {
@@ -64,8 +62,8 @@ impl Manifests {
         changed
     }
 
-    /// Returns a ConfigMap with the content of local files. If these files contain no revocation
-    /// lists, adds the lists from the manifests, so that revoked certificates stay revoked.
+    /// If local files contain no revocation lists, keeps the manifests' lists: revoked certificates
+    /// stay revoked.
     fn with_lists(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::ConfigMap(own) = object
             && !own.data.contains_key(LISTS)
@@ -80,7 +78,6 @@ impl Manifests {
     }
 }
 
-/// Name of the ConfigMap entry with revocation lists.
 const LISTS: &str = "ca.crl";
 
 fn metadata(name: &NamespacedName) -> Metadata {

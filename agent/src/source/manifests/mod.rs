@@ -1,9 +1,8 @@
 //! Turns a directory of Gateway API manifests into a world of objects.
 //!
-//! Reads the files that have changed, parses new documents, and applies the differences to the
-//! world. If a document is broken, its last good version remains in use, and other documents are
-//! not affected. An object is removed only if its document or file is removed, or if a later good
-//! version of the file lacks it. Never writes to the directory, and never blocks on a file.
+//! If a document is broken, its last good version remains in use. An object is removed only with
+//! its document or file, or if a later good version lacks it. Never writes to the directory, and
+//! never blocks on a file.
 
 mod claims;
 mod file;
@@ -32,15 +31,14 @@ use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
 use super::problem::{Severity, SourceProblem};
 
-/// The outcome of a scan.
+/// Outcome of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanReport {
-    /// True if the directory exists. If false, the world has not changed; if the directory never
-    /// existed, the world is empty.
+    /// False if the directory is missing. The world then keeps its previous content.
     pub available: bool,
-    /// Objects that were added, removed or changed, sorted; empty if the world has not changed.
+    /// Added, removed or changed objects, sorted.
     pub changed: Vec<ObjectKey>,
-    /// All current problems, sorted, including those that earlier scans reported.
+    /// All current problems, sorted.
     pub problems: Arc<[SourceProblem]>,
 }
 
@@ -54,25 +52,22 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// Objects in use, each with the file that declares it: the first such file by path.
+    /// By object, the first file by path that declares it.
     owners: BTreeMap<KeyedObject, Arc<Path>>,
     /// Objects that several files declare, with these files, sorted.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
-    /// Objects that local files provide.
     local: Vec<AnyObject>,
-    /// Problems with the directory itself, rather than with the content of a file.
     tree_problems: Vec<SourceProblem>,
-    /// Good files that have not been stored yet, and removed files that may still be in the store.
+    /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
-    /// True until the store has been searched for files that were removed while no agent ran.
+    /// The store has not been searched for files that were removed while no agent ran.
     store_unswept: bool,
     available: bool,
 }
 
 impl Manifests {
-    /// Creates the source for the directory `root`, which need not exist yet. The source needs a
-    /// `store` of its own.
+    /// `root` need not exist yet. Each source needs its own `store`.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
         Self::with_limits(root, store, ReadLimits::default())
     }
@@ -100,24 +95,24 @@ impl Manifests {
         }
     }
 
-    /// Returns the path of the directory.
+    /// Path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the world: the objects in use.
+    /// Returns the objects in use.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Sets two results of the last resolution that the next resolution needs: the last good keys
-    /// of the Secrets, and which objects are served together.
+    /// Sets results of the last resolution for the next one: good keys, and objects served
+    /// together.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
         self.world.served_together = served_together;
     }
 
-    /// Returns the location of an object in use: the file, relative to the directory, and the line.
+    /// Returns the file, relative to the directory, and the line of an object in use.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = KeyedObject(self.world.get(object)?);
         let path = self.owners.get(&object)?;
@@ -125,7 +120,7 @@ impl Manifests {
         Some((path, *line))
     }
 
-    /// Returns the number of manifests in use.
+    /// Number of manifests in use.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -135,9 +130,8 @@ impl Manifests {
         self.look(&BTreeSet::new(), BTreeSet::new())
     }
 
-    /// Reads the files at the given paths again. The paths are relative to the root or, as in
-    /// events, absolute. Scans the whole directory unless each path is a changed manifest in a
-    /// known directory.
+    /// Reads these files again. Paths are absolute or relative to the root. Scans the whole
+    /// directory unless each path is a changed manifest in a known directory.
     pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
         let mut all = !self.available;
         let mut read = BTreeSet::new();
@@ -160,17 +154,16 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // Scan everything: the path may be a directory, a fifo, a dangling link, or a file
-                // beyond the limit. Or the root may be missing, which must not be treated as an
-                // empty configuration.
+                // The path may be a directory, a fifo, a dangling link, or beyond the limit. A
+                // missing root must not be treated as an empty configuration.
                 _ => return self.look(&read, changed),
             }
         }
         self.report(&changed)
     }
 
-    /// Stores the good files that have not been stored yet, in case a file is broken at the next
-    /// start. Must be called only after the world has been delivered.
+    /// Stores good files, in case they are broken at the next start. Call this only after the world
+    /// has been delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -192,8 +185,7 @@ impl Manifests {
         let place = self.root.join(path);
         let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
-            // Skip a file that has changed since it was parsed. The next scan reads the file and
-            // marks it again.
+            // A file that changed since it was parsed is read and marked again by the next scan.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
                 self.store.save(path, &text)
             }
@@ -209,7 +201,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // Ignored, unless a name such as `..data` shows that a volume was replaced.
+                // A name such as `..data` shows that a volume was replaced.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree
@@ -243,7 +235,6 @@ impl Manifests {
         }
     }
 
-    /// Returns true if the directory of the manifest has not been replaced since the last scan.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -253,7 +244,6 @@ impl Manifests {
         self.files.len() < self.limits.files
     }
 
-    /// Scans the whole directory. Reads all files that have changed or are in `read`.
     fn look(
         &mut self,
         read: &BTreeSet<Arc<Path>>,
@@ -294,8 +284,7 @@ impl Manifests {
         self.report(&changed)
     }
 
-    /// Returns the existing files that must be read, and the known files that are gone. Both inputs
-    /// are sorted by path, so one pass is enough.
+    /// Both inputs are sorted by path, so one pass is enough.
     fn compare(
         &self,
         files: Vec<(Arc<Path>, Stamp)>,
@@ -317,14 +306,12 @@ impl Manifests {
         (dirty, gone)
     }
 
-    /// Returns the directory within which all files must be, or `None` if links may lead out of the
-    /// root.
+    /// `None` if links may lead out of the root.
     fn within(&self) -> Option<PathBuf> {
         let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         (!self.limits.links_out).then(root)
     }
 
-    /// Reads the manifest, and applies its content to the world.
     fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let place = self.root.join(path);
         let outcome = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
@@ -343,8 +330,7 @@ impl Manifests {
             }
             Err(reason) => (FileContent::Unreadable(reason.clone()), None),
         };
-        // Make the next scan read the file again if it could not be read, or if it may change again
-        // without a new stamp.
+        // Read the file again if it could not be read, or may change without a new stamp.
         file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
         if let FileContent::Text(text) = content {
             let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -369,7 +355,6 @@ impl Manifests {
         self.claim(path, keys, changed);
     }
 
-    /// Drops a removed manifest and its objects.
     fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let Some(file) = self.files.remove(path) else {
             return;
@@ -392,11 +377,8 @@ impl Manifests {
     }
 }
 
-/// What an event for a path requires.
 enum PathScope {
-    /// Read the manifest at the path.
     Manifest(Arc<Path>),
-    /// Scan the whole directory.
     Tree,
     Nothing,
 }

@@ -1,13 +1,13 @@
 //! The objects in one file, and a wrapper that makes an object its own key in an index.
 //!
-//! A directory may contain many thousands of objects, so no index here copies the names of objects.
+//! A directory may contain many thousands of objects, so no index copies their names.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// An object that serves as its own key: comparisons consider only its kind and name.
+/// Comparisons consider only the kind and name.
 #[derive(Clone, Debug)]
 pub(super) struct KeyedObject(pub(super) AnyObject);
 
@@ -42,18 +42,16 @@ impl PartialEq for KeyedObject {
 
 impl Eq for KeyedObject {}
 
-/// An object in a file, and its line.
 #[derive(Clone, Debug)]
 pub(super) struct DeclaredObject {
     pub(super) object: AnyObject,
-    /// Line number, starting at 1.
+    /// Starts at 1.
     pub(super) line: usize,
 }
 
-/// The objects in a file that is being parsed.
 pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
-/// The objects in one file, sorted.
+/// Sorted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileObjects(Box<[(KeyedObject, usize)]>);
 
@@ -81,13 +79,11 @@ impl FileObjects {
         self.0.iter().map(|(object, _)| object)
     }
 
-    /// Returns the object with the same kind and name as `object`, and its line number.
     pub(super) fn get(&self, object: &KeyedObject) -> Option<&(KeyedObject, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
     }
 
-    /// Returns the object with this kind and name.
     pub(super) fn find(&self, key: &ObjectKey) -> Option<&AnyObject> {
         let wanted = (
             key.kind,
@@ -102,13 +98,11 @@ impl FileObjects {
             .map(|(held, _)| &held.0)
     }
 
-    /// Returns true if the file contains exactly this object.
+    /// Unlike `get`, compares whole objects.
     pub(super) fn holds(&self, object: &KeyedObject) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns a copy of each object, with its key. If `line` is set, all copies get this line
-    /// number.
     pub(super) fn at(
         &self,
         line: Option<usize>,

@@ -9,8 +9,7 @@ use sesame_files::open::{self, OpenError, Rule};
 
 use super::tree::{Stamp, leads_out};
 
-/// Returns the file's text, and its stamp from before the read. Returns the reason as an error if
-/// the file cannot be read.
+/// Returns the text, and the stamp from before the read.
 ///
 /// If `within` is set, the file must be in that directory once all links are resolved.
 pub(super) fn read(
@@ -22,7 +21,7 @@ pub(super) fn read(
     let opened = open::open(path, Rule::GivenByLink);
     let (mut file, metadata) = opened.map_err(|error| match error {
         OpenError::Io { source, .. } => told(source),
-        // Omit the path, because the problem already contains it.
+        // The problem already contains the path.
         error => {
             let text = error.to_string();
             let name = format!("{}: ", path.display());
@@ -39,7 +38,7 @@ pub(super) fn read(
     if metadata.len() > limit {
         return Err(too_large());
     }
-    // Take the stamp before the read, so that the next scan detects a write during the read.
+    // A stamp from before the read lets the next scan detect a write during the read.
     let stamp = Stamp::of(&metadata);
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.by_ref()

@@ -3,7 +3,6 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `ConfigMap` with one value: the smallest object in which a change can be seen.
 fn object(name: &str, value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n"
@@ -28,7 +27,6 @@ impl Fixture {
         Self { dir, manifests }
     }
 
-    /// Simulates a restart of the agent.
     fn restart(&mut self) {
         let store = LastGood::new(self.dir.path().join("store"));
         self.manifests = Manifests::new(self.path(""), store);
@@ -49,7 +47,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// Scans, and returns the objects in use as `name=value`.
+    /// As `name=value`.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -70,7 +68,6 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns the problem, of which there must be exactly one.
     fn problem(&mut self) -> String {
         let mut problems = self.problems();
         assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -140,7 +137,6 @@ fn rescan_reads_only_named_paths() {
         .manifests
         .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
     assert_eq!(fixture.shown(), ["a=2", "b=1"]);
-    // A path in an unknown directory causes a full scan.
     fixture.write("new/d.yaml", object("d", "1"));
     fixture.manifests.rescan_paths(&[fixture.path("new")]);
     assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);
@@ -331,8 +327,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
     fs::create_dir(&outside).expect("directory");
     fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
     fixture.write("real/a.yaml", object("a", "1"));
-    // Links may be absolute or relative, and form a chain of any length. Only the final target
-    // matters.
+    // Only the final target of a chain of links matters.
     symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
     symlink("../outside", fixture.path("sub")).expect("link");
     symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");
@@ -345,7 +340,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
         problems.iter().all(|p| p.contains("--follow-links")),
         "{problems:#?}"
     );
-    // If a file is replaced with a link out of the directory, its last objects remain in use.
+    // If a file becomes a link out of the directory, its last objects remain in use.
     fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
     symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
     fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");

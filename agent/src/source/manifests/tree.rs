@@ -1,9 +1,8 @@
-//! Lists the directories and manifests in a directory tree without opening any file.
+//! Lists the directories and manifests in a tree without opening any file.
 //!
-//! Symbolic links are followed, so that the `..data` layout of a mounted `ConfigMap` works. Links
-//! that lead out of the directory are followed only if allowed. Each directory is entered only
-//! once, so loops end. No file is opened, so a fifo cannot block the walk. World-writable
-//! directories are not trusted.
+//! Follows symbolic links, as in a mounted `ConfigMap`, but not out of the directory unless
+//! allowed. Enters each directory once, so loops end. A fifo cannot block the walk, and
+//! world-writable directories are not trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -38,8 +37,8 @@ impl Stamp {
         }
     }
 
-    /// Returns true if the file changed so recently that another change might leave the stamp the
-    /// same. File systems take timestamps from a kernel clock that advances every few milliseconds.
+    /// True if another change might leave the stamp the same. Kernel clocks for timestamps advance
+    /// every few milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
@@ -47,13 +46,12 @@ impl Stamp {
         let (seconds, nanoseconds) = self.ctime;
         let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         let age = i128::try_from(age.as_nanos()).map_or(0, |now| now - changed);
-        // The clock of a file server may be slightly ahead. If the stamp is far in the future, the
-        // local clock was set back, and the next change will get a different timestamp.
+        // A file server's clock may be slightly ahead. A stamp far in the future means that the
+        // local clock was set back.
         (-60_000_000_000..50_000_000).contains(&age)
     }
 }
 
-/// Device and inode of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     device: u64,
@@ -69,32 +67,27 @@ impl Id {
     }
 }
 
-/// The content of a tree. All paths are relative to its root.
+/// All paths are relative to the root.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// The directories; the root is the empty path.
+    /// The root is the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// The manifests, sorted by path because directory entries are visited in order of name.
+    /// Sorted by path.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
-    /// Files and directories that exist but could not be inspected.
+    /// Exist, but could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// Problems with paths that were skipped.
     pub(crate) problems: Vec<SourceProblem>,
 }
 
-/// What exists at a path.
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
-    /// Neither a manifest nor a directory; contains a name for the kind of file.
+    /// Contains a name for the kind of file.
     Other(&'static str),
-    /// The path does not exist.
     Gone,
-    /// The path cannot be inspected, for example because it is a dangling link.
     Unreadable(io::Error),
 }
 
-/// Inspects a path. Follows links.
 pub(crate) fn look(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
@@ -125,24 +118,21 @@ fn found(metadata: &Metadata) -> Found {
     }
 }
 
-/// Returns true if files with this name are manifests: `*.yaml`, `*.yml` and `*.json`.
 pub(crate) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns true if the name is ignored because it starts with a dot. This includes `..data` and its
-/// target directory, whose files are found through the links next to `..data`.
+/// Includes `..data` and its target directory, whose files are found through the links next to it.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Walks the whole tree. Returns an error only if the root is not a readable directory.
+/// Returns an error only if the root is not a readable directory.
 pub(crate) fn walk(root: &Path, limits: &ReadLimits) -> io::Result<Tree> {
     start(root, limits, false)
 }
 
-/// Like [`walk`], but collects only the directories.
 pub(crate) fn walk_dirs(root: &Path, limits: &ReadLimits) -> io::Result<BTreeMap<PathBuf, Id>> {
     start(root, limits, true).map(|tree| tree.dirs)
 }
@@ -168,7 +158,6 @@ fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> 
     Ok(walk.tree)
 }
 
-/// Returns the problem text for a link that is not followed.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
         "is a link to {}, outside the manifest directory, and is not followed; put the file itself there, or allow links with --follow-links",
@@ -178,22 +167,19 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walk<'a> {
     root: &'a Path,
-    /// The root with all links resolved; `None` if links may lead out of the root.
+    /// The resolved root, or `None` if links may lead out of it.
     within: Option<PathBuf>,
     limits: &'a ReadLimits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
-    /// True once the maximum number of files is reached.
     full: bool,
-    /// True if only directories are collected.
     dirs_only: bool,
 }
 
 impl Walk<'_> {
-    /// Walks a directory. Returns an error if the directory itself cannot be read. Errors inside it
-    /// become problems of the tree.
+    /// Returns an error if the directory itself cannot be read. Errors inside it become problems.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // An untrusted directory is watched, too, so that corrected permissions are noticed.
+        // An untrusted directory is watched, too, to notice corrected permissions.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }
@@ -207,8 +193,7 @@ impl Walk<'_> {
             let name = entry.file_name();
             let path = relative.join(&name);
             let manifest = is_manifest(&name);
-            // The directory entry contains the type, so no system call is needed for anything but
-            // manifests, directories and links.
+            // The directory entry contains the type, so other files need no system call.
             let kind = entry.file_type();
             let plain = kind.as_ref().is_ok_and(fs::FileType::is_file);
             if plain && (self.dirs_only || !manifest) {
@@ -246,7 +231,6 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the link's target if it is outside the root.
     fn outside(&self, link: &Path) -> Option<PathBuf> {
         let within = self.within.as_ref()?;
         let real = fs::canonicalize(link).ok()?;
@@ -298,7 +282,7 @@ impl Walk<'_> {
     }
 
     fn problem(&mut self, path: &Path, severity: Severity, message: String) {
-        // Limit the number of problems, because a hostile tree could cause any number of them.
+        // A hostile tree could cause any number of problems.
         if self.tree.problems.len() < 1000 {
             let problem = SourceProblem::of_file(severity, path.to_string_lossy(), message);
             self.tree.problems.push(problem);

@@ -1,8 +1,8 @@
 //! Reads snapshots from a directory that is copied or mounted.
 //!
-//! The directory is itself a snapshot directory (it contains `manifest.pb`), or has one
-//! subdirectory per Gateway. Keys are in `keys.pb` next to the manifest. A revision is served once
-//! all digests match. Until then, the previous revision remains in use.
+//! The directory contains `manifest.pb`, or one snapshot directory per Gateway. Keys are in
+//! `keys.pb` next to the manifest. A revision is served once all digests match; until then, the
+//! previous one remains in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories under the root, and of files in each. Valid sources have fewer.
+/// Directories under the root, and files in each. Valid sources have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
@@ -42,39 +42,33 @@ pub fn is_piece(name: &std::ffi::OsStr) -> bool {
 pub struct SnapshotDirs {
     root: PathBuf,
     trusted: Trusted,
-    /// The snapshot directories, by path relative to the root.
     held: BTreeMap<PathBuf, SnapshotDir>,
 }
 
-/// The state of one snapshot directory.
 #[derive(Debug, Default)]
 struct SnapshotDir {
-    /// The files that existed when the directory was read, by name.
     stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
     update: GatewayUpdate,
-    /// Stamp of the latest signature.
     stamp: Option<u64>,
 }
 
-/// The state of one file. If it changes, the directory is read again.
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
-    /// A special file, with its kind. It is recorded because replacing a shard with a pipe is also
-    /// a change, and because the problem names the kind.
+    /// Kind of a special file. Replacing a shard with a pipe is also a change.
     NoFile(&'static str),
 }
 
 impl PieceStamp {
-    /// Returns true if the file may change again without a new stamp.
+    /// The file may change again without a new stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
 }
 
 impl SnapshotDirs {
-    /// Creates a source without any content.
+    /// Returns a source without any content.
     pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
@@ -83,7 +77,7 @@ impl SnapshotDirs {
         }
     }
 
-    /// Reads the changed files, and returns the complete state.
+    /// Reads changed files, and returns the complete state.
     pub fn scan(&mut self) -> SourceUpdate {
         let mut away = None;
         let mut problems = Vec::new();
@@ -116,8 +110,7 @@ impl SnapshotDirs {
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
             let Some(gateway) = &held.gateway else {
-                // The directory may belong to any Gateway, so no Gateway can be considered
-                // withdrawn.
+                // This may be any Gateway's directory, so no Gateway is withdrawn.
                 lists_all = false;
                 let incomplete = held.update.incomplete.as_ref();
                 let reason = incomplete.map_or("", |incomplete| incomplete.reason.as_str());
@@ -148,9 +141,8 @@ impl SnapshotDirs {
         }
     }
 
-    /// Returns the snapshot directories, including directories that were snapshot directories
-    /// before. Adds all other directories to `strays`, because they may become snapshot
-    /// directories.
+    /// Includes former snapshot directories. All other directories become `strays`, because they
+    /// may become snapshot directories.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));
@@ -212,7 +204,6 @@ impl SnapshotDir {
         self.stamps = stamps;
     }
 
-    /// Returns the previous revision if its content is the same, or else `complete`.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
             Some(held) if held.encoded == complete.encoded => held.clone(),
@@ -234,9 +225,8 @@ impl SnapshotDir {
     }
 }
 
-/// Returns the real directory of a snapshot's files. Resolves the link only once, because a mounted
-/// volume is replaced as a whole by redirecting one link. Returns an error if the link leads out of
-/// the root.
+/// Resolves the link once, because a mounted volume is replaced by redirecting one link. Returns an
+/// error if the link leads out of the root.
 fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
@@ -257,8 +247,6 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// Reads the revision in a directory. Returns the revision and the stamp of its signature. The
-/// stamp must not be older than `known`.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -298,7 +286,7 @@ fn read(
     Ok((complete, stamp))
 }
 
-/// Reads a file of key pairs. Returns an error if every user of this host can access the file.
+/// Returns an error if every user of this host can access the file.
 pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;
@@ -312,7 +300,6 @@ pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     keys::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the states of all files that belong to a snapshot.
 fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, PieceStamp>> {
     let mut stamps = BTreeMap::new();
     for entry in fs::read_dir(dir)?.take(MAX_FILES) {

@@ -1,4 +1,4 @@
-//! Combines events into changes. Pure: the time is an argument.
+//! Combines events into changes. The time is an argument.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,17 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// Maximum number of paths in a change. If there are more, the change is `Change::All`.
+/// With more paths, the change is `Change::All`.
 pub(super) const MAX_PATHS: usize = 1000;
 
-/// The events since the last change was sent.
 #[derive(Debug)]
 pub(super) struct Batch {
     timing: Timing,
-    /// When the first and the last of these events occurred.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
-    /// Files that are being written. The change is delayed until they are closed.
+    /// The change is delayed until these files are closed.
     writing: BTreeSet<PathBuf>,
-    /// True if the last event was for a file that is now complete, rather than removed or being
-    /// written.
+    /// The last event was for a file that is now complete.
     whole: bool,
     all: bool,
 }
@@ -36,13 +33,11 @@ impl Batch {
         }
     }
 
-    /// Records that anything may have changed.
     pub(super) fn all(&mut self, now: Instant) {
         self.touch(now);
         self.all = true;
     }
 
-    /// Records that this path has changed.
     pub(super) fn path(&mut self, path: &Path, now: Instant) {
         self.touch(now);
         if self.paths.len() < MAX_PATHS {
@@ -52,7 +47,6 @@ impl Batch {
         }
     }
 
-    /// Records that the file at this path is being written.
     pub(super) fn writing(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         if !self.all {
@@ -60,19 +54,17 @@ impl Batch {
         }
     }
 
-    /// Records that the file at this path is complete: it was closed by a writer, or replaced.
+    /// The file was closed by a writer, or replaced.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);
         self.whole = true;
     }
 
-    /// Returns when the change should be sent, or `None` if nothing has changed.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
-        // Wait less if only one file has changed and it is complete. Several files may belong
-        // together, so wait for the rest of them.
+        // Wait less for a single complete file. Several files may belong together.
         let one = self.whole && self.paths.len() == 1 && !self.all;
         Some(if !self.writing.is_empty() {
             latest
@@ -83,7 +75,6 @@ impl Batch {
         })
     }
 
-    /// Returns the change, and clears the batch.
     pub(super) fn take(&mut self) -> Change {
         let done = std::mem::replace(self, Self::new(self.timing));
         if done.all {

@@ -1,10 +1,8 @@
-//! Reports changes in a directory of manifests, snapshots or bundles within milliseconds, without
-//! missing a change.
+//! Reports changes in a directory within milliseconds, without missing a change.
 //!
-//! A change names the paths that may have changed, but nothing about their content. Directories are
-//! watched instead of files: when a link is redirected, a watch on the linked file never reports
-//! anything again. Infrequent rescans find changes without events, such as changes to link targets
-//! or files on network file systems. Without inotify, frequent rescans replace the events.
+//! A change names paths, but nothing about their content. Directories are watched, because a watch
+//! on a file goes silent when a link is redirected. Infrequent rescans find changes without events,
+//! for example on network file systems.
 
 mod batch;
 mod scope;
@@ -32,10 +30,10 @@ pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 use super::way;
 
-/// The paths that may have changed since the previous change was sent.
+/// Paths that may have changed since the previous change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The files at these absolute paths may have changed.
+    /// Files at these absolute paths may have changed.
     Paths(Vec<PathBuf>),
     /// Anything may have changed.
     All,
@@ -44,20 +42,17 @@ pub enum Change {
 /// A running watch. Dropping it stops the watch.
 #[derive(Debug)]
 pub struct Watch {
-    /// The channel of changes. The first change is `All`, and every later change is reported. If
-    /// the receiver is slow, changes are combined.
+    /// The first change is `All`. Changes are combined if the receiver is slow.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
     first: FirstSeen,
     stop: Sender<Message>,
 }
 
-/// When the first event since the last query occurred.
 type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
-    /// Watches the directory, in a separate thread, for files whose names satisfy `is_ours`. The
-    /// directory need not exist yet.
+    /// Watches a directory, which need not exist yet, for files whose names satisfy `is_ours`.
     pub fn start(
         root: &Path,
         limits: ReadLimits,
@@ -95,14 +90,13 @@ impl Watch {
         })
     }
 
-    /// Returns when the first event since the last call occurred, or the current time if there was
-    /// no event.
+    /// When the first event since the last call occurred, or now if there was none.
     pub fn first_seen(&self) -> SystemTime {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.take().unwrap_or_else(SystemTime::now)
     }
 
-    /// Returns why the directory is polled instead of watched, or `None` if it is watched.
+    /// Why the directory is polled, or `None` if it is watched.
     pub fn polling(&self) -> Option<String> {
         self.polling
             .lock()
@@ -131,14 +125,12 @@ struct WatchThread {
     limits: ReadLimits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
-    /// Watched directories, by path relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// The root and the symbolic links in its path, by the directory that contains them. These
-    /// directories are watched, because the root or a link above it may be created, removed or
-    /// replaced.
+    /// The root and the links in its path, by the directory that contains them. Any of these may be
+    /// created, removed or replaced.
     way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
-    /// A change that could not be sent yet because the channel was full.
+    /// Not sent yet, because the channel was full.
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
@@ -184,7 +176,7 @@ impl WatchThread {
             if self.batch.due().is_some_and(|due| due <= now) {
                 let change = self.batch.take();
                 if change == Change::All {
-                    // Set up the watches before sending, so that every later change has an event.
+                    // Watch before sending, because every later change must have an event.
                     self.refresh();
                 }
                 self.send(change);
@@ -194,7 +186,6 @@ impl WatchThread {
         }
     }
 
-    /// Records the time of an event, unless an earlier event was recorded since the last query.
     fn record_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +193,7 @@ impl WatchThread {
         }
     }
 
-    /// Returns true if events alone do not suffice.
+    /// Events alone do not suffice.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -214,12 +205,10 @@ impl WatchThread {
             .is_some()
     }
 
-    /// Returns true if the next poll must scan everything.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
 
-    /// Updates the watches. If that fails, records the reason.
     fn refresh(&mut self) {
         if let Err(error) = self.try_refresh() {
             let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +224,7 @@ impl WatchThread {
         }
     }
 
-    /// Updates the watches. Returns an error if inotify cannot watch all directories.
+    /// Returns an error if inotify cannot watch all directories.
     fn try_refresh(&mut self) -> notify::Result<()> {
         let mut inotify = match self.inotify.take() {
             Some(inotify) => inotify,
@@ -249,7 +238,7 @@ impl WatchThread {
     fn connect(&self) -> notify::Result<RecommendedWatcher> {
         let events = self.events.clone();
         let handler = move |event: notify::Result<Event>| {
-            // Ignore events that are caused by this watch's own reads.
+            // Ignore events of this watch's own reads.
             let reading = event.as_ref().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
             });
@@ -261,8 +250,7 @@ impl WatchThread {
     }
 
     fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
-        // Scan again until there is no new directory: changes in a directory between its discovery
-        // and the start of its watch cause no event.
+        // A directory may change before its watch starts, so repeat until nothing is new.
         for _ in 0..8 {
             let new_way = self.watch_way(inotify)?;
             if !self.watch_dirs(inotify)? && !new_way {
@@ -273,8 +261,6 @@ impl WatchThread {
         Ok(())
     }
 
-    /// Watches the directories that contain the root or a symbolic link in its path. Returns true
-    /// if one of these directories is new.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {
@@ -313,9 +299,8 @@ impl WatchThread {
         Ok(new)
     }
 
-    /// Makes the watches match the directories. Returns true if one of the directories is new.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
-        // If the root is not readable, there is nothing to watch; the scan reports the error.
+        // If the root is unreadable, the scan reports the error.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
         let stale: Vec<_> = self
             .watched
@@ -338,7 +323,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // Do not join an empty path, which would add a slash to the root's path.
+        // An empty path would add a slash to the root's path.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {
@@ -377,8 +362,7 @@ impl WatchThread {
         }
     }
 
-    /// Sends the change, combined with one that could not be sent before. If the channel is full,
-    /// keeps the change for later.
+    /// Combines changes while the channel is full.
     fn send(&mut self, change: Change) {
         let change = match (self.waiting.take(), change) {
             (None, change) => change,
@@ -399,7 +383,7 @@ impl WatchThread {
     }
 }
 
-/// Watches one directory. Returns an error at the watch limit, and false for any other failure.
+/// Returns an error at the watch limit, and false for any other failure.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),

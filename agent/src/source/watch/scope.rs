@@ -1,4 +1,4 @@
-//! Determines what an event affects: one file, the whole tree, or nothing.
+//! Determines whether an event affects one file, the whole tree, or nothing.
 
 use std::path::{Component, Path};
 
@@ -8,7 +8,6 @@ use notify::event::{ModifyKind, RenameMode};
 use super::WatchThread;
 use crate::source::manifests::tree;
 
-/// What an event affects.
 pub(super) enum ChangeScope {
     Nothing,
     File,
@@ -16,10 +15,8 @@ pub(super) enum ChangeScope {
 }
 
 impl WatchThread {
-    /// Returns which part of the tree an event affects.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
-        // The event is for the root itself or a link above it. Changes inside the root have events
-        // of their own.
+        // The root itself or a link above it. Changes inside the root have their own events.
         let replaced = || match kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
             _ => ChangeScope::Tree,

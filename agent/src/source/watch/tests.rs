@@ -12,7 +12,6 @@ fn object(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
 }
 
-/// A watch, and the world that its changes produce.
 struct Fixture {
     dir: tempfile::TempDir,
     watch: Watch,
@@ -44,7 +43,6 @@ impl Fixture {
         self.root.join(name)
     }
 
-    /// Applies only reported changes until the world has these names.
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
@@ -68,7 +66,6 @@ impl Fixture {
     }
 }
 
-/// Uses events only, without periodic scans.
 const EVENTS: Timing = Timing {
     one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),
@@ -80,7 +77,6 @@ const EVENTS: Timing = Timing {
 #[tokio::test]
 async fn every_way_to_change_a_file_is_told() {
     let mut fixture = Fixture::new(EVENTS);
-    // The root is created while the watch waits for it.
     fs::create_dir(fixture.path("")).expect("root");
     fs::write(fixture.path("a.yaml"), object("a")).expect("created");
     fixture.until(&["a"]).await;

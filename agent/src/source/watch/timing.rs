@@ -1,19 +1,17 @@
-//! The timing of a watch: how long events are collected, and how often everything is scanned.
-//! Contains only values.
+//! How long events are collected, and how often everything is scanned.
 
 use std::time::Duration;
 
-/// The timing of a watch.
+/// Timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time without further events after which a change to one complete file is sent.
+    /// Silence before a change to one complete file is sent.
     pub one: Duration,
-    /// Time without further events after which any other change is sent.
+    /// Silence before any other change is sent.
     pub quiet: Duration,
-    /// Maximum time between the first event and sending the change.
+    /// Maximum delay after the first event.
     pub longest: Duration,
-    /// Interval between checks for a missing directory, and between full scans if inotify is not
-    /// available.
+    /// Interval between checks for a missing directory, and between full scans without inotify.
     pub poll: Duration,
     /// Maximum interval between full scans.
     pub rescan: Duration,

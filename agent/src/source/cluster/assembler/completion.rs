@@ -16,8 +16,7 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Completes the newest revision, or returns what blocks it. If the revision is already
-    /// complete, updates its endpoints.
+    /// Updates the endpoints if the revision is already complete.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -58,8 +57,6 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Returns the configuration that the manifest describes, by patching the last complete
-    /// revision if possible, or else by joining all shards.
     fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
         let base = self.complete.as_ref().zip(self.base.as_ref());
         let patched =
@@ -71,7 +68,6 @@ impl RevisionAssembler {
         Ok(Next::joined(named, joined))
     }
 
-    /// Adds keys and endpoints to the configuration.
     fn encode(
         &self,
         gateway: &NamespacedName,
@@ -105,8 +101,7 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Returns the snapshot with the newest endpoints. Returns `None` if the endpoints have not
-    /// changed. If `looks` is false, assumes that they have not.
+    /// `looks` is false if the endpoints cannot have changed.
     fn moved(
         &self,
         gateway: &NamespacedName,
@@ -120,8 +115,8 @@ impl RevisionAssembler {
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
-    /// Drops pieces that the complete revision does not need. Keeps that revision's stored shards,
-    /// because the next manifest is likely to list most of them again.
+    /// Keeps the stored shards of the complete revision, because the next manifest is likely to
+    /// list most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;
@@ -134,7 +129,7 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // Drop the keys, because the complete revision contains them.
+        // The complete revision contains the keys.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }

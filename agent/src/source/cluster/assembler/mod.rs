@@ -1,5 +1,6 @@
-//! Assembles the newest revision of one Gateway from its pieces. Pure: only names the missing
-//! pieces, which `fetch` then reads.
+//! Assembles the newest revision of one Gateway from its pieces.
+//!
+//! Does no I/O: it names the missing pieces, which `fetch` reads.
 
 mod completion;
 
@@ -19,10 +20,9 @@ use super::pieces::{
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
-/// Maximum size in bytes of one Gateway's compressed configuration.
+/// Compressed size for one Gateway.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
-/// Assembles the revisions of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
@@ -30,27 +30,22 @@ pub(super) struct RevisionAssembler {
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Why the newest manifest is rejected, while the previous manifest remains in use.
+    /// Why the newest manifest is rejected. The previous one remains in use.
     manifest_fault: Option<String>,
-    /// Endpoint shards by object name.
     live: BTreeMap<String, EndpointShard>,
-    /// True if the endpoints of the complete revision may be outdated.
     endpoints_moved: bool,
-    /// Stored bytes of configuration shards, by their verified digest.
+    /// Stored bytes, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
-    /// The manifest's configuration, while its revision is incomplete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// Shards of the complete revision, if the next revision can be built from them.
+    /// Set if the next revision can be built from these shards.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
-    /// Errors from the last fetch.
     faults: Vec<String>,
 }
 
 impl RevisionAssembler {
-    /// Creates an assembler whose Gateway is not known yet.
     pub(super) fn new(trusted: &Trusted) -> Self {
         Self {
             trusted: trusted.clone(),
@@ -58,7 +53,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// Creates an assembler for a Gateway whose objects have not been read yet.
     pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
@@ -66,17 +60,15 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns the Gateway, if it is known.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         self.gateway.as_ref()
     }
 
-    /// Returns true if a manifest is in use.
     pub(super) fn has_manifest(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Uses a new manifest if it is valid. `id` is the Gateway's label.
+    /// `id` is the Gateway's label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -108,13 +100,12 @@ impl RevisionAssembler {
         }
     }
 
-    /// Records that the manifest is missing from the list, and could not be read by name.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
 
-    /// Withdraws the Gateway. Keeps endpoint shards that still exist, because the watch does not
-    /// send them again if the Gateway returns. Returns true if any do.
+    /// Keeps existing endpoint shards, because the watch does not send them again if the Gateway
+    /// returns. Returns true if there are any.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -126,13 +117,11 @@ impl RevisionAssembler {
         !self.live.is_empty()
     }
 
-    /// Returns true if the Gateway is unknown and none of its endpoint shards exists.
     pub(super) fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }
 
-    /// Stores the endpoint shard with this name. If its new content cannot be used, keeps the
-    /// previous content.
+    /// Keeps the previous content if the new content cannot be used.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
@@ -161,7 +150,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns the content of an endpoint shard, or an error if it cannot be trusted.
     fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
         let bytes = entry(object, SHARD_ENTRY)?;
         if self.trusted.is_none() {
@@ -183,7 +171,6 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Records a stamp. Returns an error if the stamp is older than the previous one.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -193,21 +180,19 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Records that the endpoint shard was deleted. Keeps the shard while the manifest lists it.
+    /// The shard is kept while the manifest lists it.
     pub(super) fn drop_live(&mut self, name: &str) {
         if let Some(live) = self.live.get_mut(name) {
             live.gone = true;
         }
     }
 
-    /// Records that all endpoint shards except those in `there` were deleted.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
         }
     }
 
-    /// Stores the pieces that were fetched.
     pub(super) fn absorb(&mut self, fetched: Fetched) {
         let Fetched {
             shards,
@@ -231,7 +216,6 @@ impl RevisionAssembler {
         }
     }
 
-    /// Assembles as much as possible. Returns the pieces that have to be fetched.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
@@ -256,7 +240,6 @@ impl RevisionAssembler {
         need
     }
 
-    /// Returns the Gateway's update, or `None` if the Gateway is unknown.
     pub(super) fn update(&self) -> Option<(NamespacedName, GatewayUpdate)> {
         let update = GatewayUpdate {
             complete: self.complete.clone(),
@@ -265,8 +248,7 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem with the newest objects of a Gateway that has a complete revision, if
-    /// any.
+    /// Returns the problem with the newest objects, although a complete revision is served.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());
@@ -281,7 +263,6 @@ impl RevisionAssembler {
         })
     }
 
-    /// Disables the fast path for the next revision, so that it is joined from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

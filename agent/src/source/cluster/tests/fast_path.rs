@@ -1,5 +1,4 @@
-//! Tests that the fast path gives the same result as joining all shards, and that it is actually
-//! used.
+//! The fast path is used, and gives the same result as joining all shards.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -13,7 +12,6 @@ use super::*;
 use sesame_proto::encoded::EncodedSnapshot;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
-/// Number of shards for virtual hosts and for backends.
 const CONFIG: usize = 5;
 
 fn host(domain: &str, route: &str) -> VirtualHost {
@@ -44,7 +42,6 @@ fn reference(bytes: &[u8]) -> ShardRef {
     }
 }
 
-/// A change to a snapshot.
 #[derive(Clone, Debug)]
 enum Change {
     Route(usize, usize, u8),
@@ -73,24 +70,20 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// A defect in a manifest.
 #[derive(Clone, Debug)]
 enum Wrong {
     Nothing,
     Revision,
-    /// The manifest states the previous manifest's revision.
+    /// The revision of the previous manifest.
     OldRevision,
-    /// Two shards are swapped.
     Order(usize),
-    /// Two shards have the same name.
     Name(usize),
-    /// A shard is listed twice.
     Twice(usize),
-    /// A shard has content that no controller writes.
+    /// No controller writes this content.
     Garbage(usize),
-    /// A shard contains endpoints, which must be ignored.
+    /// The shard contains endpoints, which must be ignored.
     Endpoints(usize),
-    /// A shard contains a virtual host twice.
+    /// The shard contains a virtual host twice.
     Double(usize),
 }
 
@@ -109,16 +102,13 @@ fn wrong() -> impl Strategy<Value = Wrong> {
     ]
 }
 
-/// The result of a fetch.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     All,
-    /// Only the first piece is fetched.
     One,
-    /// The first piece is garbage.
     Garbage,
     Fault,
-    /// The result arrives too late, after another manifest.
+    /// Too late, after another manifest.
     None,
 }
 
@@ -136,9 +126,8 @@ fn answer() -> impl Strategy<Value = Answer> {
 struct Step {
     changes: Vec<Change>,
     wrong: Wrong,
-    /// When the endpoint shards arrive relative to the manifest.
+    /// When the endpoint shards arrive, relative to the manifest.
     live: u8,
-    /// Number of endpoint shards.
     live_shards: usize,
     answers: Vec<Answer>,
     key_secrets: u8,
@@ -166,13 +155,10 @@ fn step() -> impl Strategy<Value = Step> {
         )
 }
 
-/// The state of a simulated controller.
 struct Publisher {
     snapshot: Snapshot,
     keys: Vec<KeyPair>,
-    /// All shards published so far, by digest.
     shards: BTreeMap<String, Vec<u8>>,
-    /// The revision of the previous manifest.
     revision: String,
 }
 
@@ -376,7 +362,7 @@ impl Publisher {
     }
 }
 
-/// Two assemblers that get the same input. The second one always joins all shards.
+/// Both get the same input. The second one always joins all shards.
 #[derive(Default)]
 struct Both([RevisionAssembler; 2]);
 
@@ -452,21 +438,21 @@ proptest! {
     }
 }
 
-/// Assembles two versions in turn. In the second version, the shards that it shares with the first
-/// are replaced with garbage. Returns `None` if the assembler does not remember the first version.
+/// Replaces all shards that both versions share with garbage. Returns `None` if the assembler does
+/// not remember the first version.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {
         assembler.forget_base();
     }
-    // Endpoints are published before the manifest, as by a controller.
+    // A controller publishes endpoints before the manifest.
     take_live(&mut assembler, &live(second));
     assembler.advance();
     assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);
-    // If any of these shards were read, its verification would fail.
+    // Reading any of these shards would fail.
     let others = second.manifest.config.iter();
     let others = others.filter(|shard| !need.shards.contains(shard));
     let others: Vec<_> = others

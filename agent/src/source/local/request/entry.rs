@@ -1,4 +1,4 @@
-//! Parses the setting for a certificate request: `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
+//! Parses the setting for a certificate request: `secret=NAMESPACE/NAME,commonName=NAME,…`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,31 +7,30 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 use crate::source::local::fields::SettingFields;
 
-/// Maximum number of names per kind.
 const MAX_NAMES: usize = 16;
-/// Maximum length in bytes of a common name (RFC 5280, `ub-common-name`).
+/// RFC 5280, `ub-common-name`.
 const LONGEST_COMMON_NAME: usize = 64;
-/// Maximum length in bytes of a URI, as in SPIFFE.
+/// As in SPIFFE.
 const LONGEST_URI: usize = 2048;
-/// Valid lifetimes in seconds. The API server rejects shorter lifetimes.
+/// The API server rejects shorter lifetimes.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
 
-/// A certificate that replaces a Secret. The agent generates the key and requests the certificate.
+/// A certificate that replaces a Secret, for a key that the agent generates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The Secret.
+    /// Secret.
     pub secret: NamespacedName,
     /// Names that the certificate must contain.
     pub names: RequestedNames,
-    /// What the certificate is used for.
+    /// Usage of the certificate.
     pub usage: RequestedUsage,
-    /// Who or what answers the request.
+    /// Where the answer comes from.
     pub answerer: Answerer,
-    /// Directory with the request, its answer and the key.
+    /// Directory for the request, its answer and the key.
     pub directory: PathBuf,
 }
 
-/// The names in a request.
+/// Names in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedNames {
     /// Common name of the subject.
@@ -42,21 +41,21 @@ pub struct RequestedNames {
     pub uris: Vec<String>,
 }
 
-/// What a certificate is used for.
+/// Usage of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedUsage {
-    /// Client authentication: the host presents the certificate to backends.
+    /// The host presents the certificate to backends.
     Client,
-    /// Server authentication: a listener presents the certificate.
+    /// A listener presents the certificate.
     Server,
 }
 
-/// Who or what answers a request.
+/// Where the answer to a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
-    /// An operator, who copies the request and the answer.
+    /// An operator copies the request and the answer.
     Operator,
-    /// A program, with its arguments.
+    /// Program with arguments.
     Command(Vec<String>),
     /// A signer in the cluster.
     Signer {
@@ -71,7 +70,6 @@ impl CertificateRequest {
     /// Syntax of the setting.
     pub const FORM: &'static str = "secret=NAMESPACE/NAME with commonName=, dnsName= or uri=, and optionally usage=client|server, signerName=DOMAIN/NAME, expirationSeconds=600..31536000 or command=/PROGRAM ARGUMENTS";
 
-    /// Parses the setting.
     pub(in crate::source::local) fn parse(text: &str) -> Result<Self, String> {
         let mut fields = SettingFields::of(text)?;
         let secret = fields.object("secret")?;
@@ -97,25 +95,25 @@ impl CertificateRequest {
         })
     }
 
-    /// Sets the directory for the request's files, within this state directory. The path is safe,
-    /// because the namespace and name of the Secret are DNS names from the host's own settings.
+    /// The path is safe: the Secret's namespace and name are DNS names from the host's own
+    /// settings.
     pub(crate) fn kept_below(mut self, state: &Path) -> Self {
         let NamespacedName { namespace, name } = &self.secret;
         self.directory = state.join("requests").join(namespace).join(name);
         self
     }
 
-    /// Returns the path at which the answer is expected.
+    /// Path of the expected answer.
     pub fn answer_file(&self) -> PathBuf {
         self.directory.join("certificate.pem")
     }
 
-    /// Returns the path of the request.
+    /// Path of the request.
     pub fn request_file(&self) -> PathBuf {
         self.directory.join("request.pem")
     }
 
-    /// Returns the names and the usage on one line. If this line changes, a new request is needed.
+    /// A new request is needed if this line changes.
     pub(super) fn purpose(&self) -> String {
         format!("{:?} {:?}", self.names, self.usage)
     }

@@ -1,11 +1,8 @@
-//! Obtains certificates for keys that the agent generates. Generates a key and a PKCS#10 request,
-//! and accepts only an answer for that key.
+//! Obtains certificates for keys that the agent generates.
 //!
-//! `entry` parses the setting, `pkcs10` generates a key and its request, and `store` manages the
-//! files: the pair in use, and a key whose request is pending. An operator, a command or a signer
-//! in the cluster writes the certificate to one file. A key must never leave the host. A
-//! certificate for another key must never be served. A pair must never be dropped before its
-//! successor is complete and verified.
+//! An operator, a command or a signer in the cluster answers the PKCS#10 request. A key never
+//! leaves the host, and a certificate for another key is never served. A pair stays in use until
+//! its successor is complete and verified.
 
 mod entry;
 mod pkcs10;
@@ -24,7 +21,7 @@ pub(super) use self::store::step;
 use super::super::problem::Severity;
 use crate::seal::SealingKeys;
 
-/// What requests need in addition to their settings.
+/// Context that all requests share.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
     /// Keys that seal private keys on disk.
@@ -38,7 +35,7 @@ pub struct RequestContext {
 pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Troubles {
-    /// Sets the reason why an object's request is not answered. `None` removes the reason.
+    /// `None` removes the reason.
     pub(crate) fn tell(&self, object: &str, why: Option<String>) {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
@@ -47,30 +44,26 @@ impl Troubles {
         };
     }
 
-    /// Returns why an object's request is not answered, or `None` if there is no reason.
     fn of(&self, object: &str) -> Option<String> {
         let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(object).cloned()
     }
 }
 
-/// A request that has not been answered yet.
+/// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// The request, as PEM.
+    /// The request as PEM.
     pub pem: String,
-    /// Path at which the answer is expected.
+    /// Path of the expected answer.
     pub answer_file: PathBuf,
 }
 
-/// The state of a request after an attempt to advance it.
 #[derive(Debug, Default)]
 pub(super) struct RequestState {
-    /// The pair that is in use.
     pub(super) pair: Option<CheckedPair>,
-    /// When the pair in use is due for renewal, as a Unix timestamp.
+    /// Unix timestamp.
     pub(super) renew_at: Option<i64>,
-    /// The request that has not been answered yet.
     pub(super) open: Option<OpenRequest>,
     /// A problem, or an action that someone has to take.
     pub(super) problem: Option<(Severity, String)>,

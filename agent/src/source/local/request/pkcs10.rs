@@ -1,5 +1,4 @@
-//! Generates a key and a request for its certificate. The returned value must be the only place
-//! that contains the key.
+//! Generates a key and a certificate request. Never keep another copy of the key.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
@@ -8,13 +7,11 @@ use rcgen::{
 
 use super::entry::{CertificateRequest, RequestedNames, RequestedUsage};
 
-/// A key and its request, both as PEM.
 pub(super) struct NewKey {
     pub(super) key: String,
     pub(super) request: String,
 }
 
-/// Generates a P-256 key and the request for it.
 pub(super) fn make(request: &CertificateRequest) -> Result<NewKey, rcgen::Error> {
     let RequestedNames {
         common_name,

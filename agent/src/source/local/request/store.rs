@@ -3,12 +3,12 @@
 //! | file | content |
 //! |---|---|
 //! | `pair` | the pair in use and when it was accepted, sealed |
-//! | `pending` | a key, and the request for it, sealed |
+//! | `pending` | a key and its request, sealed |
 //! | `request.pem` | the same request, for the answerer |
 //! | `certificate.pem` | the answer |
 //!
-//! A key stays in `pending` until its pair is on disk, and is removed last. So if an agent crashes,
-//! the next agent can complete the work. An answer for a different key is never accepted.
+//! A key stays in `pending` until its pair is on disk, so the next agent can complete the work
+//! after a crash. An answer for a different key is never accepted.
 
 use std::fs;
 use std::io;
@@ -28,22 +28,19 @@ use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
-/// Maximum size in bytes of each file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Mode of the files that do not contain a key.
+/// For files without a key.
 const SHOWN: u32 = 0o644;
 
-/// The pair in use, as stored.
 #[derive(Serialize, Deserialize)]
 struct KeptPair {
     purpose: String,
-    /// When the pair was accepted, as a Unix timestamp.
+    /// Unix timestamp.
     taken: i64,
     key: String,
     chain: String,
 }
 
-/// A key and its pending request, as stored.
 #[derive(Serialize, Deserialize)]
 struct PendingKey {
     purpose: String,
@@ -51,18 +48,16 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns the age in seconds at which a certificate is due for renewal: between three fifths and
-/// two thirds of its lifetime. The age depends on the certificate's digest, so that hosts that were
-/// installed together do not contact their CA at the same time.
+/// Returns an age in seconds between three fifths and two thirds of the lifetime. It depends on the
+/// digest, because hosts installed together must not contact their CA at the same time.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
-    // Twelve hexadecimal digits always fit, and the value cannot be negative.
+    // Twelve hex digits always fit, and the value cannot be negative.
     let moment = i64::from_str_radix(&digest[..12], 16).unwrap_or(0);
     two_thirds - moment % (life / 15 + 1)
 }
 
-/// The pair in use, when it is due for renewal, and when its leaf certificate expires.
 struct Current {
     kept: KeptPair,
     checked: CheckedPair,
@@ -70,7 +65,6 @@ struct Current {
     not_after: i64,
 }
 
-/// Advances a request as far as possible: generates a key, accepts an answer, or cleans up.
 pub(in crate::source::local) fn step(
     request: &CertificateRequest,
     context: &RequestContext,
@@ -111,14 +105,12 @@ impl RequestState {
     }
 }
 
-/// A request that is not answered yet, and why its answer is rejected, if an answer exists.
 struct Waiting {
     request: OpenRequest,
     refused: Option<String>,
 }
 
-/// Returns why a request is not answered yet. Returns `None` if the pair in use is still valid and
-/// no problem was reported.
+/// Returns `None` if the pair in use is still valid and no problem was reported.
 fn waiting(
     request: &CertificateRequest,
     current: Option<&Current>,
@@ -160,15 +152,12 @@ fn waiting(
     ))
 }
 
-/// The files of one request.
 struct RequestFiles<'a> {
     request: &'a CertificateRequest,
     sealing: &'a SealingKeys,
 }
 
 impl RequestFiles<'_> {
-    /// Advances the request. Returns the pair that is in use afterwards, and the request that is
-    /// not answered yet, if any.
     fn advance(
         &self,
         current: Option<Current>,
@@ -196,8 +185,7 @@ impl RequestFiles<'_> {
         (current, Ok(Some(Waiting { request, refused })))
     }
 
-    /// Returns the pending key and request. Creates them if a renewal is due. Returns `None` if the
-    /// pair in use is not due for renewal.
+    /// Returns `None` if no renewal is due.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -210,7 +198,6 @@ impl RequestFiles<'_> {
         }
     }
 
-    /// Reads the stored pair in use.
     fn current(&self) -> Result<Option<Current>, String> {
         let Some(kept) = self.read::<KeptPair>("pair")? else {
             return Ok(None);
@@ -222,9 +209,8 @@ impl RequestFiles<'_> {
             .map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Checks a pair in the same way as a Secret. Computes the renewal time from the lifetime that
-    /// was left when the pair was accepted. If the whole lifetime counted, a certificate that was
-    /// accepted long after its issue would be due for renewal immediately, again and again.
+    /// Computes the renewal time from the lifetime left at acceptance. Otherwise, a certificate
+    /// accepted late would be due for renewal again and again.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -241,7 +227,7 @@ impl RequestFiles<'_> {
         })
     }
 
-    /// Reads the pending key. Removes it if its pair is already in use.
+    /// Removes the pending key if its pair is already in use.
     fn pending(&self, current: Option<&Current>) -> Result<Option<PendingKey>, String> {
         let Some(pending) = self.read::<PendingKey>("pending")? else {
             return Ok(None);
@@ -253,7 +239,6 @@ impl RequestFiles<'_> {
         Ok(Some(pending))
     }
 
-    /// Generates a key and its request. Removes the previous ones first.
     fn make(&self, purpose: String) -> Result<PendingKey, String> {
         let directory = &self.request.directory;
         create_directory(directory).map_err(at(directory))?;
@@ -270,7 +255,6 @@ impl RequestFiles<'_> {
         self.show(pending)
     }
 
-    /// Writes the request to the file for the answerer.
     fn show(&self, pending: PendingKey) -> Result<PendingKey, String> {
         let path = self.request.request_file();
         let shown = open::read_text(&path, Rule::Own, MAX_BYTES);
@@ -285,7 +269,7 @@ impl RequestFiles<'_> {
         Ok(pending)
     }
 
-    /// Reads the answer. Rejects an answer that is truncated, expired, or for a different key.
+    /// Rejects an answer that is truncated, expired, or for a different key.
     fn answer(&self, pending: &PendingKey, now: i64) -> Result<Option<Current>, String> {
         let path = self.request.answer_file();
         let chain = match open::read_text(&path, Rule::GivenByLink, MAX_BYTES) {
@@ -310,7 +294,6 @@ impl RequestFiles<'_> {
         Ok(Some(current))
     }
 
-    /// Stores a pair as the pair in use.
     fn take(&self, taken: &Current) -> Result<(), String> {
         self.write("pair", &taken.kept)?;
         tracing::info!(
@@ -321,7 +304,7 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// Removes a request that is no longer needed, because its names were changed and changed back.
+    /// A request is obsolete if its names were changed and changed back.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;
@@ -329,7 +312,7 @@ impl RequestFiles<'_> {
         Ok(())
     }
 
-    /// Removes a request and its answer, and finally its key.
+    /// The key comes last.
     fn tidy(&self) -> Result<(), String> {
         for path in [
             self.request.request_file(),
@@ -345,15 +328,14 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Returns the path to which sealed content is bound, so that the content cannot be used for
-    /// another Secret.
+    /// Binds sealed content to this path, because it must not be usable for another Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
             .join(self.request.secret.to_string())
             .join(name)
     }
 
-    /// Reads a sealed file. Seals it again if it is not sealed with the current key.
+    /// Seals the file again if it is not sealed with the current key.
     fn read<T: Serialize + for<'de> Deserialize<'de>>(
         &self,
         name: &str,
@@ -375,7 +357,7 @@ impl RequestFiles<'_> {
             let path = path.display();
             format!("{path} is damaged; remove it to create a new key and request")
         })?;
-        // Keep the file if it cannot be sealed again, because it can still be used.
+        // A file that cannot be sealed again is still usable.
         if !is_current && let Err(why) = self.write(name, &content) {
             tracing::warn!("cannot reseal a key of a certificate request: {why}");
         }

@@ -1,4 +1,4 @@
-//! Tests crashes after each step, and all kinds of answers.
+//! Crashes after each step, and all kinds of answers.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,6 @@ use sesame_proto::at_rest::SealingKey;
 use super::store::due_after;
 use super::*;
 
-/// The content of the files, by file name.
 type Files<'a> = &'a [(&'a str, &'a Vec<u8>)];
 
 const NOW: i64 = 1_800_000_000;
@@ -30,7 +29,7 @@ fn sealed() -> RequestContext {
     }
 }
 
-/// Returns a certificate for the request, valid for 300 seconds from `NOW`.
+/// Valid for 300 seconds from `NOW`.
 fn sign(request: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -68,7 +67,6 @@ fn pair_is_renewed_by_two_thirds_of_life() {
     let (severity, why) = first.problem.as_ref().unwrap();
     assert_eq!(*severity, Severity::Error);
     assert!(why.contains("has no certificate yet"), "{why}");
-    // The request stays the same until it is answered.
     assert_eq!(open(&step(&request, &context, NOW)), open(&first));
     fs::write(request.answer_file(), sign(&open(&first))).unwrap();
     let taken = step(&request, &context, NOW);
@@ -114,7 +112,6 @@ fn renewal_times_of_simultaneous_certificates_spread_out() {
         .collect();
     let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
     assert!(life * 3 / 5 <= *first && *last <= life * 2 / 3);
-    // The renewal times are spread over six days.
     for day in 0..6 {
         let from = life * 3 / 5 + day * 86_400;
         let share = due.iter().filter(|at| (from..from + 86_400).contains(*at));
