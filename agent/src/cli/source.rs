@@ -17,7 +17,6 @@ use crate::source::update::{Trusted, gateway_of};
 
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
-/// The configuration source; exactly one must be given.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Source (one of --manifests, --snapshot-dir, --bundle-dir and --kube)"
@@ -82,7 +81,6 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    /// Returns the source that the options select.
     pub(crate) fn source(self) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
@@ -113,7 +111,7 @@ impl SourceArgs {
     }
 }
 
-/// Returns the policy for signatures. If no key files are given, unsigned snapshots are trusted.
+/// If no key files are given, unsigned snapshots are trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let keys = read_trusted(files)?;
     Ok((!files.is_empty()).then(|| Arc::new(keys)))

@@ -1,6 +1,7 @@
-//! `sesame-agent store-credentials`: stores the credentials of a host. `join` runs this command as
-//! the agent's user, so that this user owns the files and the sealing key. The command never prints
-//! a credential, and reads credentials only from standard input.
+//! `sesame-agent store-credentials`: stores the credentials of a host.
+//!
+//! `join` runs this command as the agent's user, who must own the files and the sealing key. The
+//! command never prints a credential, and reads credentials only from standard input.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -51,8 +52,7 @@ impl CredentialStore<'_> {
     }
 }
 
-/// Seals and stores the credentials. If `stored` is `None`, creates and checks the sealing key
-/// without storing anything.
+/// If `stored` is `None`, creates and checks the sealing key without storing anything.
 fn store_sealed(
     seal: &SealSettings,
     state: &Path,
@@ -99,7 +99,7 @@ pub(crate) fn store(
     let mut text = String::new();
     let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
     std::io::stdin().take(limit).read_to_string(&mut text)?;
-    // Do not include the parser's message, because it may quote a secret.
+    // Omit the parser's message, because it may quote a secret.
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
     store_sealed(&seal, state_dir, &agent.runtime_dir, Some(&stored))?;

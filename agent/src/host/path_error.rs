@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// I/O error for a file or directory.
+/// I/O error with the affected path.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = .path.display())]
 pub struct PathError {
@@ -14,7 +14,7 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// Returns a function that converts an I/O error at `path`, for use with `map_err`.
+    /// For use with `map_err`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { path, source }

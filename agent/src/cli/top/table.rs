@@ -9,7 +9,7 @@ use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
-/// Formats one table for each grouping, with at most `most` rows per table.
+/// Prints at most `most` rows per table.
 pub(super) fn text(report: &TopReport, most: usize) -> String {
     let TopReport {
         source,
@@ -110,7 +110,6 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
     ]
 }
 
-/// Formats a rate with one decimal place. Zero is formatted as `0`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"
