@@ -1,10 +1,7 @@
 //! Turns snapshots into the files that Envoy watches, and supervises the Envoy process.
 //!
-//! This library contains all parts of the agent, so that tests can use them. The agent reads
-//! configuration from a source, such as a manifest directory or a cluster, and renders it as files.
-//! A transaction then brings Envoy's files from one accepted state to the next. A transaction never
-//! leaves a file on disk that Envoy rejects, and removes all listeners only if it is explicitly
-//! allowed to.
+//! A transaction brings Envoy's files from one accepted state to the next. It never leaves a file
+//! on disk that Envoy rejects, and removes all listeners only if explicitly allowed.
 //!
 //! ```
 //! use envoy_types::pb::envoy::config::listener::v3::Listener;

@@ -27,11 +27,7 @@ pub(crate) enum SharedMemoryError {
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
     #[error("{path}: belongs to user {owner}, but this agent runs as {user}")]
-    Owner {
-        path: String,
-        owner: u32,
-        user: u32,
-    },
+    Owner { path: String, owner: u32, user: u32 },
     #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
         path: String,
