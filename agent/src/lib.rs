@@ -34,18 +34,10 @@
 //! # }
 //! ```
 //!
-//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (snapshot to Envoy
-//! resources) and `apply` (files, order, last accepted state) to `envoy` (process, admin socket).
-//! `quarantine` finds the parts of a snapshot that Envoy rejects, and `publish` is the loop that
-//! publishes the other parts.
-//!
-//! `run` connects the modules, `doctor` and `collect` inspect a host, and `cli` is the command
-//! line. Modules import only modules further to the left: `host` ← `xds` ← `envoy` ← `apply` ←
-//! `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`. `source` imports only `host`.
-//!
-//! `seal` encrypts private keys on disk, against attackers who can read only the disk. `reporter`
-//! writes the state of this host, as `run` observes it, to a cluster. `join` is independent of the
-//! modules above: it makes this machine a host of a cluster.
+//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (Envoy resources) and
+//! `apply` (files) to `envoy` (process). Modules import only modules further to the left: `host` ←
+//! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`.
+//! `source` imports only `host`.
 
 pub mod access_log;
 pub mod apply;
