@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-// The resolver allocates and drops many small values for each change. `.cargo/config.toml`
-// configures how freed memory is returned to the system.
+// The resolver allocates many small values for each change. `.cargo/config.toml` configures how
+// freed memory is returned.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -8,28 +8,27 @@ use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Each transaction of a publication excludes or replaces more parts than the previous one.
+/// Each transaction excludes or replaces more parts.
 const MAX_ROUNDS: usize = 12;
 
-/// Outcome of a publication. Unless [`Published::Accepted`], Envoy keeps serving the last accepted
-/// configuration.
+/// Unless [`Published::Accepted`], Envoy keeps serving the last accepted configuration.
 #[derive(Debug)]
 pub enum Published {
     /// Envoy serves the target, or a reduced version of it.
     Accepted {
-        /// Report of the transaction.
+        /// Transaction report.
         report: ApplyReport,
         /// The served configuration, if anything was excluded.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy rejects the target, and the cause is unknown. Retry only when something changes.
+    /// The cause is unknown. Retry only when something changes.
     Refused {
-        /// Envoy's messages about the rejection.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
     /// The next publication continues the search for rejected parts.
     Searching {
-        /// Envoy's messages about the rejection.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
     /// Envoy's verdict is unknown. Retry the publication.
@@ -39,8 +38,8 @@ pub enum Published {
     },
 }
 
-/// Makes Envoy serve the target, or a reduced version of it. The search for rejected parts stops
-/// early if `newer` returns true, which means that there is a newer target.
+/// Makes Envoy serve the target, or a reduced version. Stops searching for rejected parts if
+/// `newer` returns true.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -66,8 +65,7 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// `words` contains Envoy's messages about the last rejection. Returns `None` if the caller must
-/// retry with fewer parts.
+/// Returns `None` if the caller must retry with fewer parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -85,7 +83,7 @@ async fn attempt(
         rendered,
         serials: encoded.serials(),
         // Envoy may lose all listeners only if the target contains none, or if Envoy could not open
-        // any. Rejected parts alone are not a sufficient reason.
+        // any.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };

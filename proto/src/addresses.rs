@@ -1,8 +1,8 @@
 //! Addresses that endpoints must not have: the host's own, link-local ones, and metadata services
 //! that issue credentials.
 //!
-//! The controller omits such endpoints, and the agent checks them again because it does not trust
-//! snapshots. An IPv6 address that embeds a rejected IPv4 address must also be rejected.
+//! The agent checks endpoints again, because it does not trust snapshots. An IPv6 address that
+//! embeds a rejected IPv4 address must also be rejected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -39,7 +39,6 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-/// First address and prefix length of each network.
 static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;

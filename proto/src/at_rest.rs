@@ -20,7 +20,6 @@ use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 /// Domain separator for all encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Bytes of the checksum in a stored sealing key, which detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
@@ -41,7 +40,7 @@ pub enum AtRestError {
         /// Identifier of the required key.
         id: String,
     },
-    /// The data is damaged, or was encrypted for a different `place`.
+    /// The data is damaged, or belongs to a different `place`.
     #[error("is sealed with this host's key, but is damaged or was sealed for another object")]
     Damaged,
 }

@@ -1,11 +1,10 @@
 //! Rejects an encoded message that would take too much memory, before any value is built.
 //!
 //! Two encoded bytes can take a hundred times as much memory after decoding, and repeated bytes
-//! compress a thousandfold, so limiting bytes is not enough. The computation follows the schema but
-//! does not validate values, so decoding can still fail.
+//! compress a thousandfold. Values are not validated, so decoding can still fail.
 //!
 //! Also rejects snapshots with fields or values outside this schema. An older reader would
-//! otherwise skip them, and serve a route without the part that protects it.
+//! otherwise serve a route without the part that protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -19,7 +18,7 @@ use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snap
 
 /// In bytes.
 const ALLOCATION: u64 = 16;
-/// Maximum ratio of a list's capacity to its length. Lists grow by doubling.
+/// Lists grow by doubling.
 const GROWTH: u64 = 2;
 /// Assumed for a message whose size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
@@ -37,8 +36,7 @@ pub enum BoundsError {
         /// Limit in bytes.
         limit: u64,
     },
-    /// The message contains a field or value that is not in this schema, so a newer writer created
-    /// it.
+    /// A newer writer used a field or value that is not in this schema.
     #[error(
         "{message} has {what}, which this version of Sesame does not support and must not ignore; \
         use a version as new as the writer's"
@@ -74,7 +72,6 @@ pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Fails if the size exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }

@@ -1,8 +1,7 @@
 //! Canonicalizes request paths as Envoy does before it matches routes.
 //!
-//! Envoy uses Chromium's code (`url_canon_path.cc`), which defines the treatment of `/%2e%2E/`, `\`
-//! and broken escapes. Other escapes keep the client's case, so routes must match both (RFC 3986
-//! 6.2.2.1).
+//! Envoy uses Chromium's code (`url_canon_path.cc`) for `/%2e%2E/`, `\` and broken escapes. Other
+//! escapes keep the client's case, so routes must match both (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
@@ -60,8 +59,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if the unescaped characters after it would turn it into an escape. `next` is
-/// the next byte of the input.
+/// Escapes a stray `%` if the unescaped characters after it would turn it into an escape.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -72,7 +70,6 @@ fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     }
 }
 
-/// Returns 0 if there is no plain or escaped dot at this position.
 fn dot_length(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at..) {
         Some([b'.', ..]) => 1,
@@ -81,8 +78,7 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many further bytes belong to the segment, and whether it is `..`. Returns `None`
-/// unless it is `.` or `..`.
+/// Returns how many further bytes belong to `.` or `..`, and whether it is `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -96,7 +92,6 @@ fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     Some((second + slash, true))
 }
 
-/// Keeps the first slash.
 fn back_up(out: &mut Vec<u8>) {
     if out.len() > 1 {
         out.pop();

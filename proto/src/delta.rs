@@ -65,8 +65,7 @@ impl BackendDelta {
         *self == Self::default()
     }
 
-    /// Compares two lists. Returns `None` if a backend has changed, or if a list is not sorted by
-    /// name.
+    /// Returns `None` if a backend has changed, or if a list is not sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -95,8 +94,7 @@ impl BackendDelta {
         self.removed.extend(removed);
     }
 
-    /// Applies the delta to a list sorted by name. Returns `None` if an added backend exists, or a
-    /// removed one does not. Discard the list in that case.
+    /// Applies the delta to a list sorted by name. On `None`, discard the list.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -121,8 +119,7 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Compares two versions of route tables. Returns `None` unless they have the same tables and
-    /// domains in the same order.
+    /// Returns `None` unless both versions have the same tables and domains in the same order.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -167,8 +164,7 @@ impl RouteTableDelta {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces virtual hosts in canonical tables. Returns `None` if one does not equal its
-    /// previous version. Discard the tables in that case.
+    /// Replaces virtual hosts in canonical tables. On `None`, discard the tables.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

@@ -1,7 +1,6 @@
 //! Canonical order and digests of snapshots.
 //!
-//! `snapshot.proto` specifies how lists whose order has no meaning are sorted. The schema has no
-//! maps, so the same canonical snapshot always has the same bytes.
+//! The schema has no maps, so the same canonical snapshot always has the same bytes.
 
 use std::cmp::Reverse;
 
@@ -32,8 +31,7 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns a digest of 16 hex digits that distinguishes Backends for the same Service port.
-/// Excludes the name.
+/// Returns 16 hex digits that distinguish Backends for the same Service port.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -106,8 +104,8 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns the SHA-256 in hex of a canonical snapshot without endpoints, which are published
-/// separately. Equal revisions are rendered alike.
+/// Returns the SHA-256 in hex of a canonical snapshot without endpoints. Equal revisions are
+/// rendered alike.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

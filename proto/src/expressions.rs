@@ -1,9 +1,8 @@
 //! Limits the cost of regular expressions in a snapshot.
 //!
 //! If RE2 cannot cache all states, its time per byte is proportional to the size of the program:
-//! `[ab]*a[ab]{900}c` examines each byte 900 times, which blocks a worker thread. A request may be
-//! matched against all expressions of a virtual host, so their total is limited too. The computed
-//! size is never below RE2's own count; a test compares it with a real Envoy.
+//! `[ab]*a[ab]{900}c` examines each byte 900 times, which blocks a worker thread. The computed size
+//! is never below RE2's own count; a test compares it with a real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -22,16 +21,14 @@ pub const MAX_PER_ROUTE: u64 = 3_000;
 /// Maximum number of instructions per virtual host. A request may be matched against all of them.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
-/// Maximum number of instructions in a route's allowed origins, which may become a single
-/// expression. Leaves room for 64 origins of 253 characters.
+/// Maximum number of instructions in a route's allowed origins, enough for 64 origins of 253
+/// characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// RE2 adds these instructions to every program.
 const ALWAYS: u64 = 5;
-/// Byte ranges in a Unicode category or script. The proxy matches bytes, so a class has at most 256
-/// members.
+/// The proxy matches bytes, so a class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
-/// Byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
 const MAX_BYTES: usize = 16 * 1024;
 
@@ -85,7 +82,6 @@ impl Counter {
         }
     }
 
-    /// RE2 repeats the program of the inner expression.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -144,7 +140,6 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Returns the number of byte ranges in named classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -182,7 +177,7 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns the literal path segments with which all matching paths start. If an expression is too
+/// Returns literal path segments with which all matching paths start. If an expression is too
 /// expensive, requests with this prefix are rejected instead of falling through to another route.
 pub fn fixed_path(pattern: &str) -> &str {
     // Alternatives may start differently, and a flag may make the expression case-insensitive.
@@ -216,8 +211,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Returns how often a match is evaluated. If the proxy itself responds, preflights and
-    /// requests from other origins need separate routes.
+    /// Returns how often a match is evaluated. The proxy's own responses need separate routes for
+    /// preflights and other origins.
     pub fn looks(self, cors: bool) -> u64 {
         match (self, cors) {
             (Self::Forwarded | Self::Direct, false) => 1,
@@ -238,7 +233,6 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
-/// `u64::MAX` if it cannot be computed.
 fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }

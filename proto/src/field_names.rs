@@ -1,8 +1,7 @@
 //! HTTP header fields that routes must not write.
 //!
 //! If a filter writes a field that delimits a message, the proxy and a backend may disagree about
-//! the end of a request. The rest of the body then becomes the next request on a shared connection
-//! (request smuggling). All names that are not listed are allowed.
+//! the end of a request (request smuggling). All names that are not listed are allowed.
 
 use std::fmt;
 

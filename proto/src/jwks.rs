@@ -1,7 +1,7 @@
 //! JSON Web Key Sets (RFC 7517): the public keys of token issuers.
 //!
-//! Sets are reduced to the members that verify signatures. A secret key makes the whole set
-//! invalid, because snapshots are not secret. Public keys that Envoy cannot use are omitted.
+//! A secret key makes the whole set invalid, because snapshots are not secret. Public keys that
+//! Envoy cannot use are omitted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,8 +15,8 @@ pub const MAX_USED_BYTES: usize = 16 * 1024;
 pub const MAX_KEYS: usize = 64;
 const MAX_KID: usize = 256;
 
-/// An Ed25519 key that is not on the curve, so no signature is valid for it. Envoy rejects a set
-/// without usable keys, and with it the keys of all other policies.
+/// Not on the curve, so no signature is valid for this Ed25519 key. Envoy rejects a set without
+/// usable keys, and with it the keys of all other policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
 /// Error in a key set. Never contains a key's value.
@@ -49,7 +49,6 @@ struct Set {
     keys: Vec<Key>,
 }
 
-/// If a member has the wrong type, the set is invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,
@@ -67,7 +66,6 @@ struct Key {
     k: Option<serde::de::IgnoredAny>,
 }
 
-/// In the form that Envoy reads.
 #[derive(Serialize)]
 struct Usable<'k> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,8 +122,7 @@ pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }
 
-/// Returns the usable keys and `UNUSABLE`, which makes Envoy accept the set if it can use none of
-/// the others.
+/// Returns the usable keys and `UNUSABLE`, with which Envoy accepts any set.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
     let keys = canonical.strip_suffix("]}").unwrap_or(&canonical);

@@ -1,6 +1,4 @@
 //! Requests for the key sets (JWKS) of token issuers, and the stored copies.
-//!
-//! A copy is stored as a ConfigMap's data, which resolution reads like a configured key set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +34,7 @@ pub enum KeySetTrust {
     System,
     /// PEM certificates.
     Pem(Arc<str>),
-    /// The certificates are missing or invalid, so the key set is not fetched. The existing copy
-    /// remains in use.
+    /// The certificates are unavailable, so the existing copy remains in use.
     Unavailable,
 }
 
@@ -62,9 +59,8 @@ pub fn is_copy_name(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns the name of a controller's copy. `authorities` names the object with the CA certificates
-/// (empty for the system's). It is part of the name, because a tenant's CA must not vouch for
-/// another tenant's keys.
+/// Returns the name of a controller's copy. It includes `authorities`, the object with the CA
+/// certificates, because a tenant's CA must not vouch for another tenant's keys.
 pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// Memory in bytes for the decoded key pairs of one Gateway, from all Secrets together.
+/// In bytes, for all key pairs of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A certificate chain with its private key, or session ticket keys.
@@ -49,8 +49,7 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the SHA-256 in hex of all parts, each with its length. Equals `KeyRef.digest`. Omits
-    /// a missing OCSP response.
+    /// Returns the SHA-256 in hex of all parts with their lengths. Omits a missing OCSP response.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -97,7 +96,6 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
     Ok(keys.pairs)
 }
 
-/// Number of the field `StoredKeys.pairs`.
 const PAIRS: u32 = 1;
 
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| {

@@ -49,8 +49,8 @@ pub fn is_always_said(fact: Fact) -> bool {
 /// Returns true if the value cannot contain control characters. Only such facts are safe in text
 /// lines, because Envoy does not escape text.
 ///
-/// Envoy rejects control characters in method, host and path. Header values, names from TLS peers,
-/// and errors that quote them can contain tabs and quotes.
+/// Envoy rejects control characters in method, host and path, but not in header values and names
+/// from TLS peers.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown

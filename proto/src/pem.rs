@@ -1,8 +1,7 @@
 //! Parses untrusted PEM text without silently dropping sections.
 //!
-//! The underlying parser finds BEGIN only at the start of a line, drops the rest of a line after
-//! END, and accepts BEGIN inside a section. It would therefore drop certificates from files that
-//! are indented, joined without line breaks, or have an inner byte order mark.
+//! The underlying parser would drop certificates from files that are indented, joined without line
+//! breaks, or have an inner byte order mark.
 
 use std::borrow::Cow;
 

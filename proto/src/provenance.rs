@@ -1,7 +1,7 @@
 //! Names in a snapshot, such as `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! No other code parses such names. Untrusted reports contain them too, so parsing rejects text
-//! that would be formatted differently.
+//! No other code parses such names. Parsing rejects text that would be formatted differently,
+//! because untrusted reports contain names too.
 
 use std::fmt;
 
@@ -150,7 +150,7 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Omits the object's name and the slash. Empty for a whole object.
+/// Empty for a whole object.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

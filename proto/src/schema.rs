@@ -74,8 +74,8 @@ impl SlowStart {
 }
 
 impl HealthCheck {
-    /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first health check,
-    /// for which a configuration change waits.
+    /// Maximum timeout in milliseconds. A configuration change waits for a new backend's first
+    /// health check.
     pub const MAX_TIMEOUT_MS: u64 = 10_000;
     /// Maximum number of checks that change an endpoint's state.
     pub const MAX_THRESHOLD: u32 = 1_000;
@@ -130,13 +130,13 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Maximum number of external authorizations. These slots are always reserved, because changing
-    /// their number would close the connections for every hostname on the port.
+    /// Maximum number of external authorizations. All slots are reserved, because changing their
+    /// number would close the connections of the port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
 impl Route {
-    /// Maximum number of external authorizations, always reserved as for a virtual host.
+    /// Maximum number of external authorizations. All slots are reserved.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
@@ -155,8 +155,7 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the first `MAX` limits, up to one that is out of order by name. Envoy rejects
-    /// duplicate names.
+    /// Returns the first `MAX` limits in order by name. Envoy rejects duplicate names.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
@@ -167,7 +166,7 @@ impl RateLimit {
     }
 }
 
-/// Stops at the first entry that is out of order by name.
+/// Stops at the first entry that is out of order.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -184,7 +183,7 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the first `MAX` filters, up to one that is out of order by name.
+    /// Returns the first `MAX` filters in order by name.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
@@ -226,7 +225,6 @@ impl TokenSet {
 }
 
 impl TokenPolicy {
-    /// Distinguishes the filter from the AccessPolicy.
     const PART: &str = "/jwt";
 
     /// Returns the name of an AccessPolicy's token filter. `policy` is

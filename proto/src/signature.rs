@@ -1,11 +1,9 @@
-//! Signatures of published content.
+//! Signatures of published content: write access to it must not suffice to change what a host
+//! serves.
 //!
-//! Access to the published content must not suffice to change the configuration of a host. A
-//! signature covers the Gateway and the kind of content, so content cannot be used for another
-//! Gateway or purpose. It also covers an increasing stamp, which prevents replays of old content.
-//!
-//! Several keys may sign, which lets keys be replaced without an interruption. A private key must
-//! never leave this module.
+//! A signature covers the Gateway and the kind of content, so content cannot be used for another
+//! purpose. An increasing stamp prevents replays. Several keys may sign, which lets keys be
+//! replaced without an interruption. A private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +23,9 @@ pub use self::threshold::{GoodSignatures, signers};
 
 /// Domain separator: signatures by the same key for other programs are not valid here.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// Format version of stored signatures.
 const VERSION: u8 = 1;
 /// Maximum number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
-/// Bytes of the digest that identifies a public key.
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
 /// First bytes of a DER-encoded Ed25519 public key (RFC 8410).
@@ -229,8 +225,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds the missing signatures by these keys. Existing signatures must cover the same statement
-    /// and stamp.
+    /// Adds the missing signatures by these keys. Existing ones must cover the same statement and
+    /// stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -329,7 +325,6 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Stamp, and signatures with the identifiers of their keys.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {

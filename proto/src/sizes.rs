@@ -1,9 +1,8 @@
 //! Limits the size of a route in the proxy's configuration.
 //!
 //! A rule's filters and backends are copied for each match and hostname, so an object of 256 KiB
-//! can expand to hundreds of MiB. The size is computed before anything is copied. It approximates
-//! the rendered bytes, and is never below the size of the encoded snapshot. The proxy uses about
-//! five times as much memory.
+//! can expand to hundreds of MiB. The computed size approximates the rendered bytes, and is never
+//! below the encoded size in the snapshot. The proxy uses about five times as much memory.
 
 mod messages;
 
@@ -20,7 +19,7 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Maximum bytes per match and hostname, which fit into a shard even if they cannot be compressed.
+/// Maximum bytes per match and hostname, which always fit into a shard.
 pub const MAX_PER_MATCH: u64 = 768 * 1024;
 /// Maximum bytes of a route for all matches and hostnames.
 pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
@@ -47,11 +46,9 @@ const EXPRESSION_CHARACTER: u64 = 16;
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
-/// Per rate limit in a route.
 const RATE_LIMIT: u64 = 2048;
 /// Excluding headers.
 const REQUEST_FILTERS: u64 = 4096;
-/// How often the session's name occurs in the configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
@@ -241,8 +238,7 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts into which requests are split, the bytes repeated for each, and the
-/// bytes that occur once.
+/// Returns the number of parts, the bytes repeated for each, and the bytes that occur once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

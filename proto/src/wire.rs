@@ -1,8 +1,8 @@
 //! Reads and writes encoded protobuf messages without decoding their contents.
 //!
 //! A typical update changes one or two of thousands of routes, and decoding the others would
-//! dominate the cost. All manual encoding is here. Contents are not validated; functions return
-//! `None` if the encoding is not as expected.
+//! dominate the cost. Contents are not validated; functions return `None` if the encoding is not as
+//! expected.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
@@ -22,7 +22,6 @@ pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(content);
 }
 
-/// Encoded size of a field with contents of this length.
 pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
@@ -31,7 +30,7 @@ pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec
     encoding::message::encode(field, message, bytes);
 }
 
-/// Reserves exactly the needed capacity, because these buffers are the largest in the process.
+/// Reserves exactly the needed capacity, because these buffers are large.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -70,8 +69,6 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the field's number and contents, and the bytes after it. Returns `None` if it is not
-/// length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

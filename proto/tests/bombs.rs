@@ -21,7 +21,6 @@ fn peak() -> u64 {
     kib.expect("VmHWM").parse::<u64>().expect("a number") * 1024
 }
 
-/// Encodes empty elements in `bytes` bytes.
 fn list(number: u8, bytes: u64) -> Vec<u8> {
     [number << 3 | 2, 0].repeat(usize::try_from(bytes / 2).unwrap())
 }

@@ -59,7 +59,7 @@ impl LogDirectory {
         file.set_permissions(Permissions::from_mode(LOG_MODE))
     }
 
-    /// Points the link to the current file, or to `/dev/null`. Returns true if the target changed.
+    /// Returns true if the target changed.
     pub(super) fn lead(&self, to_file: bool) -> io::Result<bool> {
         let current = self.current();
         let target = if to_file {
@@ -110,7 +110,7 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Envoy keeps writing to the renamed file until it reopens the log.
+    /// Envoy keeps writing to the renamed file.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;
@@ -125,7 +125,6 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns `current` and all older log files, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?

@@ -33,12 +33,12 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Returns `None` if the line is not valid JSON, for example because it is truncated.
+    /// Returns `None` for invalid or truncated JSON.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Envoy writes the log line at the end of the request or connection.
+    /// Envoy writes the log line at the end of the request.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -129,7 +129,6 @@ impl LogFilter {
 pub(crate) enum StatusPattern {
     /// Envoy logs 0 if the client disconnected before it got a response.
     Exactly(u16),
-    /// All statuses with this first digit.
     Class(u16),
 }
 
@@ -153,7 +152,7 @@ impl StatusPattern {
     }
 }
 
-/// A prefix of an object's name in the log, with an optional kind: `shop/cart`,
+/// Prefix of a logged object's name; the kind is optional: `shop/cart`,
 /// `HTTPRoute/shop/cart/rules/0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPattern(Vec<String>);

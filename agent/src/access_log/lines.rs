@@ -15,8 +15,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Time after a rotation during which Envoy may still write to the old file.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the file that this runtime directory's Envoy logs to, or `None` if logging to files is
-/// off.
+/// Returns `None` if logging to files is off.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)
@@ -25,7 +24,7 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files to open, oldest first. The current file is last, unless it is already open.
+    /// Oldest first. The current file is last, unless it is already open.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -35,14 +34,12 @@ struct OpenLog {
     reader: BufReader<File>,
     /// Device and inode number.
     id: (u64, u64),
-    /// Beginning of a line whose end Envoy has not written yet.
+    /// A line whose end Envoy has not written yet.
     begun: Vec<u8>,
-    /// When the reader noticed the rotation.
     aside: Option<Instant>,
 }
 
 impl LogReader {
-    /// Starts with the oldest file. `current` is the log's current file.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -61,7 +58,6 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns `None` if Envoy has not written a complete line yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {

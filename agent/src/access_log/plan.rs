@@ -5,11 +5,10 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
-    /// Size in bytes and age of the current file.
+    /// Bytes and age.
     pub(super) current: (u64, Duration),
-    /// Number and size in bytes of each older file, oldest first.
+    /// Number and bytes of each file, oldest first.
     pub(super) older: Vec<(u64, u64)>,
-    /// True if Envoy's link points to the current file, not to `/dev/null`.
     pub(super) written: bool,
     /// Free and total bytes.
     pub(super) disk: (u64, u64),
@@ -18,7 +17,6 @@ pub(super) struct LogFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
     pub(super) rotate: bool,
-    /// Numbers of the files, oldest first.
     pub(super) remove: Vec<u64>,
     /// False if the disk is too full.
     pub(super) write: bool,

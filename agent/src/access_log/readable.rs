@@ -1,4 +1,4 @@
-//! Detects whether a log contains JSON or text in a custom format, which this program cannot parse.
+//! Detects whether a log contains JSON or text in a custom format.
 //!
 //! A line truncated by a power failure must not make a JSON log count as text.
 
@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::LogEntry;
 
-/// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -13,7 +13,6 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Between two checks, the file may exceed its size limit.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before retrying a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
@@ -24,10 +23,8 @@ pub(crate) struct LogRotator {
     log: LogDirectory,
     bounds: LogBounds,
     wanted: bool,
-    /// Envoy's file system may differ from the agent's if a launcher starts it.
     launcher: Launcher,
     unwritable: Option<(String, Instant)>,
-    /// True if the launcher has been asked to open the file for writing.
     asked: bool,
     /// True if Envoy has not reopened its log since the link or the file last changed.
     untold: bool,
@@ -92,7 +89,6 @@ impl LogRotator {
         }
     }
 
-    /// Returns true if the reason why logging is off has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -107,7 +103,7 @@ impl LogRotator {
         true
     }
 
-    /// Returns why logging is off, or `None` if it is on or disabled by settings.
+    /// Returns why logging is off, or `None` if it is on or disabled.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
             // An Envoy with older listeners may still open the link, so the link must stay valid.
@@ -128,8 +124,7 @@ impl LogRotator {
         })
     }
 
-    /// Asks the launcher on the first check, and while the link does not point to the file. Within
-    /// `RETRY` after a failure, returns the known reason.
+    /// Within `RETRY` after a failure, returns the known reason.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -176,8 +171,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// If the current file was replaced, Envoy still writes to the previous file and must reopen
-    /// its log.
+    /// If the current file was replaced, Envoy must reopen its log.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -192,7 +186,6 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies the lines written to the deleted file since the last check.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

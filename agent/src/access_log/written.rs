@@ -1,5 +1,4 @@
-//! Keeps a handle to the file that Envoy writes to. The handle can recover lines after another
-//! program deletes the file.
+//! Keeps a handle to Envoy's log file, to recover lines after another program deletes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -34,7 +33,7 @@ impl WrittenFile {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends to `path` at most `most` bytes that were written since this file was opened.
+    /// Appends bytes written since this file was opened.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

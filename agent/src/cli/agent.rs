@@ -1,4 +1,4 @@
-//! Options for commands that talk to a running agent, and a client for the agent's socket.
+//! Options and client for commands that talk to a running agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,6 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Time limit for a complete response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 256 << 20;
 const MAX_ERROR: usize = 64 << 10;
@@ -56,8 +55,8 @@ impl AgentArgs {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// The state directory in the settings file applies unless `--runtime-dir` is on the command
-    /// line. Otherwise, only the default runtime directory has a known state directory.
+    /// `--runtime-dir` on the command line overrides the settings file. Without them, only the
+    /// default runtime directory has a known state directory.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {
@@ -72,7 +71,6 @@ pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> 
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Posts a value. Returns `None` if no agent is running.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -146,8 +144,7 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Returns `None` if no agent is running, and the body as soon as the headers have arrived. Fails
-/// with the agent's message if the status is not a success.
+/// Returns `None` if no agent is running, and the body once the headers have arrived.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,
@@ -195,7 +192,6 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     })
 }
 
-/// Prints each reply as it arrives, and returns the exit code.
 pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
     runtime()?.block_on(send_command(agent, command))
 }

@@ -22,7 +22,7 @@ use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// If the Gateway has been degraded for this long, the command stops waiting and reports that.
+/// How long to wait for a degraded Gateway.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const APPLIED: &str = "applied.";
 
@@ -119,13 +119,12 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
 }
 
 struct AppliedName {
-    /// Common prefix of the file names of all applied bundles for this Gateway.
     stem: String,
     name: String,
 }
 
 impl AppliedName {
-    /// The name must be new, because the agent may still report the outcome of earlier bundles.
+    /// The agent may still report the outcome of earlier bundles.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -237,7 +236,6 @@ fn is_served(gateway: &GatewayReport) -> bool {
         && gateway.wanted == gateway.applied
 }
 
-/// Removes bundles that this command previously applied to the same Gateway.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();

@@ -15,9 +15,7 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Number of serial number digits in the table.
 const SERIAL: usize = 16;
-/// Number of host names, and of uses, per certificate in the table.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
@@ -55,7 +53,6 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Reads the last accepted configuration if a state directory is set or no agent is running.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
         // If the directory name is mistyped, fail instead of reporting that no certificate expires.

@@ -92,9 +92,8 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Report the error only if it would keep the service from starting. A running agent has
-            // accepted its options. Without a settings file, the service's command line is unknown.
-            // Credential paths (`%d/`) resolve only inside the unit.
+            // Report the error only if the service would not start. A running agent has accepted
+            // its options, and credential paths (`%d/`) resolve only inside the unit.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -188,7 +187,6 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the process ID in the lock file if an agent with this ID is running.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -224,7 +222,6 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns the accepted Gateways, updated from the manifest directory if that is the source.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -284,9 +281,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the state directory's owner for `sudo -u` if this process is root and the owner is not.
-/// That user must check the kubeconfig, because root must not use a file that another user can
-/// modify.
+/// Returns the state directory's owner if only this process is root. Root must not use a kubeconfig
+/// that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {

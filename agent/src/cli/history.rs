@@ -26,15 +26,13 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// Returns `None` if no state directory is set, or if `--runtime-dir` is on the command line,
-    /// which takes precedence.
+    /// `--runtime-dir` on the command line takes precedence.
     pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
         self.state_dir
             .as_deref()
             .filter(|_| !agent.runtime_dir_named)
     }
 
-    /// Uses `offline` instead of `ask` if a state directory is set or no agent is running.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         agent: &AgentArgs,

@@ -192,7 +192,7 @@ impl Joined {
     }
 }
 
-/// Resolves symbolic links. Creates the directory if `may_create` is set.
+/// Resolves symbolic links.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -254,7 +254,6 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Returns the problems that remain at the timeout.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {

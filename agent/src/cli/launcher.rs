@@ -36,9 +36,7 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval at which a launcher checks whether its replacement has exited.
 const PLACE: Duration = Duration::from_secs(1);
-/// A setting of this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {

@@ -1,7 +1,6 @@
 //! Options for the agent's own log.
 //!
-//! Text goes to the systemd journal as structured entries if standard error is connected to the
-//! journal.
+//! Text goes to the systemd journal if standard error is connected to it.
 
 use std::io::IsTerminal as _;
 
@@ -40,7 +39,6 @@ enum LogFormat {
     Json,
 }
 
-/// Changes the log filter of the running process.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;

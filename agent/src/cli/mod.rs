@@ -184,13 +184,11 @@ enum Command {
 }
 
 impl Command {
-    /// True if the command must not run with an invalid settings file.
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
     }
 
-    /// True if the command itself reports errors in the settings file.
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),

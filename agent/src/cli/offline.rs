@@ -70,7 +70,6 @@ fn copies(requests: &KeySetRequests, keys: RemoteKeys) -> anyhow::Result<KeySetC
     copies.collect()
 }
 
-/// Options that only a running agent knows have placeholder values.
 pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
     sesame_render::RenderOptions {
         addresses: if host.addresses.is_empty() {

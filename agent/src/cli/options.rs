@@ -80,7 +80,6 @@ fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Hides from each command's help the options that the command rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
         // A build without the `cluster` feature lacks some of these commands.
@@ -97,7 +96,6 @@ fn command() -> clap::Command {
     })
 }
 
-/// Options in [`AgentArgs`] that the command does not declare itself.
 fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {

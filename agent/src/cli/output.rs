@@ -30,8 +30,7 @@ impl Format {
         }
     }
 
-    /// Writes text, a line of JSON or a YAML document, and flushes it. Returns false once standard
-    /// output is closed.
+    /// Flushes each value. Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
         value: &impl Serialize,

@@ -256,7 +256,6 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     })
 }
 
-/// Adds this host's addresses that are in `pools`.
 fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = addresses.to_vec();
     let found = run::in_networks(pools);

@@ -1,7 +1,7 @@
 //! `sesame-agent store-credentials`: stores the credentials of a host.
 //!
-//! `join` runs this command as the agent's user, who must own the files and the sealing key. The
-//! command never prints a credential, and reads credentials only from standard input.
+//! `join` runs this command as the agent's user, who must own the files. Never prints a credential,
+//! and reads credentials only from standard input.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,6 @@ use crate::join::owner;
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Stores credentials in this process, or in a child process that runs as the agent's user.
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,
     pub(super) seal: SealSettings,
@@ -27,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Creates the sealing key if it is missing. Fails if the key does not work.
+    /// Fails if the key does not work.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),

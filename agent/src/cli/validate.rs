@@ -56,7 +56,7 @@ struct Validation {
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// The condition as `Type=Status`. `None` for other problems.
+    /// As `Type=Status`. `None` for other problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -77,7 +77,6 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates the settings file if the command line names one, or if it names no manifests.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -167,8 +166,8 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Ignores conditions with status Unknown, and those that are False only because this command does
-/// not program Envoy.
+/// Ignores status Unknown, and conditions that are False only because this command does not program
+/// Envoy.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

@@ -30,7 +30,7 @@ struct SettingsOutcome {
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload applies a changed value. If false, the agent must be restarted.
+    /// If false, a changed value needs a restart.
     live: bool,
 }
 

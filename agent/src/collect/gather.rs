@@ -158,8 +158,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns private keys in use, tokens and passwords that the parts might contain. `files` contain
-/// one more token each.
+/// Returns keys, tokens and passwords that the parts might contain. `files` contain one more token
+/// each.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -196,7 +196,6 @@ pub(crate) fn secrets(
     secrets
 }
 
-/// The file has one header (`name: value`) per line.
 pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
     let text = path.and_then(read).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

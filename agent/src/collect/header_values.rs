@@ -1,8 +1,8 @@
 //! Redacts the values of headers and query parameters in JSON, because any of them may be an API
 //! key.
 //!
-//! Envoy's dumps store a header's name and value in separate members, so no text pattern can match
-//! both. Every object with a name and a value counts as a header: redacting too much is harmless.
+//! Envoy's dumps store name and value in separate members, so no text pattern can match both.
+//! Redacting too much is harmless.
 
 use std::path::Path;
 
@@ -12,7 +12,6 @@ use super::ReportPart;
 use super::redact::REDACTED;
 
 const NAMES: [&str; 2] = ["name", "key"];
-/// Members that may contain a header's value, or a pattern for the value.
 const VALUES: [&str; 12] = [
     "value",
     "raw_value",
@@ -56,8 +55,7 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Returns the values, because they may occur in other parts too. Replaces a part that is not valid
-/// JSON with an error.
+/// Returns the values, because they may occur in other parts too.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts

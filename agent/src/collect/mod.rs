@@ -12,7 +12,6 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReportPart {
     pub(crate) name: String,
-    /// The error says why the content is missing.
     pub(crate) content: Result<String, String>,
 }
 
@@ -21,7 +20,7 @@ pub(crate) struct ReportPart {
 pub(crate) struct ReportPartSummary {
     pub(crate) name: String,
     pub(crate) bytes: usize,
-    /// Number of bytes cut off at the beginning of a large part.
+    /// Bytes cut off at the beginning.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,6 @@ pub(super) const REDACTED: &str = "<redacted>";
 /// Shorter strings would occur too often by chance.
 const SHORTEST: usize = 8;
 
-/// Patterns and their replacements.
 const SHAPES: [(&str, &str); 5] = [
     // Also matches keys that are escaped in a JSON string, and keys that are truncated.
     (
@@ -50,7 +49,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// `secrets` are PEM keys, tokens and passwords as stored on this host.
+    /// PEM keys, tokens and passwords as stored on this host.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -82,14 +81,12 @@ impl Secrets {
     }
 }
 
-/// Returns the secret unchanged, split into lines, and encoded in base64 or hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // A JSON string escapes some characters.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -99,15 +96,14 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
             .filter(|line| !line.starts_with("-----"));
         let body: String = lines.clone().collect();
         forms.extend(lines.map(str::to_owned));
-        // Without the PEM header and footer, on a single line.
         if text.starts_with("-----BEGIN ") {
             forms.insert(body.clone());
             binary.extend(STANDARD.decode(&body));
         }
     }
     for bytes in binary {
-        // Inside longer base64-encoded data, the encoding depends on the secret's offset modulo 3.
-        // Ignore up to two bytes at each end, whose encoding also depends on their neighbors.
+        // Inside longer base64 data, the encoding depends on the offset modulo 3. Ignore up to two
+        // bytes at each end, which depend on their neighbors.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;
@@ -159,7 +155,6 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // Embed the secret at each of the three offsets modulo 3.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),

@@ -9,11 +9,11 @@ use sesame_proto::schema::Transport;
 /// All facts about a host.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Path of the settings file, and all problems with the settings.
+    /// Settings file, and its problems.
     pub settings: (Option<PathBuf>, Vec<String>),
     /// State of the agent.
     pub agent: AgentFacts,
-    /// Limits on the number of watched files.
+    /// Limits on watched files.
     pub inotify: InotifyFacts,
     /// Sockets that the accepted configuration needs.
     pub ports: Vec<PortFacts>,
@@ -33,24 +33,24 @@ pub struct HostFacts {
     pub open_files: u64,
     /// State of the clock.
     pub clock: ClockFacts,
-    /// File systems of the state and runtime directories.
+    /// File systems of both directories.
     pub disks: Vec<DiskFacts>,
     /// Missing directories, and the user IDs that should own them.
     pub missing: Vec<(PathBuf, u32)>,
-    /// Sesame's files and directories with the wrong owner or mode.
+    /// Paths with the wrong owner or mode.
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it cannot be used.
     pub envoy: Result<EnvoyFacts, String>,
     /// State of `net.ipv4.tcp_migrate_req`. `None` if the kernel lacks this setting.
     pub migrates: Option<bool>,
-    /// An error if the kernel cannot steer new connections between two Envoys.
+    /// Whether connections can be steered between two Envoys.
     pub steering: Result<(), String>,
-    /// Owner of the state directory, if this process is root and the owner is not. Only that user
-    /// can check the cluster and connection steering.
+    /// Owner of the state directory, if only this process is root. Only that user can check the
+    /// cluster and connection steering.
     pub left_to: Option<String>,
     /// State of the cluster, or `None` if it was not checked.
     pub cluster: Option<ClusterFacts>,
-    /// Warnings about certificates. The flag is true if clients already reject the certificate.
+    /// Warnings. The flag is true if clients already reject the certificate.
     pub certificates: Vec<(bool, String)>,
     /// Number of served certificates.
     pub certificate_count: usize,
@@ -73,7 +73,7 @@ pub struct AgentFacts {
     pub warnings: Vec<String>,
 }
 
-/// Limits on the number of watched files.
+/// Limits on watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
     /// Maximum number of inotify instances per user.
@@ -101,8 +101,7 @@ pub struct PortFacts {
     pub address: IpAddr,
     /// Port to bind.
     pub port: u16,
-    /// ID and name of the process that holds the port. `None` if the port is free or the process is
-    /// not visible.
+    /// Process that holds the port, if any is visible.
     pub owner: Option<(u32, String)>,
     /// True if one of this host's Envoys holds the port.
     pub own: bool,
@@ -136,10 +135,10 @@ pub struct DiskFacts {
     pub in_memory: bool,
 }
 
-/// A file or directory with the wrong owner or mode.
+/// A path with the wrong owner or mode.
 #[derive(Clone, Debug)]
 pub struct PathFacts {
-    /// Path of the file or directory.
+    /// Path.
     pub path: PathBuf,
     /// User ID of the actual owner.
     pub owner: u32,
@@ -164,7 +163,7 @@ pub struct EnvoyFacts {
     pub shared_memory: Result<(), String>,
 }
 
-/// The API server as seen from this host.
+/// The API server.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
     /// Why the API server cannot be reached.

@@ -22,7 +22,6 @@ use crate::run::inspect::{InspectedGateway, envoys};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
-    /// Path of the settings file, and all problems with the settings.
     pub(crate) settings: (Option<PathBuf>, Vec<String>),
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
@@ -33,11 +32,10 @@ pub(crate) struct Inquiry {
     pub(crate) port_map: BTreeMap<u32, u32>,
     /// If empty, Envoy listens on all addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Gateways that this host serves, or would serve if an agent were running.
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
-    /// Owner of the state directory, if this process is root and the owner is not.
+    /// Owner of the state directory, if only this process is root.
     pub(crate) left_to: Option<String>,
 }
 
@@ -169,8 +167,7 @@ fn open_files(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `denied` returns true for a port that this process may not bind. `/proc` shows whether such a
-/// port is free.
+/// `denied` returns true for a port that this process may not bind.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -200,8 +197,7 @@ fn ports(
                 });
                 let first = there.next();
                 let taken = first.is_some();
-                // Only root can see the open files of a process with capabilities, so an Envoy may
-                // hold the port even if its owner is not visible.
+                // Only root can see the open files of a process with capabilities.
                 let hidden = owner.is_none() && !own.is_empty();
                 let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::facts::PathFacts;
 
-/// Number of directory entries to check.
 const MAX_ENTRIES: usize = 100_000;
-/// Number of problems after which the search stops.
 const MAX_FAULTS: usize = 1_000;
 /// Most permissive allowed modes.
 const DIRECTORY: u32 = 0o700;
@@ -22,7 +20,6 @@ const LOG: u32 = 0o640;
 /// Certificate requests and issued certificates contain no keys, and users copy them.
 const CARRIED: u32 = 0o664;
 
-/// Returns missing directories, and paths with a wrong owner or mode.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;

@@ -13,7 +13,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The package installs Envoy here. Only the systemd units have this directory in their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
-/// Error while locating an Envoy binary or reading its version.
+/// Error while locating Envoy.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The configured path is not a program.
@@ -29,14 +29,14 @@ pub enum LocateError {
         "Envoy not found: no path is set, $ENVOY is unset, and PATH contains no `envoy`; install Envoy or set its path"
     )]
     NotFound,
-    /// The binary did not print a version that could be parsed.
+    /// No version could be parsed.
     #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.
         path: PathBuf,
         /// Argument that prints the version.
         argument: &'static str,
-        /// Why the version could not be read.
+        /// The reason.
         reason: String,
     },
 }
@@ -69,7 +69,7 @@ impl std::fmt::Display for Version {
 }
 
 /// Returns the configured path, `$ENVOY`, or the first `envoy` in `PATH` or the package's
-/// directory. Fails if the configured path or `$ENVOY` is not a program.
+/// directory.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -118,7 +118,6 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// `expected` describes valid output in error messages.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

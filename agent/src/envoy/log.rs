@@ -13,9 +13,8 @@ use sesame_files::open::{self, Rule};
 pub const ENVOY_LOG: &str = "envoy.log";
 /// Log format for Envoy. Example: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
-/// Size in bytes beyond which the log is copied to `<log>.1` and truncated.
+/// In bytes. A larger log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Bytes to read for one rejection.
 const MAX_READ: u64 = 256 << 10;
 /// In characters.
 const MAX_WORDS: usize = 2000;
@@ -33,9 +32,9 @@ pub struct Mark(u64);
 /// Log message about a rejected resource or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Possibly truncated message with continuation lines. Never contains a private key.
+    /// May be truncated. Never contains a private key.
     pub words: String,
-    /// True if the message concerns a whole file rather than one resource in it.
+    /// True if the message concerns a whole file.
     pub whole_file: bool,
 }
 
@@ -73,8 +72,8 @@ impl EnvoyLog {
         worst(&self.text_since(mark))
     }
 
-    /// If the log is too large, copies it to `<log>.1` and truncates it in place, because Envoy has
-    /// it open for appending.
+    /// Copies a large log to `<log>.1` and truncates it in place, because Envoy has it open for
+    /// appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -114,7 +113,6 @@ impl EnvoyLog {
     }
 }
 
-/// Omits timestamps and logger names. Falls back to the last three lines.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records

@@ -55,7 +55,7 @@ impl RestartBackoff {
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Runtime directory (mode 0700) for bootstrap, PID file and log. Should be on tmpfs.
+    /// Runtime directory (mode 0700), preferably on tmpfs.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
@@ -69,11 +69,11 @@ pub struct SupervisorConfig {
     pub log_level: String,
     /// Pauses before a dead Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// Maximum drain time of an earlier agent's Envoy that cannot be adopted.
+    /// Maximum drain time of an Envoy that cannot be adopted.
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy shares the standard output of its launcher or this process.
+    /// True if Envoy shares the launcher's or this process's standard output.
     pub has_stdout: bool,
     /// Starts Envoys. If `None`, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
@@ -123,7 +123,6 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns `None` if Envoy cannot be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -139,15 +138,13 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns `None` to start Envoy as a child of this process.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if a new Envoy would run a different program. Call this only if the file at the
-    /// agent's path has changed. With a launcher service, its program counts. If unknown, returns
-    /// false to avoid an unnecessary restart.
+    /// Must be called only if the file at the agent's path has changed. A launcher service decides
+    /// which program starts. Returns false if unknown, to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -172,8 +169,7 @@ pub enum State {
         pid: u32,
         /// True if adopted from an earlier agent.
         adopted: bool,
-        /// True if Envoy has accepted its first listeners and clusters. Until then, it serves
-        /// nothing.
+        /// True if Envoy has accepted its first listeners and clusters.
         loaded: bool,
         /// Why Envoy must be replaced, if so.
         outdated: Option<&'static str>,
@@ -182,11 +178,11 @@ pub enum State {
         /// True if hot restart is possible.
         hot_restart: bool,
     },
-    /// Envoy has died or cannot be started, and will be started after a pause.
+    /// Envoy will be started after a pause.
     Backoff {
         /// Consecutive deaths. Zero if too few inotify instances are free.
         deaths: u32,
-        /// Why Envoy died or was not started, including its last log lines.
+        /// Why Envoy is not running, including its last log lines.
         reason: String,
     },
     /// Envoy is draining, and will exit.

@@ -1,8 +1,7 @@
 //! Validates a configuration with `envoy --mode validate`.
 //!
-//! In this mode, Envoy does not read dynamic files or bind ports, so all resources must be static.
-//! Envoy stops at the first error. It silently ignores everything after a malformed part of a `.pb`
-//! file, so only encoded messages can be validated.
+//! In this mode, Envoy reads no dynamic files, so all resources must be static. It silently ignores
+//! everything after a malformed part of a `.pb` file, so only encoded messages can be validated.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +33,7 @@ pub enum Validity {
 /// Why a configuration could not be validated.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// Cannot run the program or write the temporary file.
+    /// Cannot run the program or write its input.
     #[error("cannot run `{binary} --mode validate`: {source}")]
     Io {
         /// Path of the program.
@@ -53,8 +52,7 @@ pub enum ValidateError {
     },
 }
 
-/// Validates an encoded bootstrap. The temporary file in `directory` is private, because it may
-/// contain keys.
+/// Validates an encoded bootstrap. The temporary file in `directory` is private.
 pub async fn validate(
     binary: &Path,
     directory: &Path,

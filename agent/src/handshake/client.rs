@@ -20,7 +20,6 @@ use super::{CertificateProof, ShownKind, Unproven};
 const TIMEOUT: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 8;
 
-/// Returns the proofs that failed.
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
         let why = fault(&proof).await?;
@@ -32,7 +31,6 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns `None` if the listener presented one of the expected certificates.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,
@@ -108,8 +106,8 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // rustls cannot verify this scheme's signatures. Offering it suffices, because the
-            // server presents its certificate before it signs.
+            // rustls cannot verify these signatures. Offering the scheme suffices, because the
+            // server presents its certificate first.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();
         }

@@ -19,19 +19,17 @@ pub(crate) use self::proofs::{ChangedKeys, proofs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     Rsa,
-    /// Any other type, such as ECDSA.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateProof {
     pub(crate) listener: String,
-    /// Name of the changed key pair.
     pub(crate) key: String,
     address: SocketAddr,
     server_name: String,
     kind: ShownKind,
-    /// Leaf certificates of all key pairs of the listener, among which Envoy chooses.
+    /// Envoy chooses among the leaf certificates of the listener.
     leaves: Vec<CertificateDer<'static>>,
 }
 

@@ -17,13 +17,12 @@ use super::{CertificateProof, ShownKind};
 const MAX_PROOFS: usize = 256;
 /// Replaces the `*` of a wildcard. No listener's hostname contains this label.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Substrings in the names of the TLS 1.2 cipher suites that the client supports.
+/// Parts of the names of supported TLS 1.2 cipher suites.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns one handshake for each HTTPS listener and changed key. Skips TLS listeners, because each
-/// handshake would open a connection to a backend.
+/// Skips TLS listeners, because each handshake would open a connection to a backend.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -117,8 +116,8 @@ fn can_speak(tls: &TlsTermination) -> bool {
         || tls.cipher_suites.iter().any(is_known)
 }
 
-/// Returns a name that selects this listener and, if possible, this leaf certificate. Returns
-/// `None` if no candidate selects the listener.
+/// Prefers a name that selects this leaf certificate. Returns `None` if no candidate selects the
+/// listener.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -128,7 +127,6 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the lower-case hostname. For a wildcard, returns a name that matches it.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -156,7 +154,6 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the loopback address in place of an unspecified address.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

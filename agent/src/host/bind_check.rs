@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Uses Envoy's socket options. Never listens, because a test socket would receive connections.
-/// Returns true if no socket can be created.
+/// Never listens, because a test socket would receive connections. Returns true if no socket can be
+/// created.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,

@@ -15,7 +15,7 @@ pub(crate) fn prevent() {
         maximum: Some(0),
     };
     // The size limit does not apply to dumps that the kernel pipes to a program such as
-    // systemd-coredump, so the filter excludes all memory.
+    // systemd-coredump.
     let limited = setrlimit(Resource::Core, nothing).map_err(io::Error::from);
     let filtered = fs::write(FILTER, "0");
     // Keep this last, because afterwards only root may change the settings above. Children become

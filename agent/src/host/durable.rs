@@ -35,7 +35,7 @@ fn note(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
-/// Creates missing parents too, with mode 0700. An existing directory must belong to this user.
+/// Creates missing parents too. An existing directory must belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
@@ -50,7 +50,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Syncs a private file. Its name is not durable until the directory is synced.
+/// The name is not durable until the directory is synced.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options

@@ -25,7 +25,7 @@ pub(crate) fn written_by_agent() -> Rule {
     }
 }
 
-/// Creates missing parents too, with mode 0700. An existing directory must belong to this user.
+/// Creates missing parents too. An existing directory must belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(open::check_directory(path, Rule::Own)?);
@@ -36,8 +36,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Changes the owner of this user's directory, and sets mode 0700. Does nothing if the new owner
-/// already owns it.
+/// Does nothing if the new owner already owns the directory.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
     // Open the directory first, because an unprivileged user could not open it afterwards.
     let meta = fs::symlink_metadata(path)?;
@@ -54,7 +53,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// First removes any existing file with that name. Concurrent readers may see a partial file.
+/// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_exists(path)?;
     OpenOptions::new()
@@ -65,7 +64,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
-/// Renames `staged` to `path`. Both must be on the same file system.
+/// Both paths must be on the same file system.
 pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file(staged, bytes)?;
     fs::rename(staged, path)
@@ -79,12 +78,10 @@ pub(crate) fn is_in_memory(directory: &Path) -> bool {
     IN_MEMORY.contains(&kind)
 }
 
-/// Ignores a missing path.
 pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
-/// Ignores a missing path.
 pub(crate) fn remove_directory_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 
 use super::reserve::SPARE;
 
-/// Instances to leave free for processes that start later.
 const RESERVE: usize = 16;
-/// The kernel's default, used if the actual limit cannot be read.
+/// The kernel's default.
 const DEFAULT_LIMIT: usize = 128;
 
-/// A user's limit on inotify instances, and their use.
+/// Limit and use of inotify instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances of this user's other processes. Processes in other containers may not be visible.
+    /// Instances of this user's other visible processes.
     pub others: usize,
     /// Instances of this agent's Envoys.
     pub own: usize,
@@ -29,13 +28,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Reads the limit and counts the instances in use. `own_envoys` contains process IDs.
+    /// Counts the instances in use. `own_envoys` contains process IDs.
     pub fn read(own_envoys: &[u32]) -> Self {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads another user's budget, which requires root. The placeholders of the process `agent`
-    /// are not counted.
+    /// Requires root. The placeholders of the process `agent` are not counted.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -55,9 +53,9 @@ impl Budget {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
-    /// Returns how many subscriptions each of `envoys` processes may open. Count all Envoys on the
-    /// host, and one that is being replaced twice. The result is never below current use, because
-    /// an agent that starts while few instances are free must not change listeners.
+    /// Returns how many subscriptions each of `envoys` processes may open. An Envoy that is being
+    /// replaced counts twice. Never below current use, because a new agent must not change
+    /// listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, leave fewer of them to later processes: listeners take
@@ -82,14 +80,13 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Excludes instances that are reserved for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns a process's number of inotify instances, or zero if its descriptors cannot be read.
-/// Envoy has one per watched file.
+/// Returns a process's number of inotify instances, or zero if unreadable. Envoy has one per
+/// watched file.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }

@@ -20,7 +20,6 @@ use tracing_subscriber::registry::LookupSpan;
 const PREFIX: &str = "SESAME";
 const MESSAGE: &str = "message";
 
-/// Compares standard error with `JOURNAL_STREAM`.
 pub(crate) fn is_standard_error() -> bool {
     let (Ok(stream), Ok(stderr)) = (
         std::env::var("JOURNAL_STREAM"),
@@ -120,7 +119,6 @@ fn text_of(fields: impl RecordFields) -> String {
     text
 }
 
-/// In declaration order.
 struct FieldTexts(Vec<Option<String>>);
 
 impl FieldTexts {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's default for `fs.nr_open`, used if nothing else is known.
+/// Linux's default for `fs.nr_open`.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// In bytes. Used if neither a control group nor the host reports any.
+/// In bytes, if nothing else is known.
 const USUAL_MEMORY: u64 = 1 << 30;
 
 /// Uses the hard limit, because Envoy raises its soft limit itself.
@@ -17,7 +17,7 @@ pub(crate) fn open_files() -> u64 {
     })
 }
 
-/// The smaller of the control group's limit (version 1 or 2) and the host's memory, in bytes.
+/// The smaller of the control group's limit and the host's memory, in bytes.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
@@ -40,7 +40,7 @@ pub(crate) fn cores() -> u32 {
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Returns the limit and the current number, or `None` if unlimited.
+/// `None` if unlimited.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {
@@ -57,7 +57,6 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns the soft limit and the number of open files.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -77,8 +76,8 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// In a container, the paths in `/proc/self/cgroup` may be the host's, while only the container's
-/// own group is mounted. Try all ancestors up to the mount point.
+/// In a container, `/proc/self/cgroup` may show the host's paths, so try all ancestors up to the
+/// mount point.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {
@@ -128,8 +127,6 @@ mod tests {
         assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
         assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
-        // In a container, the path may be the host's, while only the container's own group is
-        // mounted.
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
         assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
     }

@@ -12,7 +12,6 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     pub(crate) user: u32,
     pub(crate) inode: u64,
-    /// Connections in the accept queue.
     pub(crate) waiting: u32,
 }
 
@@ -22,7 +21,6 @@ pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
-/// All sockets in the process's network namespace.
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
@@ -51,13 +49,12 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// Returns `None` unless the socket is in the LISTEN state.
 fn listening(line: &str) -> Option<Listening> {
     let (state, socket) = socket(line)?;
     (state == LISTEN).then_some(socket)
 }
 
-/// Returns the state's code, and the socket, which need not be listening.
+/// The socket need not be listening.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {

@@ -40,7 +40,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks a directory, creating it if missing. Fails immediately if the holder is alive.
+    /// Locks a directory. Fails immediately if the holder is alive.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let at = || PathError::at(&path);

@@ -1,4 +1,4 @@
-//! I/O errors with the path of the affected file or directory.
+//! I/O errors with paths.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// For use with `map_err`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { path, source }

@@ -1,5 +1,4 @@
-//! Finds the process that owns a port. Best effort, because other users' descriptors may not be
-//! readable.
+//! Finds the process that owns a port, if its descriptors are readable.
 
 use std::fmt;
 use std::fs;
@@ -25,8 +24,7 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// For UDP, the owner has a bound socket that is not connected. Reads all of `/proc`, which takes a
-/// few milliseconds per thousand processes.
+/// Reads all of `/proc`, which takes a few milliseconds per thousand processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],

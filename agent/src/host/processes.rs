@@ -1,14 +1,11 @@
 //! Reads facts about processes from `/proc`.
-//!
-//! The kernel reuses PIDs, so only a PID and a start time together identify a process.
 
 use std::fs;
 use std::time::Duration;
 
 /// Returns the start time in clock ticks since boot, or `None` if the process does not exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` returns the fields after the process name, because the name may contain spaces. The
-    // first returned field is field 3, the state.
+    // `stat` starts after the process name, with field 3, because the name may contain spaces.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
@@ -44,7 +41,7 @@ pub(crate) struct ProcessorTimes {
     pub(crate) waited: Duration,
 }
 
-/// Adds up all current threads. Returns `None` if the process does not exist or access is denied.
+/// Adds up all current threads.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;

@@ -1,9 +1,8 @@
 //! Reserve of inotify instances for starting Envoys.
 //!
-//! Envoy needs one instance for each file that it watches, and aborts if none is free. The agent
-//! therefore holds as many placeholder instances as the current Envoys use. Borrow instances before
-//! starting an Envoy or making it watch more files. The reserve never takes back instances while
-//! they are on loan.
+//! Envoy needs one instance per watched file, and aborts if none is free. The agent therefore holds
+//! as many placeholders as the current Envoys use. Borrow instances before starting an Envoy or
+//! making it watch more files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +14,10 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Extra instances, in case Envoy watches more files than were counted.
 pub(crate) const SPARE: usize = 2;
-/// Instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
 /// Holding more instances would leave too few for the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Instances to leave to other processes while no Envoy needs them.
 const LEFT_FREE: usize = 8;
 const REFILL: Duration = Duration::from_secs(2);
 
@@ -37,19 +33,17 @@ struct HeldInstances {
     envoys: BTreeMap<String, InstanceNeed>,
 }
 
-/// Instances that one Envoy and its successor need.
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
-    /// Files that Envoy watches, or will watch once it is started.
+    /// Current files, or those after the start.
     files: usize,
     /// A running Envoy already has its instances.
     runs: bool,
-    /// Files that the previous Envoy watches until it has drained.
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// One per file for the next Envoy, and as many for this Envoy unless it is running.
+    /// Holds twice as many for an Envoy that is not running.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -66,7 +60,7 @@ pub struct ReserveLevel {
     pub held: usize,
     /// Instances to hold for the next Envoys.
     pub wanted: usize,
-    /// Instances that replaced Envoys will release once they have drained.
+    /// Instances that replaced Envoys will release.
     pub leaving: usize,
 }
 
@@ -113,8 +107,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Acquires missing placeholders, and logs when a shortage begins, changes or ends. Never
-    /// returns.
+    /// Acquires missing placeholders and logs shortages. Never returns.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -140,7 +133,7 @@ impl InotifyReserve {
     }
 }
 
-/// One Envoy's access to the reserve. The default value has its own reserve.
+/// One Envoy's access to the reserve. The default has its own reserve.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
@@ -154,7 +147,7 @@ impl fmt::Debug for EnvoyInstances {
 }
 
 impl EnvoyInstances {
-    /// Records how many files Envoy watches, or will watch once it is started.
+    /// Records how many files Envoy watches or will watch.
     pub fn note(&self, files: usize) {
         self.change(|need| need.files = files);
     }
@@ -178,12 +171,12 @@ impl EnvoyInstances {
         self.change(|need| need.runs = false);
     }
 
-    /// Records how many files the previous Envoy watches until it has drained.
+    /// Records how many files the previous Envoy still watches.
     pub fn record_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
-    /// Returns how many files Envoy watches, or will watch once it is started.
+    /// Returns how many files Envoy watches or will watch.
     pub fn files(&self) -> usize {
         let held = self.reserve.lock();
         held.envoys.get(&self.name).map_or(0, |need| need.files)
@@ -197,7 +190,6 @@ impl EnvoyInstances {
     }
 
     /// Returns how many of the `needed` files Envoy may watch if its successor is to watch as many.
-    /// Includes all needed files that it already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();
@@ -224,7 +216,7 @@ impl EnvoyInstances {
         held.placeholders.len().min(needed)
     }
 
-    /// Releases `count` placeholders for an Envoy that immediately acquires the instances.
+    /// Releases `count` placeholders for an Envoy.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -253,7 +245,7 @@ impl EnvoyInstances {
     }
 }
 
-/// Instances on loan to an Envoy. On drop, the reserve reacquires those that are still free.
+/// Instances on loan to an Envoy, reacquired on drop if still free.
 #[derive(Debug)]
 pub struct InstanceLoan {
     reserve: InotifyReserve,

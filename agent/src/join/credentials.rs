@@ -1,5 +1,4 @@
-//! Stores the host's credential for the cluster: a kubeconfig and a separate, sealed token, which
-//! the agent renews.
+//! Stores the host's credential: a kubeconfig and a separate, sealed token, which the agent renews.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +14,11 @@ use sesame_published::join_token::JoinToken;
 use crate::host::{create_directory, durable};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Below the state directory.
 const DIRECTORY: &str = "cluster";
 const KUBECONFIG: &str = "kubeconfig";
 const TOKEN: &str = "token";
 const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
 
-/// Passed to the child process that stores the files.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -37,7 +34,6 @@ fn token_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(TOKEN)
 }
 
-/// The context is named after the host.
 pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     let JoinToken {
         server,
@@ -78,8 +74,7 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
     })
 }
 
-/// Stores files that only this user can read. Writes the token last, because the kubeconfig grants
-/// no access without it.
+/// Writes the token last, because the kubeconfig grants no access without it.
 pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
@@ -100,7 +95,6 @@ pub(crate) fn is_there(state: &Path) -> bool {
     kubeconfig_path(state).exists()
 }
 
-/// Returns `None` if the kubeconfig is missing or invalid.
 pub(crate) fn host(state: &Path) -> Option<String> {
     let path = kubeconfig_path(state);
     let text = open::read_text(&path, Rule::Given, MAX_KUBECONFIG_BYTES).ok()?;

@@ -23,7 +23,6 @@ use crate::source::cluster::describe_error;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Returns the host's credential, and a client that authenticates with the join token.
 pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
     let user = json!({"token": token.bearer});
     let client = client(kubeconfig(token, &user)).await?;
@@ -61,8 +60,7 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Deletes the join token's service account without waiting, because the token cannot be claimed
-/// again.
+/// Does not wait, because the token cannot be claimed again.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -99,7 +97,6 @@ pub(crate) async fn request(
     Ok(answer.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// Creates the host's Secret, and returns its UID.
 async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
     let secret = host_secret(

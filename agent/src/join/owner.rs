@@ -1,7 +1,7 @@
-//! Runs commands as the agent's user if root calls them.
+//! Runs commands as the agent's user if this process is root.
 //!
 //! Root never writes to a directory to which another user can write, because a link in it could
-//! redirect the write. Instead, root starts a child process as the directory's owner.
+//! redirect the write.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -15,15 +15,14 @@ use nix::unistd::{User, geteuid};
 
 const SERVICE_USER: &str = "sesame";
 
-/// A user other than root that owns the state directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     user: u32,
     group: u32,
 }
 
-/// Returns `None` unless this process is root and the owner is not. If the directory is missing and
-/// the service's user exists, creates it for that user.
+/// Returns `None` unless this process is root and the owner is not. Creates a missing directory for
+/// the service's user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -54,8 +53,6 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs this program as the owner. Writes `input` to its standard input, and returns its
-    /// standard output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

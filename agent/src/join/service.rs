@@ -8,11 +8,9 @@ use anyhow::{Context as _, bail};
 
 use super::settings_file;
 
-/// Starts and stops the agent and its Envoys together.
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Drop-in that unsets environment variables for other sources, which would take precedence over
-/// the settings file.
+/// Unsets environment variables for other sources, which would override the settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.

@@ -16,7 +16,6 @@ use sesame_published::join_token::JoinToken;
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-/// Prefix of a line that `join` has commented out. `leave` removes it.
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
 /// Value in the packaged settings file.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
@@ -30,7 +29,6 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Settings that make `run` use the credential.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -56,7 +54,7 @@ pub(crate) fn settings(
 }
 
 /// Replaces the settings of an earlier `join`. Comments out `manifests` if `holds_nothing` returns
-/// true for its directory, or if it is the only setting and has the package's value.
+/// true for its directory, or if it is the only setting and packaged.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
@@ -124,12 +122,10 @@ fn key(line: &str) -> &str {
     key.trim_end().trim_matches(['"', '\''])
 }
 
-/// The line that an earlier `join` has commented out, without the prefix.
 pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
 
-/// Removes the settings that `join` has added, and restores the commented line.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -152,7 +148,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// True if the directory is missing, or is empty except for hidden files.
+/// Ignores hidden files.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries

@@ -1,8 +1,7 @@
 //! Seals the private keys that the agent stores on disk.
 //!
-//! The sealing key comes from the service manager, a file encrypted by `systemd-creds`, or a plain
-//! file. The agent opens data with any of these keys, and seals with the best one. Never print a
-//! key. Never overwrite an unreadable key file, because its key may still be needed.
+//! The agent opens data with any of the host's sealing keys, and seals with the best one. Never
+//! print a key. Never overwrite an unreadable key file, because its key may still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -45,7 +44,7 @@ pub struct SealSettings {
 /// Why data could not be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// No sealing key is usable, but the settings forbid storing private keys in plaintext.
+    /// No key is usable, but plaintext is forbidden.
     #[error("cannot seal private keys, and storing them in plaintext is not allowed: {0}")]
     NoKey(String),
     /// The kernel returned no random bytes.
@@ -61,11 +60,8 @@ pub enum SealingError {
 pub struct SealingKeys {
     /// `None` if sealing is off. An error explains why no key is usable.
     current: Result<Option<SealingKey>, String>,
-    /// Stored data may have been sealed with any of these keys.
     known: Vec<SealingKey>,
-    /// Location of the current key, as text for users.
     place: String,
-    /// One sentence each.
     problems: Vec<String>,
 }
 
@@ -76,7 +72,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Returns a value without keys, which stores and opens only plaintext.
+    /// Returns a value without keys, which stores plaintext.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -86,7 +82,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a value with one key. `place` is its location, as text for users.
+    /// Returns a value with one key. `place` tells users where it is.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -96,7 +92,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the host's keys. Creates one if sealing is on and the host has none.
+    /// Reads the host's keys, or creates one if sealing is on.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -144,7 +140,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys for opening sealed data only. Never creates a key.
+    /// Reads the host's keys to open sealed data. Never creates a key, and stores plaintext.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -176,7 +172,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns the location of the current key, as text for users.
+    /// Returns where the current key is, for users.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -215,7 +211,7 @@ impl SealingKeys {
         }
     }
 
-    /// Seals a string for storage at this path. Returns plaintext if sealing is off.
+    /// Seals a string for this path, unless sealing is off.
     pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
         let place = place.as_os_str().as_encoded_bytes();
         match self.key()? {
@@ -225,7 +221,7 @@ impl SealingKeys {
     }
 
     /// Opens a string that was sealed for this path. The boolean is false if it should be sealed
-    /// again with the current key.
+    /// again.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
@@ -251,7 +247,6 @@ impl SealingKeys {
     }
 }
 
-/// A key and its location, as text for users.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {

@@ -1,4 +1,4 @@
-//! Sealing keys that systemd encrypts for this host, with its TPM or its host key.
+//! Sealing keys that systemd encrypts with the host's TPM or key.
 //!
 //! Never wait for a TPM without a time limit, and never replace another program's file.
 
@@ -18,7 +18,6 @@ use crate::host::durable::{create_directory, replace_file};
 
 pub(super) const FILE: &str = "systemd.cred";
 const MAX_BYTES: u64 = 64 << 10;
-/// `systemd-creds` may have to wait for the TPM.
 const TIMEOUT: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 

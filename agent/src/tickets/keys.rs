@@ -8,7 +8,6 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 /// The current key, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
-/// First byte of the file.
 const FORMAT: u8 = 1;
 /// The format, and the creation time of the current key.
 const HEAD: usize = 1 + size_of::<i64>();
@@ -40,7 +39,6 @@ impl TicketKeys {
         }
     }
 
-    /// The new key comes first. The oldest may be dropped.
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
         let before = self.keys.iter().copied().take(KEPT - 1);
         Self {

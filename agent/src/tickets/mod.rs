@@ -1,7 +1,7 @@
 //! Session ticket keys, which all Envoys of a host share.
 //!
 //! Clients can resume sessions after a certificate rotation or a restart of Envoy. The keys decrypt
-//! recorded connections, so keep them private, in memory that a reboot clears.
+//! recorded connections, so keep them in memory that a reboot clears.
 
 mod keys;
 mod rotator;

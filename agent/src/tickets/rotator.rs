@@ -17,7 +17,6 @@ use super::keys::TicketKeys;
 use crate::host::{create_directory, replace_file};
 use crate::xds::{XdsKind, response};
 
-/// In the runtime directory, which a reboot clears.
 const FILE: &str = "session-ticket-keys";
 const MAX_FILE: u64 = 4096;
 /// Short, because the clock may be adjusted.
@@ -37,7 +36,6 @@ pub(crate) struct TicketRotator {
     newest: watch::Sender<TicketKeys>,
 }
 
-/// One Envoy's access to the current keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
 
@@ -112,8 +110,7 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Returns a key that is never stored or rotated, for an Envoy that manages its own session
-    /// ticket keys.
+    /// For an Envoy that manages its own session ticket keys. Never stored or rotated.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
@@ -150,7 +147,6 @@ impl Tickets {
         placed.map_err(|source| TicketsError { path, source })
     }
 
-    /// Waits forever if `tickets` is `None`.
     pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
         let Some(mut tickets) = tickets else {
             return std::future::pending().await;

@@ -1,8 +1,7 @@
 //! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
-//! Shards are written before the manifest, which is renamed into place. A reader therefore sees
-//! either the old or the new snapshot, even after a crash. Names in a manifest are validated before
-//! they become file names.
+//! The manifest is written last and renamed into place, so a reader sees either the old or the new
+//! snapshot, even after a crash. Names in a manifest are validated before they become file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -70,8 +69,7 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     write_signed(dir, snapshot, None)
 }
 
-/// Like [`write()`], but also signs the snapshot. The stamp must be greater than all earlier
-/// stamps.
+/// Like [`write()`], but signs the snapshot. The stamp must be greater than all earlier stamps.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -197,8 +195,7 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // Endpoints are written together with the manifest. An older stamp means that another
-        // writer has restored an earlier version.
+        // An older stamp means that another writer has restored an earlier version.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

@@ -1,8 +1,7 @@
 //! Opens files and directories only if they can be trusted.
 //!
 //! A path may refer to a link, a pipe or a device, and to a different file a moment later. Files
-//! are therefore opened without blocking, and checked while open. Never follow a link unless the
-//! rule allows links, and never read more than the limit.
+//! are therefore opened without blocking, and checked while open.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -53,7 +52,7 @@ pub enum OpenError {
         /// Expected type.
         expected: &'static str,
     },
-    /// Another user owns the file, and could change it at any time.
+    /// Another user owns the file.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; check its content, \
         then run `chown {wanted} {path}`"
@@ -66,7 +65,7 @@ pub enum OpenError {
         /// Expected owner.
         wanted: u32,
     },
-    /// Other users can change the file at any time.
+    /// Other users can change the file.
     #[error(
         "{path}: {who} can write to it (mode {mode:04o}); check its content, then run `chmod \
         {change} {path}`"
@@ -145,8 +144,7 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with these options, which must not truncate it because it is checked only
-/// afterwards.
+/// Opens a file with these options, which must not truncate it before it is checked.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,

@@ -16,7 +16,6 @@ use crate::fetch::{FetchError, fetch};
 use crate::{expired, must_store, next_copy};
 
 const MAX_FETCHES: usize = 8;
-/// Interval between checks for copies that another writer has changed or deleted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
@@ -86,7 +85,6 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Returns false if a channel is closed.
     async fn keep(
         &mut self,
         mut kept: BTreeMap<String, Kept>,
@@ -256,7 +254,6 @@ fn start(
     }
 }
 
-/// Returns false if the channel is closed.
 async fn inactive(active: &mut watch::Receiver<bool>) -> bool {
     active.wait_for(|active| !*active).await.is_ok()
 }

@@ -33,7 +33,6 @@ pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// In characters.
 const MAX_ERROR: usize = 300;
 
-/// Interval for storing a copy of which only the fetch time has changed.
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
@@ -68,7 +67,6 @@ pub fn next_copy(
     }
 }
 
-/// Returns the copy without its keys if they are too old.
 fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
     let is_expired = !copy.jwks.is_empty() && is_too_old(copy, now);
     let error = match copy.error.as_str() {
@@ -88,7 +86,6 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
     age(copy, now).is_none_or(|age| age > MAX_AGE)
 }
 
-/// Time since the last successful fetch.
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
     // If the clock was set back, the copy counts as new.

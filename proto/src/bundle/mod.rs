@@ -52,7 +52,6 @@ pub const FORMAT: u32 = 1;
 /// Maximum size of a bundle in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Leaves room for [`crate::signature::MAX_KEYS`] signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 const MAX_KEY_BYTES: u64 = 24 << 20;
@@ -64,7 +63,7 @@ pub const MAX_TEXT_BYTES: usize = 256;
 pub struct BundleLabel {
     /// Gateway as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Starts at 1, and must increase with each bundle for the Gateway.
+    /// Sequence number from 1, which must increase with each bundle for the Gateway.
     pub sequence: u64,
     /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,

@@ -177,7 +177,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
 }
 
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // A size that does not fit into `usize` exceeds the number of bytes left, so `take` fails.
+    // If the size does not fit into `usize`, `take` fails.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -193,7 +193,7 @@ fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], B
 
 type Contents<'a> = (Manifest, BTreeMap<String, &'a [u8]>, Option<&'a [u8]>);
 
-/// Fails unless the header lists exactly the manifest's shards, in the same order.
+/// Fails unless the header lists exactly the manifest's shards in order.
 fn sort<'a>(
     gateway: &str,
     contents: Vec<(&BundlePart, &'a [u8])>,

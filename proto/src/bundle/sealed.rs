@@ -25,9 +25,7 @@ use crate::schema::{SealedKey, SealedKeys};
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Bytes of the checksum in a key's text form, which detects typing errors.
 const CHECKSUM: usize = 4;
-/// Bytes of the digest that identifies a public key in a bundle.
 const ID: usize = 8;
 /// Maximum number of hosts per bundle.
 pub const MAX_HOSTS: usize = 10_000;
@@ -98,8 +96,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject keys of low order, such as all zeros, which make the shared secret the same for
-        // all hosts.
+        // Reject keys of low order, with which the shared secret is the same for all hosts.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -125,8 +122,7 @@ impl HostIdentity {
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the identity as a string. The caller must protect it, for example in a file with
-    /// mode 0600.
+    /// Returns the identity as a string, which the caller must protect.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -255,7 +251,6 @@ fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     Ok(sealed)
 }
 
-/// Associated data that binds the keys to a bundle.
 fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
     [DOMAIN, &sequence.to_be_bytes(), gateway.as_bytes()].concat()
 }

@@ -14,7 +14,6 @@ use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
 use crate::wire::{append, append_message, appended_len, first};
 
-/// Field numbers of the list and of a backend's name.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
 /// Changed backends and endpoint sets.
@@ -30,7 +29,7 @@ pub struct BackendChanges {
 
 impl EncodedSnapshot {
     /// Returns the changes since `before`. Returns `None` if a backend has changed, if more than
-    /// `most` were added or removed in total, or if the encoding is not as expected.
+    /// `most` were added or removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -96,8 +95,7 @@ pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// The list must be sorted by name. `place` contains the field numbers of the list and of an
-/// entry's name.
+/// The list must be sorted by name.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

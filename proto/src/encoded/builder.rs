@@ -1,7 +1,7 @@
 //! Builds an encoded snapshot from its shards.
 //!
-//! Each piece is encoded before the next one is decoded, because all decoded pieces would take
-//! several times as much memory. The result must equal the encoding of the canonical snapshot.
+//! Each piece is encoded before the next one is decoded to save memory. The result must equal the
+//! encoding of the canonical snapshot.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,7 @@ use crate::wire::{append, appended_len, numbers};
 
 #[derive(Debug, Default)]
 pub(crate) struct ConfigBuilder {
-    /// All fields except route tables and backends.
     rest: Snapshot,
-    /// Encoded virtual hosts by route table.
     tables: BTreeMap<String, Encoded>,
     backends: Encoded,
     hostnames: usize,
@@ -109,7 +107,6 @@ impl ConfigBuilder {
     }
 }
 
-/// Names and encoded messages.
 type Encoded = Vec<(String, Vec<u8>)>;
 
 fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {

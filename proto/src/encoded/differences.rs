@@ -14,7 +14,6 @@ pub(super) struct Differences<'e> {
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// `place` contains the field numbers of the list and of a message's name.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],
@@ -46,7 +45,6 @@ pub(super) fn differences<'e>(
     }
 }
 
-/// An encoded name and its message.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
 pub(super) fn by_name(

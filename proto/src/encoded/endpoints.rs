@@ -1,4 +1,4 @@
-//! Compares and patches endpoint sets in an encoded snapshot, without decoding unchanged sets.
+//! Compares and patches endpoint sets without decoding unchanged sets.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,6 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// Field numbers of the list and of a set's name.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
 /// Ignores names that do not exist.
@@ -58,7 +57,6 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Names of sets that exist in both versions and differ.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {

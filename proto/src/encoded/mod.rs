@@ -1,7 +1,7 @@
-//! Snapshots in encoded form.
+//! Snapshots in encoded form, which takes much less memory.
 //!
-//! A decoded snapshot takes several times as much memory. Parts are encoded separately, so
-//! comparing bytes shows which parts a change affects. Never print a private key.
+//! Parts are encoded separately, so comparing bytes shows which parts a change affects. Never print
+//! a private key.
 
 mod backends;
 mod builder;
@@ -109,8 +109,8 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns the endpoint sets that differ from `before`, and the backends that use them. Returns
-    /// `None` if a set was added or removed.
+    /// Returns the endpoint sets that differ from `before`, and their backends. Returns `None` if a
+    /// set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -128,7 +128,7 @@ impl EncodedSnapshot {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
-        // Encodings that are not canonical cannot be compared, so report no changes.
+        // Non-canonical encodings cannot be compared, so report no changes.
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
@@ -310,7 +310,7 @@ impl EncodedSnapshot {
         &self.ports
     }
 
-    /// Returns, by key name, the certificate serial number that clients should see.
+    /// Returns the certificate serial numbers that clients should see, by key name.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
     }
@@ -320,8 +320,7 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if hosts must use their own session ticket keys, because a listener's are
-    /// missing.
+    /// Returns true if a listener's session ticket keys are missing, so hosts use their own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
@@ -347,7 +346,7 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 pub struct Counts {
     /// Listeners on all ports.
     pub listeners: usize,
-    /// Hostnames in all route tables, except those that only reject misdirected requests.
+    /// Hostnames, except those that only reject misdirected requests.
     pub hostnames: usize,
     /// Backends.
     pub backends: usize,
@@ -377,7 +376,7 @@ fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     !names.into_iter().all(is_here)
 }
 
-/// Returns, by key name, the certificate serial number that clients should see.
+/// Returns the certificate serial numbers that clients should see, by key name.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
         .keys

@@ -10,8 +10,7 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Each part is an encoded snapshot with different fields, so concatenating them gives the whole
-/// snapshot.
+/// Concatenating all parts gives the encoded snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// Fields with lower numbers than the route tables.

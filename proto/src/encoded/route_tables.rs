@@ -39,7 +39,6 @@ impl<'a> EncodedTable<'a> {
     }
 }
 
-/// `encoded` must have no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -70,8 +69,7 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     }
 }
 
-/// Returns `None` unless each changed virtual host occurs exactly once and equals its previous
-/// version.
+/// Returns `None` unless each changed virtual host occurs once and equals its previous version.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
     // `None` means that the virtual host has already been replaced.
     let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
@@ -111,8 +109,7 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Other virtual hosts only respond with 421, and their number depends on how many listeners share
-/// the port.
+/// Other virtual hosts only respond with 421.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

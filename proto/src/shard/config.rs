@@ -14,9 +14,8 @@ const NAME_DIGITS: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// `None` for contents that are not divided into buckets.
+    /// `None` for contents without a bucket.
     pub(super) bucket: Option<usize>,
-    /// SHA-256 of the uncompressed contents.
     pub(super) content: [u8; 32],
     /// Size in bytes in memory after decoding.
     pub(super) decoded: u64,
@@ -24,11 +23,9 @@ pub(super) struct ConfigShard {
     pub(super) shard: Shard,
 }
 
-/// References to one bucket's contents. Copying all buckets would take as much memory as the
-/// snapshot.
+/// Borrows one bucket's contents, because copies of all would take as much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts with the names of their tables, in the order of the snapshot.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }

@@ -23,9 +23,9 @@ pub struct ShardDelta {
     pub size: u64,
 }
 
-/// Compares the configurations in `before` (which takes `size` bytes in memory) and `after`.
-/// `stored` returns a shard's bytes by digest. Returns `None` if a shard is missing or damaged, or
-/// if anything has changed besides virtual hosts and added or removed backends.
+/// Compares two configurations; `before` takes `size` bytes in memory, and `stored` returns a
+/// shard's bytes by digest. Returns `None` if a shard is missing or damaged, or if anything has
+/// changed besides virtual hosts and added or removed backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -112,7 +112,6 @@ mod tests {
         }
     }
 
-    /// Returns the shard references, and the stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
@@ -194,8 +193,7 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // If two shards had the same name, a reader would join one of them twice and omit the
-        // other.
+        // A reader would join one of the shards twice and omit the other.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

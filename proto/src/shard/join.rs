@@ -164,8 +164,8 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Returns the size in memory too. `size` is the decompressed size in the manifest. It is 0 for an
-/// endpoint shard, which might have grown since.
+/// `size` is the decompressed size in the manifest, or 0 for an endpoint shard, which might have
+/// grown since.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

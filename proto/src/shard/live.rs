@@ -10,15 +10,13 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// In bytes before compression. Small, because each change rewrites, transfers and reads a whole
-/// shard.
+/// In bytes before compression. Each change rewrites a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
 /// With more endpoints, shards become larger instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct LiveShards {
-    /// Number of buckets.
     count: usize,
     /// Encoded size of all sets, in bytes.
     size: usize,
@@ -67,7 +65,7 @@ impl LiveShards {
         })
     }
 
-    /// Replaces by name, even if the number of shards changes. Ignores missing names.
+    /// Works even if the number of shards changes. Ignores missing names.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -95,8 +93,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces in place, and ignores missing names. Returns [`RefreshedShards::Whole`] if the
-    /// number of shards would change.
+    /// Ignores missing names. Returns [`RefreshedShards::Whole`] if the number of shards would
+    /// change.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -127,8 +125,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Returns false if the number of shards would change, an added set exists, or a removed one
-    /// does not. Discard the shards in that case.
+    /// Returns false if the delta does not fit, or the number of shards would change. Discard the
+    /// shards in that case.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();

@@ -4,8 +4,8 @@
 //! divided by a hash of their name, so an edit rewrites only one piece. Endpoint shards keep their
 //! names and change in place.
 //!
-//! Each shard is a partial `Snapshot`, compressed with zstd. Stored data is not trusted: sizes are
-//! limited before decompression, and the digest and the size in memory are checked before decoding.
+//! Stored data is not trusted: sizes are limited before decompression, and the digest and the size
+//! in memory are checked before decoding.
 
 mod config;
 mod delta;
@@ -180,7 +180,7 @@ struct Packed {
     decoded: u64,
 }
 
-/// Fails if readers would reject the shard. `name` identifies it in errors.
+/// `name` identifies the shard in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

@@ -51,9 +51,8 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. If
-    /// its configuration cannot be stored, fails and keeps the last configuration with the new
-    /// endpoints; see [`last`](Self::last).
+    /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. On
+    /// error, keeps the last configuration with the new endpoints; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -105,8 +104,8 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Applies a delta, with the same result as splitting the changed snapshot. Returns `None` if
-    /// the delta cannot be applied. After `None` or an error, split the complete snapshot.
+    /// Applies a delta, with the same result as splitting the changed snapshot. After `None` or an
+    /// error, split the complete snapshot.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -135,12 +134,10 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Returns false if the delta does not match the shard, or if the bucket needs more than one
-    /// shard.
+    /// Returns false if the delta does not match, or if the bucket needs more than one shard.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
-        // Shards without a bucket come first.
         let place = config.binary_search_by_key(&Some(bucket), |shard| shard.bucket);
         let parts = config.iter().filter(|shard| shard.bucket == Some(bucket));
         if parts.count() > 1 {
@@ -196,7 +193,7 @@ impl Splitter {
     }
 
     /// Replaces endpoint sets by name, with the same result as splitting the changed snapshot.
-    /// Ignores missing names. After an error, split the complete snapshot.
+    /// After an error, split the complete snapshot.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {

@@ -66,7 +66,6 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Identifiers of the keys that the unverified signatures name.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
@@ -81,7 +80,7 @@ pub(super) struct BundleSummary {
 #[serde(rename_all = "camelCase")]
 struct KeySummary {
     named: Vec<String>,
-    /// Number of hosts for which private keys are encrypted, or `None` if the bundle contains none.
+    /// `None` if the bundle contains no private keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<usize>,
 }

@@ -163,7 +163,6 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Fails with an explanation if the selected Gateways have no log files.
 pub(super) fn files(
     agent: &AgentArgs,
     name: Option<&NamespacedName>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
-    // A line from a log with a custom text format has tabs between its columns.
+    // A custom text format separates columns with tabs.
     if let Value::String(line) = value {
         let columns = line.split('\t').map(|column| plain(&Value::from(column)));
         return columns.collect::<Vec<_>>().join("\t");
@@ -47,7 +47,6 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Skips stages under one millisecond.
 fn stages(value: &Value) -> String {
     let known = [
         ("before_backend_ms", "before the backend"),

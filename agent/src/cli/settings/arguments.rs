@@ -1,17 +1,15 @@
-//! Converts the settings file to command-line arguments, which the options' own parsers check.
+//! Converts the settings file to command-line arguments.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Minimum similarity of a suggested name.
 const LIKENESS: f64 = 0.75;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
     pub(crate) key: String,
-    /// Line number in the settings file.
     pub(crate) line: u64,
     /// Empty for a switch that is set to `false`.
     pub(crate) arguments: Vec<String>,
@@ -35,7 +33,6 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
 
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Returns the valid entries, and the errors in the others.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -149,7 +146,7 @@ fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns the parser's message on one line, without the prefix `error:`, the usage and the hint.
+/// Omits the prefix `error:`, the usage and the hint.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -9,7 +9,6 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that have the same meaning for every command with an option of that name.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -35,14 +34,13 @@ pub(crate) struct Completed {
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Parses as much as possible of an incomplete or invalid line. Returns `None` if it asks for help.
+/// Returns `None` if the command line asks for help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Skips settings that do not apply to the command, or that conflict with the command line or
-/// environment.
+/// Skips settings that conflict with the command line or environment.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -90,7 +88,6 @@ fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a Ar
     (command, found)
 }
 
-/// True if the option is set on the command line or in an environment variable.
 fn is_explicit(found: &ArgMatches, id: &str) -> bool {
     matches!(found.try_contains_id(id), Ok(true))
         && matches!(

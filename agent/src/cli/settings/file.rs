@@ -8,7 +8,6 @@ use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
-    /// Name of the option, without dashes.
     pub(crate) key: String,
     /// Starts at 1.
     pub(crate) line: u64,
@@ -35,7 +34,6 @@ pub(crate) struct SettingFault {
     pub(crate) message: String,
 }
 
-/// An empty file is valid.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
     let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {

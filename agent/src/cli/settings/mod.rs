@@ -21,7 +21,6 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// Read if no other path is given. The file need not exist.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const MAX_BYTES: u64 = 64 << 10;
 
@@ -90,7 +89,6 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the default file if neither the command line nor the environment names a path.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     // `launch-envoy` has no settings, and reading the file would delay the start of Envoy.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {

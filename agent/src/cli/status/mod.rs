@@ -94,15 +94,13 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Also returns the digest of the report's inputs.
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
     let mut report = ask_for(agent, "/status")?;
     let inputs = std::mem::take(&mut report.inputs);
     Ok((selection.apply(report)?, inputs))
 }
 
-/// `/status` includes objects. It is slower than `/gateways`, because the agent resolves all
-/// objects again.
+/// `/status` is slower than `/gateways`, because the agent resolves all objects again.
 fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, path)?;
@@ -111,8 +109,7 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
-/// Returns `None` if the inputs still have the digest `inputs`. Older agents report no digest, so
-/// their inputs always count as changed.
+/// Older agents report no digest, so their inputs always count as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,
@@ -126,7 +123,6 @@ fn ask_newer(
     }
 }
 
-/// Prints the status whenever it changes, until standard output is closed.
 fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
     let (mut shown, mut failed) = (None, None);

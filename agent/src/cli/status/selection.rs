@@ -33,7 +33,6 @@ pub(super) struct Selection {
     wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// Shows every condition of every object.
     pub(super) all: bool,
 }
 
@@ -95,7 +94,6 @@ impl Selection {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// If a kind is selected by name, all problems with its objects are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()

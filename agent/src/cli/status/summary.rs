@@ -8,7 +8,6 @@ use super::conditions::is_wrong;
 use super::text::{GOOD, WARNING, WRONG};
 use crate::run::report::Report;
 
-/// The kinds have the same order as in the report.
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let problems = report.source.problems.iter();
     let hidden: BTreeSet<&str> = problems
@@ -58,7 +57,6 @@ pub(super) fn counted(count: usize, kind: &str) -> String {
     }
 }
 
-/// Separates groups of three digits with commas.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

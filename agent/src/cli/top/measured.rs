@@ -36,8 +36,7 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Reports the increase since the start of the window, or since the oldest response if none is
-    /// that old.
+    /// Uses the oldest response if none is as old as the window.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;

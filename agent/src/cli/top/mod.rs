@@ -1,5 +1,4 @@
-//! `sesame-agent top`: shows rates, errors and durations of recent requests by route, backend and
-//! endpoint.
+//! `sesame-agent top`: shows rates, errors and durations by route, backend and endpoint.
 //!
 //! The numbers come from access logs, because Envoy would need a lot of memory to count requests by
 //! route and endpoint. Without log files, metrics provide counts by backend only.
@@ -31,7 +30,6 @@ use crate::run::inspect;
 /// Moves the cursor to the top and clears the rest of the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Time between the first two samples of the Envoys' CPU times.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The field by which requests are grouped.

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// Last sample by process ID.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {
     last: BTreeMap<u32, (Instant, ProcessorTimes)>,
@@ -17,11 +16,10 @@ pub(super) struct ProcessorWatch {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessorUse {
     pub(super) pid: u32,
-    /// CPU time per second of elapsed time, summed over all threads. 1.0 is one fully used CPU.
+    /// CPU seconds per second, summed over all threads.
     pub(super) cores: f64,
-    /// Waiting time of runnable threads per second of elapsed time, summed over all threads.
+    /// Waiting time of runnable threads per second.
     pub(super) waiting: f64,
-    /// Share of waiting in the time in which threads were running or waiting for a CPU.
     pub(super) waiting_percent: u64,
 }
 

@@ -1,7 +1,4 @@
-//! Sums up the durations of requests by stage.
-//!
-//! The sum never exceeds the time in the log lines. Time that Envoy did not measure belongs to no
-//! stage.
+//! Sums up the durations of requests by stage. Time that Envoy did not measure belongs to no stage.
 
 use serde::Serialize;
 
@@ -11,15 +8,13 @@ use crate::access_log::LogEntry;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
-    /// Waiting for authorization services.
     pub(super) authorization: u64,
     /// Other time before the last attempt was sent, including earlier attempts and connecting.
     pub(super) before_backend: u64,
-    /// Sending requests to the backend. A slow client also increases this time.
+    /// A slow client also increases this time.
     pub(super) upload: u64,
-    /// From the end of the request until the start of the backend's response.
     pub(super) backend: u64,
-    /// Sending responses to clients. A slow backend or client increases this time.
+    /// A slow backend or client increases this time.
     pub(super) download: u64,
 }
 

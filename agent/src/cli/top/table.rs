@@ -1,4 +1,4 @@
-//! Formats the report of `top` as tables. Pure.
+//! Formats the report of `top` as tables.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,6 @@ use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
-/// Prints at most `most` rows per table.
 pub(super) fn text(report: &TopReport, most: usize) -> String {
     let TopReport {
         source,

@@ -13,7 +13,6 @@ use crate::access_log::LogEntry;
 /// Further names in a grouping are counted together as `OTHERS`.
 const MAX_NAMES: usize = 10_000;
 const OTHERS: &str = "other";
-/// Stands for a missing route, backend or endpoint.
 const NONE: &str = "none";
 
 #[derive(Clone, Debug, Default)]
@@ -25,16 +24,13 @@ pub(super) struct Tally {
 pub(super) struct TopCounts {
     /// Passed-through connections count as requests.
     pub(super) requests: u64,
-    /// Indexed by the first digit of the status. Index 0 counts clients that disconnected before
-    /// the response.
+    /// Indexed by the first digit of the status; 0 for disconnected clients.
     pub(super) classes: [u64; 6],
-    /// Requests that were sent more than once.
     pub(super) retried: u64,
-    /// Requests by duration in milliseconds, rounded down to three significant digits. Empty if
-    /// durations are unknown.
+    /// By milliseconds, rounded to three significant digits. Empty if unknown.
     pub(super) durations: BTreeMap<u64, u64>,
     pub(super) stages: StageTimes,
-    /// Requests by Envoy's response flag, or by kind of failure if the counts come from metrics.
+    /// By Envoy's response flag, or by kind of failure in metrics.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
@@ -70,7 +66,6 @@ impl Tally {
         }
     }
 
-    /// Highest `order` value first.
     pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
@@ -134,7 +129,6 @@ impl TopCounts {
         }
     }
 
-    /// In milliseconds, or `None` if durations are unknown.
     fn quantile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.durations.values().sum();
         let rank = (all * percent).div_ceil(100).max(1);
@@ -190,7 +184,6 @@ pub(super) struct TopRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    /// `None` if no stage was measured.
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// With fewer free bytes, the agent cannot store a change.
+/// In bytes. With less, the agent cannot store a change.
 const LEAST_BYTES: u64 = 16 << 20;
-/// With fewer free bytes, the accepted generations may not fit on the disk.
+/// In bytes. With less, the accepted generations may not fit.
 const FEW_BYTES: u64 = 320 << 20;
-/// With fewer free bytes in the runtime directory, the files of a large Gateway may not fit.
+/// In bytes. With less, the files of a large Gateway may not fit.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
 const LEAST_INODES: u64 = 256;
 const SHOWN: usize = 5;
@@ -79,7 +79,6 @@ fn paths(paths: &[&PathFacts]) -> String {
     paths.collect()
 }
 
-/// Paths with the same new mode share a command.
 fn chmod(open: &[&PathFacts]) -> String {
     let mut modes: BTreeMap<u32, String> = BTreeMap::new();
     for path in open {
@@ -93,8 +92,7 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// A directory that others can read but not write is a lesser problem, because the files in it have
-/// their own modes.
+/// A readable directory is a lesser problem, because the files in it have their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
     /// Most directories should have this mode, but no file should.
     const DIRECTORY: u32 = 0o700;

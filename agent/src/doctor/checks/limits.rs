@@ -45,8 +45,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, two Envoys watch `wanted` files each. Leave the same number for other
-    // processes of this user.
+    // During a hot restart, two Envoys watch `wanted` files each. Leave as many for other
+    // processes.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)

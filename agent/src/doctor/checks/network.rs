@@ -3,7 +3,6 @@
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Ports held by one of this host's Envoys count as free.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {

@@ -1,4 +1,4 @@
-//! Checks of the clock, certificates, the cluster, systemd units and mandatory access control.
+//! Checks of the clock, certificates, the cluster, units and access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};

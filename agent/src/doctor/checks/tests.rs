@@ -92,7 +92,6 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change to a healthy host's facts, and the expected check, severity and part of the text.
 type Case = (
     fn(&mut HostFacts),
     &'static str,

@@ -21,7 +21,7 @@ pub enum AdminError {
     /// The connection broke during a request.
     #[error("{path}: the admin connection broke: {reason}")]
     Broken {
-        /// URL path of the request.
+        /// URL path.
         path: String,
         /// How the connection broke.
         reason: String,
@@ -29,7 +29,7 @@ pub enum AdminError {
     /// Envoy's main thread is busy or stuck.
     #[error("{path}: no response from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
-        /// URL path of the request.
+        /// URL path.
         path: String,
         /// Exceeded time limit.
         after: Duration,
@@ -37,15 +37,15 @@ pub enum AdminError {
     /// Unexpected response.
     #[error("{path}: unexpected response from the admin interface: {reason}")]
     Answer {
-        /// URL path of the request.
+        /// URL path.
         path: String,
-        /// Why the response is unexpected.
+        /// The reason.
         reason: String,
     },
 }
 
 impl AdminError {
-    /// Returns true if the process seems to be gone, and not merely busy.
+    /// Returns true if the process seems to be gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
@@ -57,7 +57,7 @@ impl AdminError {
 pub enum Readiness {
     /// Serving, although dynamic configuration may not be accepted yet.
     Live,
-    /// Failing its health check at the request of an admin client.
+    /// An admin client made the health check fail.
     Draining,
     /// Loading bootstrap clusters.
     PreInitializing,
@@ -65,7 +65,7 @@ pub enum Readiness {
     Initializing,
 }
 
-/// The fields of `/server_info` that Sesame uses.
+/// Fields of `/server_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
     /// Version, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
@@ -98,8 +98,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns this Envoy's lineage, or `None` if hot restart is disabled. If Envoy chose its own
-    /// base ID, the command line contains 0.
+    /// Returns `None` if hot restart is disabled. If Envoy chose its own base ID, the command line
+    /// contains 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

@@ -15,13 +15,13 @@ pub(super) struct ClustersAnswer {
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Limit on connections across all endpoints, or `None` if not reported.
+    /// Connection limit across all endpoints, if reported.
     pub max_connections: Option<u64>,
     /// The cluster's endpoints.
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// Statistics for one endpoint. Totals start at zero when the endpoint is added.
+/// Statistics of one endpoint since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.
@@ -38,7 +38,7 @@ pub struct EndpointCounts {
     pub waiting: u64,
     /// Total requests.
     pub requests: u64,
-    /// Total requests that failed or got a 5xx status.
+    /// Requests that failed or got a 5xx status.
     pub failed: u64,
 }
 
@@ -102,7 +102,6 @@ struct HealthAnswer {
 }
 
 impl ClustersAnswer {
-    /// Sorted by name.
     pub(super) fn clusters(self) -> Vec<ClusterEndpoints> {
         let clusters = self.cluster_statuses.into_iter();
         let mut clusters: Vec<ClusterEndpoints> = clusters.map(ClusterAnswer::endpoints).collect();

@@ -1,15 +1,15 @@
-//! Counts the listeners that Envoy's main thread has accepted and that its workers serve.
+//! Counts accepted listeners, and listeners that workers serve.
 
 use super::{Admin, AdminError, Sample};
 
 /// Listener manager counters since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Listener additions and modifications, counted once for all workers.
+    /// Additions and modifications, once for all workers.
     pub changed: u64,
-    /// Listeners taken over by workers, counted once per worker.
+    /// Listeners taken over, once per worker.
     pub taken: u64,
-    /// Accepted listeners that a worker failed to start.
+    /// Listeners that a worker failed to start.
     pub failed: u64,
     /// Worker threads.
     pub workers: u64,
@@ -17,7 +17,7 @@ pub struct ListenerCounts {
 
 impl ListenerCounts {
     /// Returns true once every worker has processed every listener that changed since `before`. May
-    /// never happen, because a listener that is replaced while warming never reaches the workers.
+    /// never happen, because listeners replaced while warming never reach the workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

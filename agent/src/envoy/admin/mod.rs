@@ -102,12 +102,12 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the non-zero counters whose names match a regular expression. Scans all statistics.
+    /// Returns the non-zero counters that match a regular expression. Scans all statistics.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the gauges that are set and match a regular expression. Scans all statistics.
+    /// Returns the gauges that match a regular expression. Scans all statistics.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
@@ -134,16 +134,15 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the endpoints of clusters that match a regular expression. Older Envoy versions
-    /// ignore the filter.
+    /// Returns the endpoints of clusters that match a regular expression. Older Envoys ignore the
+    /// filter.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
         Ok(answer.clusters())
     }
 
-    /// Returns the serial numbers of all certificates in lower-case hexadecimal without leading
-    /// zeros.
+    /// Returns the serial numbers of all certificates, normalized by [`serial`].
     pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Certs {
@@ -165,8 +164,7 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Returns the number of open client connections, including TCP, TLS passthrough and UDP
-    /// sessions. Excludes admin connections.
+    /// Returns the number of client connections, including UDP sessions but not admin connections.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -188,16 +186,15 @@ impl Admin {
         Ok(total.saturating_sub(1))
     }
 
-    /// Returns the statistics that are set and match a regular expression in the Prometheus text
-    /// format. Scans all statistics.
+    /// Returns statistics in the Prometheus text format. Scans all statistics.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Returns the statistics that are set and match a regular expression, one `name: value` per
-    /// line. Unlike in the Prometheus format, names are complete. Scans all statistics.
+    /// Returns statistics, one `name: value` per line. Unlike in the Prometheus format, names are
+    /// complete. Scans all statistics.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;

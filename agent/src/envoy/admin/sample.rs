@@ -35,8 +35,8 @@ impl<'a> Sample<'a> {
     }
 
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
-        // Assumes that names and values contain neither quotes nor commas, which holds for all
-        // labels used here.
+        // Assumes that labels contain neither quotes nor commas, which holds for all labels used
+        // here.
         let found = self.labels.split(',').find_map(|label| {
             let (found, value) = label.split_once('=')?;
             (found == name).then_some(value)

@@ -18,9 +18,9 @@ use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::host::processes::{arguments, is_alive, start_time};
 use crate::host::{durable, written_by_agent};
 
-/// Name of the PID file in an Envoy's runtime directory.
+/// PID file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// Name of the PID file of a second Envoy during a takeover.
+/// PID file of a second Envoy during a takeover.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
 const MAX_PID_FILE: u64 = 64 << 10;
 
@@ -56,7 +56,7 @@ impl Executable {
     }
 }
 
-/// Content of a PID file: one Envoy's process, bootstrap and arguments.
+/// Content of a PID file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process ID.
@@ -93,8 +93,7 @@ impl Identity {
         }
     }
 
-    /// Returns why this Envoy must be replaced, or `None` if its bootstrap and arguments are
-    /// current. Ignores the executable.
+    /// Returns why this Envoy must be replaced, if so. Ignores the executable.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
@@ -113,7 +112,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Returns true if this process was started from the file that is now at this path.
+    /// Returns true if the file at this path started this process.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -149,7 +148,7 @@ pub struct RunningEnvoy {
 }
 
 impl RunningEnvoy {
-    /// Removes sockets and shared memory. Must be called once the Envoy has exited.
+    /// Must be called once the Envoy has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -158,7 +157,7 @@ impl RunningEnvoy {
 }
 
 /// Finds a runtime directory's Envoys, oldest first. There may be two if the agent died during a
-/// replacement. Also finds processes without a PID file by their bootstrap path.
+/// replacement. Finds processes without a PID file by their bootstrap path.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -179,8 +178,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Finds this user's other processes with `--config-path <bootstrap>`. Skips `--mode validate`
-/// runs.
+/// Skips `--mode validate` runs.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
@@ -213,7 +211,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // This launcher is about to become Envoy. Skip the launcher's own arguments.
+            // Skip the arguments of a launcher that is about to become Envoy.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }

@@ -1,8 +1,8 @@
 //! Starts Envoys that outlive the agent.
 //!
-//! With hot restart, Envoy exits when its parent thread exits, so the parent must exit first. The
-//! agent starts a *launcher* process, which starts a second launcher and exits. The second launcher
-//! then executes Envoy. The first one exits only after the agent has recorded the second one's PID.
+//! With hot restart, Envoy exits when its parent thread exits. The agent therefore starts a
+//! *launcher* process, which starts a second launcher, waits until the agent has recorded its PID,
+//! and exits. The second launcher then executes Envoy.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -28,14 +28,14 @@ const POLL: Duration = Duration::from_micros(200);
 /// Launches an Envoy that outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Path of a program that has the [`LAUNCH`] subcommand, usually the agent.
+    /// Program with the [`LAUNCH`] subcommand, usually the agent.
     Program(PathBuf),
     /// Socket of an independent launcher service.
     Socket(PathBuf),
 }
 
-/// A process that executes Envoy once it is released. Dropping this value also releases the
-/// process, so it never waits for a crashed agent.
+/// A process that executes Envoy once it is released or this value is dropped, so it never waits
+/// for a crashed agent.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -134,15 +134,15 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // The PID is valid, because the second launcher does not exit before the first, which waits.
+    // The PID is valid, because the second launcher does not exit before the first.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs the first launcher, or the second if `orphan_of` is set. The first returns after `program`
-/// is released; the second executes `program`, and returns only on error.
+/// Runs the first launcher, which returns after `program` is released. With `orphan_of`, runs the
+/// second, which executes `program`.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));

@@ -1,12 +1,8 @@
-//! Launcher service: a long-lived process that starts Envoys for an agent in another container or
-//! unit.
+//! Launcher service: starts Envoys for an agent in another container or unit.
 //!
-//! Stopping or killing the agent's container or unit also kills its processes, so the Envoys run
-//! elsewhere. Stopping the launcher stops its Envoys. Agent and launcher must share a PID namespace
-//! and a user.
-//!
-//! Only users with access to the runtime directory can connect to the socket. A request contains
-//! only arguments: the launcher chooses the program.
+//! Stopping the agent's container or unit also kills its processes, so the Envoys run elsewhere.
+//! Agent and launcher must share a PID namespace and a user. Only users with access to the runtime
+//! directory can connect, and a request contains only arguments: the launcher chooses the program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -38,7 +34,6 @@ const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
 /// If no start signal arrives, Envoy starts after this time.
 const HELD: Duration = Duration::from_secs(30);
-/// An agent sends one request at a time for each Envoy.
 const MAX_CALLERS: u32 = 64;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,9 +45,9 @@ enum LauncherRequest {
         arguments: Vec<String>,
     },
     State,
-    /// Queries the hot restart protocol. Older launchers do not support this request.
+    /// Older launchers do not support this request.
     HotRestartVersion,
-    /// Queries whether Envoys can append to a file. Older launchers do not support this request.
+    /// Older launchers do not support this request.
     Append {
         file: PathBuf,
     },
@@ -61,20 +56,16 @@ enum LauncherRequest {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// ID of the process that will execute Envoy.
     pid: Option<u32>,
     /// Inode number of the PID namespace in which `pid` is valid.
     process_namespace: u64,
-    /// True while the launcher is stopping its Envoys.
     stopping: bool,
     /// Limit per Envoy. `None` in responses from older launchers.
     open_files: Option<u64>,
     /// Memory in bytes for all Envoys together. `None` in responses from older launchers.
     memory: Option<u64>,
-    /// `None` in responses from older launchers, or if the file cannot be read, for example during
-    /// an upgrade.
+    /// `None` in responses from older launchers, or if the file cannot be read.
     executable: Option<Executable>,
-    /// As printed by the program.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
@@ -93,7 +84,7 @@ impl StartSignal {
     }
 }
 
-/// The launcher holds the Envoy back until the `StartSignal` is sent or dropped.
+/// The launcher holds the Envoy back until the signal is sent or dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -203,8 +194,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a launcher that runs `binary`. With `take_over`, replaces the socket of a launcher,
-    /// which continues to manage the Envoys that it has started.
+    /// Starts a launcher that runs `binary`. With `take_over`, replaces another launcher's socket;
+    /// that launcher keeps managing its Envoys.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -274,8 +265,7 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // If no thread can be created, the connection closes without a response, and the caller
-            // retries.
+            // The connection closes without a response, and the caller retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -344,7 +334,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // An error or timeout means that the agent is gone or stuck. Release Envoy anyway.
+        // The agent is gone or stuck. Release Envoy anyway.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");

@@ -1,9 +1,8 @@
-//! Lineages: sequences of Envoys in which each one takes over from the previous one by hot restart.
+//! Lineages: sequences of Envoys that take over from each other by hot restart.
 //!
-//! All share a base ID, and epochs count from 0. The first Envoy chooses the base ID and writes it
-//! to a file. On a command line, any user could read it and create the shared memory first, and
-//! Envoy would abort. The hot restart sockets are files, because any user of the host could connect
-//! to abstract sockets.
+//! All share a base ID, and epochs count from 0. The first Envoy writes the base ID to a file. From
+//! a command line, any user could read it and create the shared memory first, and Envoy would
+//! abort. The hot restart sockets are files, because any user could connect to abstract sockets.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,46 +16,42 @@ use sesame_files::open::{self, Rule};
 use crate::host::durable;
 
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// Contains the newest lineage's base ID. The first Envoy in the lineage writes it.
+/// Written by the first Envoy of the newest lineage.
 const BASE_ID_FILE: &str = "base-id";
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time between the end of the previous Envoy's drain and its exit.
+/// Time between the previous Envoy's drain and its exit.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Length in bytes with the preceding separator and one spare byte:
-/// `/hot_udp_parent_18446744072098938870`.
+/// Bytes with separator and one spare byte: `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// An Envoy's place in a lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base ID, or `None` until it has been read from the first Envoy's file.
+    /// Base ID, or `None` until read from the first Envoy's file.
     pub base_id: Option<u32>,
     /// Restart epoch, starting at 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// Envoy has not chosen its base ID yet.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
     };
 
-    /// Empties the base ID file, because it may contain an earlier lineage's ID. Envoy then writes
-    /// to this file, which has mode 0600, instead of creating a file that other users can read.
+    /// Empties the base ID file, which may contain an earlier lineage's ID. Envoy then keeps its
+    /// mode of 0600; a new file would be readable by other users.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place follows `earlier`. If `earlier` has no base ID, the base ID file
-    /// is valid until a new lineage begins.
+    /// The base ID file is valid until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
-    /// Fills in the base ID if it is missing and the first Envoy has written it.
     #[must_use]
     pub(crate) fn resolve(self, directory: &Path) -> Self {
         let read = || {
@@ -143,8 +138,8 @@ impl Lineage {
         }
     }
 
-    /// Must be called once the last Envoy of the lineage has exited. Envoy does not remove these
-    /// files, and a new lineage uses different names.
+    /// Must be called once the lineage's last Envoy has exited, because Envoy does not remove these
+    /// files.
     pub(crate) fn remove(self, directory: &Path) {
         // Envoy may have exited before the agent read its base ID.
         let line = self.resolve(directory);

@@ -1,7 +1,7 @@
 //! Envoy processes, started by this agent or adopted from an earlier one.
 //!
-//! Dropping a [`Process`] does not affect the Envoy. For the reason explained in `launch`, an Envoy
-//! that can be hot-restarted is never a child of the agent.
+//! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
+//! child of the agent (see `launch`).
 
 pub mod identity;
 pub mod launch;
@@ -40,12 +40,11 @@ const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Drain time of removed listeners and, after a hot restart, of the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
-/// Drain times below this minimum use the `immediate` strategy.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// A gradual drain keeps clients from reconnecting all at once. However, Envoy counts whole seconds
-/// and asks no client to disconnect during the first one, so a short gradual drain would close
-/// connections without warning.
+/// A gradual drain keeps clients from reconnecting all at once. Envoy counts whole seconds and asks
+/// no client to disconnect during the first one, so a short gradual drain would close connections
+/// without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -69,7 +68,7 @@ pub struct CommandLine {
     pub log_level: String,
     /// Place in a lineage, or `None` to disable hot restart.
     pub lineage: Option<Lineage>,
-    /// True if Envoy shares its launcher's standard output. Otherwise, the output is discarded.
+    /// True if Envoy shares its launcher's standard output.
     pub has_stdout: bool,
 }
 
@@ -87,8 +86,7 @@ impl CommandLine {
         arguments
     }
 
-    /// Returns the arguments that do not depend on the lineage. If any of them changes, Envoy must
-    /// be replaced.
+    /// Returns arguments that do not depend on the lineage. If any changes, Envoy must be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -201,8 +199,7 @@ impl Process {
         })
     }
 
-    /// Adopts a process that this program did not start. Returns `None` if it is gone, even if its
-    /// PID was reused.
+    /// Adopts a running process. Returns `None` if it is gone, even if its PID was reused.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
             Ok(handle) => Arc::new(handle),
@@ -211,8 +208,7 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Check the start time after opening the handle, which refers to the checked process even
-        // if the PID is reused later.
+        // Check the start time after opening the handle, which stays valid if the PID is reused.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
@@ -288,7 +284,6 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    /// Sends SIGKILL if the process does not exit soon after SIGTERM.
     pub(crate) async fn end(&self) -> Exit {
         self.terminate();
         if let Ok(exit) = timeout(KILL_AFTER, self.wait()).await {
@@ -312,8 +307,7 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// The exit status is known only if orphans become children of the agent, which is the case if the
-/// agent is the first process in a container.
+/// The status is known only if the agent is the first process in a container, and adopts orphans.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

@@ -18,17 +18,14 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_exists};
 
-/// First Envoy's admin socket while the second Envoy uses the usual name. Must not be a longer
-/// name.
+/// Must not be longer than the usual name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// Time for the second Envoy to exit after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
 pub(crate) struct Attempt<'a> {
     pub(crate) config: &'a SupervisorConfig,
-    /// Either of the two Envoys may respond.
     pub(crate) admin: &'a Admin,
     pub(crate) parent: &'a RunningEnvoy,
     pub(crate) way: RestartMethod,
@@ -161,8 +158,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// In a hot restart, either Envoy may respond. In a handover, the second one has its own socket
-    /// once the inodes differ.
+    /// In a handover, the second Envoy has its own socket once the inodes differ.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
@@ -173,7 +169,6 @@ impl Attempt<'_> {
         self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
 
-    /// Replaces the first Envoy's PID file.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh(&self.config.runtime_dir);
         let noted = child
@@ -188,7 +183,6 @@ impl Attempt<'_> {
         child
     }
 
-    /// Returns true if the first Envoy still accepts connections.
     async fn abandon(
         &self,
         child: &RunningEnvoy,

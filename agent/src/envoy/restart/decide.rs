@@ -4,12 +4,12 @@ use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
-/// Whether the running Envoy responds on its admin socket.
+/// Whether the running Envoy responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// Envoy responds.
     Yes,
-    /// Nothing listens on the admin socket of the running Envoy, as after a failed hot restart.
+    /// The admin socket is gone, as after a failed hot restart.
     NoSocket,
     /// Envoy's main thread is stuck, or a signal has stopped the process.
     No,
@@ -30,9 +30,9 @@ pub struct RestartFacts {
     pub interrupted: Result<bool, String>,
     /// True if a launcher is available.
     pub can_launch: bool,
-    /// True if the new Envoy is known to have fewer workers than the running Envoy.
+    /// True if the new Envoy has fewer workers.
     pub has_fewer_workers: bool,
-    /// Number of files that the running Envoy watches.
+    /// Files that the running Envoy watches.
     pub watches: usize,
     /// Free inotify instances.
     pub free_watches: usize,
@@ -121,7 +121,6 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     }
 }
 
-/// Returns true if the shared memory must be repaired first.
 fn hot(facts: &RestartFacts) -> Result<bool, String> {
     let RestartFacts {
         lineage,

@@ -71,7 +71,7 @@ pub struct Request {
     pub strategy: Strategy,
     /// New bootstrap, or `None` for the current one.
     pub bootstrap: Option<Bytes>,
-    /// Current configuration as static resources, to validate with the new Envoy first.
+    /// Current configuration as static resources, to validate first.
     pub served: Option<Bytes>,
     /// Channel for progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
@@ -97,7 +97,7 @@ pub struct Restarted {
     pub before: u32,
     /// New process ID.
     pub now: u32,
-    /// Time from the request until the new Envoy was serving.
+    /// Time until the new Envoy was serving.
     pub took: Duration,
 }
 

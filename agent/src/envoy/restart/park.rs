@@ -31,7 +31,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses at which parking has failed. Only the first failure is logged.
+    /// Only the first failure at an address is logged.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -40,8 +40,6 @@ impl Parked {
         self.sockets.is_empty()
     }
 
-    /// Parks a socket where `process` is the only listener, and closes parked sockets at unwanted
-    /// addresses.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -76,7 +74,6 @@ impl Parked {
         }
     }
 
-    /// Waits for a connection at a parked socket, and then for `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -87,8 +84,6 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Closes parked sockets at which connections wait and `process` listens. Returns true if any
-    /// was closed.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (

@@ -12,14 +12,11 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Extra time for the first Envoy to exit after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// Extra time after the drain for the remaining connections.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// When the first Envoy is terminated after a takeover if it has not exited.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
@@ -66,7 +63,6 @@ impl Retiring {
         self.process.pid()
     }
 
-    /// True once the process has exited and its files have been removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
@@ -114,7 +110,7 @@ async fn drains(
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
     // With steering, the process gets no new connections, so its ports stay open. Otherwise, it
-    // must close them first for the last connections to finish.
+    // must close them first.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",

@@ -1,9 +1,9 @@
-//! Builds BPF programs that choose a socket for each new connection at an address.
+//! Builds BPF programs that choose a socket for each new connection.
 //!
-//! Sockets in an SO_REUSEPORT group are ordered by when they started listening, and a classic BPF
-//! program returns the index of one. If the index is invalid, the kernel chooses by hash. When a
-//! socket closes, the last socket in the group takes its index. The second process's first socket
-//! therefore keeps its index, unless more sockets close than the second process has.
+//! Sockets in an SO_REUSEPORT group are ordered by when they started listening. A classic BPF
+//! program returns an index; if it is invalid, the kernel chooses by hash. When a socket closes,
+//! the last one takes its index. The second process's first socket therefore keeps its index,
+//! unless more sockets close than that process has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,8 +25,7 @@ pub(super) struct SocketGroup {
 }
 
 impl SocketGroup {
-    /// Number of sockets to add, which keep the index of the second process's first socket until
-    /// the first process has closed all its sockets.
+    /// Additional sockets keep the index of the second process's first socket valid.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -36,8 +35,7 @@ impl SocketGroup {
     }
 }
 
-/// Returns groups in which both processes have sockets. `before` and `after` map inodes to
-/// descriptors.
+/// `before` and `after` map inodes to descriptors.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -67,7 +65,6 @@ pub(super) enum Choice {
     /// Chooses at random among consecutive indexes.
     Among {
         first: u32,
-        /// At least one.
         count: u32,
     },
     Only(u32),
@@ -169,7 +166,6 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // The worst cases: the first process's sockets close from the front, or from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

@@ -1,12 +1,8 @@
 //! Receives replies that the first Envoy still sends to a dead second Envoy.
 //!
 //! An Envoy that cannot send a hot restart reply terminates: immediately if the socket file is
-//! missing, or after ten seconds if no process has the socket open. The agent opens a socket in its
-//! place.
-//!
-//! The next second Envoy must not get a late reply, because it would match all replies to the wrong
-//! requests. The next attempt therefore waits until the reply has arrived, or is no longer
-//! expected.
+//! missing, or after ten seconds if no process has it open. The next second Envoy must not get a
+//! late reply, because it would match all replies to the wrong requests.
 
 use std::fs;
 use std::io;
@@ -22,23 +18,20 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_exists;
 
-/// Reads in place of a dead Envoy until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
     answered: watch::Receiver<bool>,
 }
 
-/// Time to wait for the reply to the dead Envoy's last request.
 const ANSWER: Duration = Duration::from_secs(4);
-/// One admin request does not suffice, because the main thread handles a new connection and its
-/// request as separate events.
+/// One request does not suffice, because the main thread handles a new connection and its request
+/// separately.
 const ROUNDS: usize = 3;
 /// Time for a reply's remaining messages after the first one.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
-    /// `lineage` is the dead Envoy's.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -61,8 +54,8 @@ impl Sink {
         })
     }
 
-    /// The main thread handles hot restart messages and admin requests in order. A response to an
-    /// admin request means that any earlier reply has been sent.
+    /// The main thread handles hot restart messages and admin requests in order, so an admin
+    /// response means that earlier replies have been sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {

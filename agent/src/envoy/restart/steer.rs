@@ -1,9 +1,9 @@
-//! Steers new connections to the second Envoy while both Envoys have the same ports open.
+//! Steers new connections to the second Envoy while both have the same ports open.
 //!
 //! Closing a listening socket resets the connections that wait on it, so a BPF program first
-//! directs new ones to the second Envoy. The agent attaches it through one of that Envoy's sockets,
-//! which requires ptrace access. Without this access, the agent adds its own socket to the
-//! SO_REUSEPORT group. That socket drops all packets, so clients retransmit.
+//! directs new ones to the second Envoy. Attaching it to that Envoy's socket requires ptrace
+//! access. Otherwise, the agent adds its own socket to the SO_REUSEPORT group, which drops all
+//! packets, so clients retransmit.
 //!
 //! The kernel keeps the program as long as the group exists. Remove it once the first Envoy has
 //! exited.
@@ -21,7 +21,6 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Maximum number of repeated reads while successive reads disagree.
 const MAX_LOOKS: usize = 20;
 
 #[derive(Debug)]
@@ -31,17 +30,15 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// All new connections go to one socket whose index does not change. Release this once the first
-/// process has exited.
+/// Release this once the first process has exited.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// A group, represented by a descriptor for one of its sockets.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Additional sockets that keep the chosen socket's index valid while others close.
+    /// Keeps the chosen socket's index valid while others close.
     more: Vec<OwnedFd>,
 }
 
@@ -54,7 +51,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Steers at every address where both processes listen. On error, no steering remains in place.
+    /// On error, no steering remains in place.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -85,13 +82,12 @@ impl Steering {
         })
     }
 
-    /// True if a connection is waiting for the first process to accept it.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
     /// Must be called immediately before the first process closes its sockets, because closing
-    /// changes indexes. If a group has changed, the kernel chooses its socket.
+    /// changes indexes.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -152,8 +148,8 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The kernel returns its table in pieces. If a socket opens or closes during a read, the table
-    /// may omit or repeat another one, which makes indexes wrong. Reads until two results agree.
+    /// While sockets open or close, the kernel's table may omit or repeat others, which makes
+    /// indexes wrong. Reads until two results agree.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -170,8 +166,7 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// Duplicates a socket of the second process or, if access is denied, joins the group with a
-    /// new one.
+    /// Joins the group with a new socket if access to the second process is denied.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -352,7 +347,7 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Polls, because a client may be connected before the kernel queues its connection.
+    /// A client may be connected before the kernel queues its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

@@ -23,15 +23,13 @@ use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
-/// Interval between checks of the log's size, the binary file and the previous Envoy.
 const CHECK: Duration = Duration::from_secs(5);
 /// After this time, a live Envoy's files count as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
 /// How long new connections wait for the next Envoy after Envoy dies.
 const WAIT: Duration = Duration::from_secs(5);
-/// If parked sockets catch connections more often while Envoy is alive, the agent stops parking for
-/// it.
+/// If parked sockets catch more connections of a live Envoy, the agent stops parking for it.
 const MAX_STRAYS: u32 = 3;
 
 #[derive(Debug)]
@@ -59,10 +57,9 @@ pub(super) struct Actor {
     pub(super) retiring: Option<Retiring>,
     /// Sockets that the last failed replacement left open.
     pub(super) sink: Option<Sink>,
-    /// Addresses at which connections wait while a dead Envoy is restarted.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
     pub(super) parked: Parked,
-    /// When to close the parked sockets if no Envoy is live by then.
+    /// Close the parked sockets then if no Envoy is live.
     pub(super) parked_until: Option<Instant>,
     /// On loan to the Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
@@ -203,7 +200,7 @@ impl Actor {
         }
     }
 
-    /// Returns true if Envoy has loaded its files, or an error if supervision ends first.
+    /// Returns an error if supervision ends first.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -228,8 +225,6 @@ impl Actor {
         self.parked.release();
     }
 
-    /// Closes the parked sockets if the previous Envoy still runs, or if they have caught too many
-    /// connections.
     fn park(&mut self, running: &RunningEnvoy, strays: u32) {
         if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
@@ -328,7 +323,6 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// Returns a restart command as `Err`.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
@@ -343,8 +337,7 @@ async fn event(
     }
 }
 
-/// Returns false if Envoy is live but has not accepted its first listeners and clusters within
-/// `FIRST_VERSIONS`.
+/// Returns false if a live Envoy has accepted nothing within `FIRST_VERSIONS`.
 async fn first_load(admin: &Admin) -> bool {
     let mut polls = POLLS;
     let mut live_since = None;

@@ -15,7 +15,6 @@ use crate::host::until;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// `lived` is how long Envoy was live. Returns the pause before the next start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1

@@ -1,8 +1,8 @@
 //! Stops a launcher's Envoys when the launcher is stopping.
 //!
 //! During a replacement, the agent is responsible for both Envoys. After a hot restart, the second
-//! Envoy keeps querying the first and aborts if it gets no reply, so the first must not be stopped
-//! earlier. The second Envoy's command line determines how long the first drains.
+//! Envoy keeps querying the first and aborts without a reply, so the first must not be stopped
+//! earlier.
 
 use std::time::Duration;
 
@@ -22,13 +22,11 @@ const REPLACEMENT: Duration = Duration::from_secs(300);
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// An Envoy's role, according to the PID files in its runtime directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Serves,
-    /// A takeover is in progress.
     Changes,
-    /// Another Envoy has taken over, and this one may drain for the given time.
+    /// This Envoy may drain for the given time.
     Retires(Duration),
 }
 

@@ -1,7 +1,6 @@
 //! Supervises one Envoy.
 //!
-//! One task owns the process. Other code observes a `watch` channel, and sends commands through the
-//! [`Supervisor`]. If the agent is killed, Envoy keeps serving.
+//! One task owns the process. If the agent is killed, Envoy keeps serving.
 
 mod actor;
 mod back_off;
@@ -36,7 +35,7 @@ pub enum StartError {
         /// Bytes in the path.
         len: usize,
     },
-    /// The runtime directory or its running Envoys are inaccessible.
+    /// The runtime directory is inaccessible.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -52,9 +51,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Adopts the Envoy that is running with this bootstrap path, or starts a new one. Returns
-    /// before Envoy is live. The CDS and LDS files must exist. Must be called within a Tokio
-    /// runtime.
+    /// Adopts or starts an Envoy, and returns before it is live. The CDS and LDS files must exist.
+    /// Must be called within a Tokio runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
@@ -107,7 +105,7 @@ impl Supervisor {
     }
 
     /// Stops the running Envoys whose program is `own`, and returns their number. Drains a serving
-    /// Envoy for at most `grace`. An Envoy with a successor exits once it is no longer needed.
+    /// Envoy for at most `grace`; one with a successor exits once it is no longer needed.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -148,8 +146,7 @@ impl Supervisor {
         self.state.clone()
     }
 
-    /// Sets the addresses at which new connections wait while a dead Envoy is restarted. Ignores
-    /// addresses where Envoy does not listen.
+    /// Sets the addresses at which new connections wait while a dead Envoy is restarted.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;

@@ -1,4 +1,4 @@
-//! Replaces one Envoy with another, or finishes a replacement that a crashed agent had started.
+//! Replaces one Envoy with another.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,12 +18,11 @@ use crate::host::reserve::VALIDATION;
 
 /// The running Envoy may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Attempts for one restart request.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
     /// Adopts an earlier agent's Envoy if it responds, or replaces it if it has lost its admin
-    /// socket. Otherwise, stops it and returns `None`. Continues an interrupted takeover first.
+    /// socket. Otherwise, stops it.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -62,7 +61,6 @@ impl Actor {
         None
     }
 
-    /// Returns the Envoy that serves after the interrupted replacement.
     async fn resume(&mut self, mut parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
@@ -142,7 +140,6 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement of which only one Envoy is still running.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =

@@ -11,8 +11,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// A stuck Envoy must not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Skips the drain if `grace` is zero, and ends it once no connections are left. During the drain,
-/// Envoy asks clients to close connections, but still accepts new ones.
+/// Skips the drain if `grace` is zero. During the drain, Envoy asks clients to close connections,
+/// but still accepts new ones.
 pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;

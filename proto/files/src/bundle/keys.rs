@@ -21,7 +21,7 @@ pub enum RecipientsError {
     Line {
         /// The file.
         path: PathBuf,
-        /// Starts at 1.
+        /// Line number, from 1.
         line: usize,
         /// The reason.
         source: SealError,
