@@ -34,10 +34,10 @@
 //! # }
 //! ```
 //!
-//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (Envoy resources) and
-//! `apply` (files) to `envoy` (process). Modules import only modules further to the left: `host` ←
-//! `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`.
-//! `source` imports only `host`.
+//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (Envoy resources)
+//! and `apply` (files) to `envoy` (process). Modules import only modules further to the left:
+//! `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ←
+//! `cli`. `source` imports only `host`.
 
 pub mod access_log;
 pub mod apply;

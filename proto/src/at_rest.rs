@@ -20,6 +20,7 @@ use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 /// Domain separator for all encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
+/// Detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;

@@ -29,6 +29,7 @@ pub const MAX_PER_ORIGINS: u64 = 17_500;
 const ALWAYS: u64 = 5;
 /// The proxy matches bytes, so a class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
+/// Byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
 const MAX_BYTES: usize = 16 * 1024;
 
@@ -120,6 +121,7 @@ fn literal(it: &Literal) -> u64 {
     if it.c.is_ascii() {
         1
     } else {
+        // Counts each byte in upper and lower case.
         2 * count(it.c.len_utf8())
     }
 }

@@ -49,6 +49,7 @@ struct Set {
     keys: Vec<Key>,
 }
 
+/// If a member has the wrong type, the set is invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,

@@ -1,5 +1,4 @@
-//! Signatures of published content: write access to it must not suffice to change what a host
-//! serves.
+//! Signatures of published content. Write access to it must not suffice to reconfigure a host.
 //!
 //! A signature covers the Gateway and the kind of content, so content cannot be used for another
 //! purpose. An increasing stamp prevents replays. Several keys may sign, which lets keys be

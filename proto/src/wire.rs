@@ -69,6 +69,7 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
+/// Returns `None` if the field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

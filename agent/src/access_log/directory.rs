@@ -15,13 +15,13 @@ use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
 pub(super) const NOWHERE: &str = "/dev/null";
+/// Log collectors read the file as members of its group.
 const LOG_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
 #[derive(Clone, Debug)]
 pub(super) struct LogDirectory {
     directory: PathBuf,
-    /// Log collectors read the file as members of its group.
     link: PathBuf,
 }
 

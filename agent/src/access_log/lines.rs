@@ -36,6 +36,7 @@ struct OpenLog {
     id: (u64, u64),
     /// A line whose end Envoy has not written yet.
     begun: Vec<u8>,
+    /// When the reader noticed the rotation.
     aside: Option<Instant>,
 }
 

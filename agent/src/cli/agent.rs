@@ -55,8 +55,8 @@ impl AgentArgs {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// `--runtime-dir` on the command line overrides the settings file. Without them, only the
-    /// default runtime directory has a known state directory.
+    /// A state directory in the settings file applies unless `--runtime-dir` is on the command
+    /// line. Otherwise, only the default runtime directory has a known state directory.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {

@@ -281,8 +281,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the state directory's owner if only this process is root. Root must not use a kubeconfig
-/// that another user can modify.
+/// Returns the state directory's owner if this process is root and the owner is not. Root must not
+/// use a kubeconfig that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {

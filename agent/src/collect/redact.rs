@@ -21,6 +21,7 @@ const SHAPES: [(&str, &str); 5] = [
         r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}",
         "$1 <redacted>",
     ),
+    // A Kubernetes ServiceAccount token.
     (
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
         REDACTED,

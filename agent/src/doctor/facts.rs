@@ -41,12 +41,12 @@ pub struct HostFacts {
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it cannot be used.
     pub envoy: Result<EnvoyFacts, String>,
-    /// State of `net.ipv4.tcp_migrate_req`. `None` if the kernel lacks this setting.
+    /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel lacks this setting.
     pub migrates: Option<bool>,
     /// Whether connections can be steered between two Envoys.
     pub steering: Result<(), String>,
-    /// Owner of the state directory, if only this process is root. Only that user can check the
-    /// cluster and connection steering.
+    /// Owner of the state directory, if this process is root and the owner is not. Only that user
+    /// can check the cluster and connection steering.
     pub left_to: Option<String>,
     /// State of the cluster, or `None` if it was not checked.
     pub cluster: Option<ClusterFacts>,
@@ -114,7 +114,7 @@ pub struct PortFacts {
 pub struct ClockFacts {
     /// The current time.
     pub now: Timestamp,
-    /// `None` if unknown.
+    /// True if synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
     /// When a configuration was last accepted.
     pub last_accepted: Option<Timestamp>,

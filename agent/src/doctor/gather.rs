@@ -35,7 +35,7 @@ pub(crate) struct Inquiry {
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
-    /// Owner of the state directory, if only this process is root.
+    /// Owner of the state directory, if this process is root and the owner is not.
     pub(crate) left_to: Option<String>,
 }
 

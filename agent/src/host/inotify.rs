@@ -54,8 +54,8 @@ impl Budget {
     }
 
     /// Returns how many subscriptions each of `envoys` processes may open. An Envoy that is being
-    /// replaced counts twice. Never below current use, because a new agent must not change
-    /// listeners.
+    /// replaced counts twice. Never below current use: an agent that starts while few instances are
+    /// free must not change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, leave fewer of them to later processes: listeners take

@@ -14,6 +14,7 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
+/// In case Envoy watches more files than were counted.
 pub(crate) const SPARE: usize = 2;
 pub(crate) const VALIDATION: usize = 1;
 /// Holding more instances would leave too few for the user's other processes.
@@ -35,7 +36,7 @@ struct HeldInstances {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
-    /// Current files, or those after the start.
+    /// Files that Envoy watches, or will watch once it is started.
     files: usize,
     /// A running Envoy already has its instances.
     runs: bool,
@@ -43,7 +44,7 @@ struct InstanceNeed {
 }
 
 impl InstanceNeed {
-    /// Holds twice as many for an Envoy that is not running.
+    /// Covers the successor and, unless it is running, this Envoy.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files

@@ -82,7 +82,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a value with one key. `place` tells users where it is.
+    /// Returns a value with one key. `place` is its location, for users.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -172,7 +172,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns where the current key is, for users.
+    /// Returns the location of the current key, for users.
     pub fn place(&self) -> &str {
         &self.place
     }

@@ -21,7 +21,7 @@ pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
 }
 
-// Omit the keys, because anyone who has them can decrypt recorded connections.
+// Omit the keys, because they decrypt recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")

@@ -25,6 +25,7 @@ use crate::schema::{SealedKey, SealedKeys};
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
+/// Detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 /// Maximum number of hosts per bundle.

@@ -9,6 +9,7 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
+/// Field numbers of the list and of a set's name.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
 /// Ignores names that do not exist.

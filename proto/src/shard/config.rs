@@ -17,7 +17,7 @@ pub(super) struct ConfigShard {
     /// `None` for contents without a bucket.
     pub(super) bucket: Option<usize>,
     pub(super) content: [u8; 32],
-    /// Size in bytes in memory after decoding.
+    /// Bytes in memory after decoding.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,

@@ -1,6 +1,6 @@
 //! Splits successive snapshots of one Gateway into shards.
 //!
-//! Unaffected shards are reused. The result must always be the same as that of a new splitter.
+//! Unaffected shards are reused. The result must always equal a new splitter's.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ pub enum Answers {
 /// Facts about both Envoys and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// `None` if hot restart is disabled.
+    /// Place in the lineage, or `None` if hot restart is disabled.
     pub lineage: Option<Lineage>,
     /// Whether the running Envoy responds.
     pub answers: Answers,

@@ -323,6 +323,7 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
+/// Returns a restart command as `Err`.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
