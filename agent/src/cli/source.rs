@@ -17,6 +17,7 @@ use crate::source::update::{Trusted, gateway_of};
 
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
+/// The configuration source; exactly one must be given.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Source (one of --manifests, --snapshot-dir, --bundle-dir and --kube)"
