@@ -1,5 +1,4 @@
-//! Compiles the schema without `protoc`: `protox` parses it, and `prost-build` generates the Rust
-//! types.
+//! Compiles the schema without `protoc`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -11,8 +10,8 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-/// Large fields that most routes and backends do not set. They are boxed to save memory, because a
-/// snapshot can contain many routes and backends.
+/// Large, rarely set fields. Boxing saves memory, because a snapshot can contain many routes and
+/// backends.
 const RARE: &[&str] = &[
     "Route.request_headers",
     "Route.response_headers",
@@ -39,14 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(["proto/snapshot.proto", "proto/bundle.proto"], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("snapshot.bin"), descriptors.encode_to_vec())?;
-    // The size in memory of each message, for the module `bounds`.
     let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
     let sizes: Vec<String> = messages
         .clone()
         .map(|message| format!("(\"{0}\", size_of::<{0}>())", message.name()))
         .collect();
     std::fs::write(out.join("sizes.rs"), format!("&[{}]", sizes.join(",")))?;
-    // Field numbers for encoding by hand, in one module per message.
     let numbers = messages.map(|message| {
         let constant = |(name, number): (&str, i32)| {
             format!("pub(crate) const {}: u32 = {number};", name.to_uppercase())
@@ -71,7 +68,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Converts `RouteTable` to `route_table`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

@@ -1,10 +1,7 @@
 //! Turns snapshots into the files that Envoy watches, and supervises the Envoy process.
 //!
-//! This library contains all parts of the agent, so that tests can use them. The agent reads
-//! configuration from a source, such as a manifest directory or a cluster, and renders it as files.
-//! A transaction then brings Envoy's files from one accepted state to the next. A transaction never
-//! leaves a file on disk that Envoy rejects, and removes all listeners only if it is explicitly
-//! allowed to.
+//! A transaction brings Envoy's files from one accepted state to the next. It never leaves a file
+//! on disk that Envoy rejects, and removes all listeners only if explicitly allowed.
 //!
 //! ```
 //! use envoy_types::pb::envoy::config::listener::v3::Listener;
@@ -37,18 +34,10 @@
 //! # }
 //! ```
 //!
-//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (snapshot to Envoy
-//! resources) and `apply` (files, order, last accepted state) to `envoy` (process, admin socket).
-//! `quarantine` finds the parts of a snapshot that Envoy rejects, and `publish` is the loop that
-//! publishes the other parts.
-//!
-//! `run` connects the modules, `doctor` and `collect` inspect a host, and `cli` is the command
-//! line. Modules import only modules further to the left: `host` ← `xds` ← `envoy` ← `apply` ←
-//! `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`. `source` imports only `host`.
-//!
-//! `seal` encrypts private keys on disk, against attackers who can read only the disk. `reporter`
-//! writes the state of this host, as `run` observes it, to a cluster. `join` is independent of the
-//! modules above: it makes this machine a host of a cluster.
+//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (Envoy resources)
+//! and `apply` (files) to `envoy` (process). Modules import only modules further to the left:
+//! `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ←
+//! `cli`. `source` imports only `host`.
 
 pub mod access_log;
 pub mod apply;

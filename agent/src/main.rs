@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-// This allocator suits the resolver, which allocates and drops many small values for each change.
-// `.cargo/config.toml` configures how freed memory is returned to the system.
+// The resolver allocates many small values for each change. `.cargo/config.toml` configures how
+// freed memory is returned.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // The variable is read when this crate is compiled. It is read only in this file, so a new
-    // revision recompiles only this file.
+    // Only this file reads the variable at compile time, so a new revision recompiles only this
+    // file.
     sesame_agent::cli::main(option_env!("SESAME_REVISION"))
 }

@@ -1,7 +1,6 @@
-//! Publishing loop: makes one Envoy serve a target configuration, in one or more transactions. If
-//! Envoy rejects parts of the target, asks the quarantine which parts to exclude.
+//! Publishing loop: makes one Envoy serve a target configuration.
 //!
-//! Never writes Envoy's files (`apply` does), and never decides which parts to exclude
+//! Never writes Envoy's files (`apply` does), and never decides which rejected parts to exclude
 //! (`quarantine` does).
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
@@ -9,42 +8,38 @@ use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Maximum number of transactions per publication. Each transaction excludes or replaces more parts
-/// than the previous one.
+/// Each transaction excludes or replaces more parts.
 const MAX_ROUNDS: usize = 12;
 
-/// Outcome of a publication. Unless it is [`Published::Accepted`], Envoy keeps serving the last
-/// accepted configuration.
+/// Unless [`Published::Accepted`], Envoy keeps serving the last accepted configuration.
 #[derive(Debug)]
 pub enum Published {
     /// Envoy serves the target, or a reduced version of it.
     Accepted {
-        /// Report of the transaction.
+        /// Transaction report.
         report: ApplyReport,
-        /// Configuration that Envoy serves instead of the target, if anything was excluded.
+        /// The served configuration, if anything was excluded.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy rejects the target, and it is unknown which parts to exclude. Retry only when
-    /// something changes.
+    /// The cause is unknown. Retry only when something changes.
     Refused {
-        /// Envoy's messages about the rejection.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// The search for the rejected parts is unfinished. The next publication continues it.
+    /// The next publication continues the search for rejected parts.
     Searching {
-        /// Envoy's messages about the rejection.
+        /// Envoy's messages.
         envoy_words: Vec<String>,
     },
-    /// It is unknown whether Envoy accepts the target. Retry the publication.
+    /// Envoy's verdict is unknown. Retry the publication.
     NotYet {
-        /// Why the publication must be retried.
+        /// Why to retry.
         reason: String,
     },
 }
 
-/// Makes Envoy serve the target, or a reduced version of it if Envoy rejects the target. The search
-/// for rejected parts stops early if `newer` returns true, which means that there is a newer
-/// target.
+/// Makes Envoy serve the target, or a reduced version. Stops searching for rejected parts if
+/// `newer` returns true.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -70,8 +65,7 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and consults the quarantine if Envoy rejects it. `words` contains Envoy's
-/// messages about the last rejection. Returns `None` if the caller must retry with fewer parts.
+/// Returns `None` if the caller must retry with fewer parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -88,8 +82,8 @@ async fn attempt(
     let desired = Desired {
         rendered,
         serials: encoded.serials(),
-        // Envoy may be left without listeners only if the target contains none, or if Envoy could
-        // not open any of them. Rejected parts alone are not a sufficient reason.
+        // Envoy may lose all listeners only if the target contains none, or if Envoy could not open
+        // any.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
@@ -134,8 +128,7 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
-/// Returns the outcome of a publication that Envoy rejected, or `None` if the caller must retry
-/// with fewer parts.
+/// Returns `None` if the caller must retry with fewer parts.
 fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     let mut envoy_words = || std::mem::take(words);
     match advice {
@@ -149,8 +142,7 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     }
 }
 
-/// Returns the names of keys whose certificates could not be verified in the running Envoy. Envoy
-/// reports key pairs as accepted even if they are unusable.
+/// Envoy reports key pairs as accepted even if they are unusable.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

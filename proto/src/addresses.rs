@@ -1,9 +1,8 @@
-//! Addresses that endpoints must not have: the host's own addresses, link-local neighbors, and
-//! metadata services that issue credentials to cloud machines.
+//! Addresses that endpoints must not have: the host's own, link-local ones, and metadata services
+//! that issue credentials.
 //!
-//! The controller omits such endpoints from snapshots. The agent checks endpoints against the same
-//! table, because it does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address
-//! must also be rejected.
+//! The agent checks endpoints again, because it does not trust snapshots. An IPv6 address that
+//! embeds a rejected IPv4 address must also be rejected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -19,7 +18,7 @@ pub struct RefusedAddress {
     pub source: &'static str,
 }
 
-/// All rejected networks, from the most specific to the most general.
+/// From the most specific to the most general.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -40,7 +39,6 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-/// The parsed table, with the first address and prefix length of each network.
 static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;
@@ -56,8 +54,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the rejected network to which the address belongs, or `None` if endpoints may have this
-/// address.
+/// Returns the rejected network of an address, or `None` if endpoints may have it.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -86,8 +83,7 @@ pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(ip).chain(translated)
 }
 
-/// Returns the IPv4 addresses that an IPv6 address might embed. Network-specific prefixes (RFC
-/// 6052) cannot be recognized.
+/// Network-specific prefixes (RFC 6052) cannot be recognized.
 fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(ip);
     let bytes = ip.octets();
@@ -100,8 +96,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         }
         Ipv4Addr::from(v4)
     };
-    // Ignore embedded addresses that start with 0. If the prefix length differs from the assumed
-    // length, the bytes are mostly zeros and would look like an address of "this host".
+    // Ignore embedded addresses that start with 0. With a wrong prefix length, they are mostly
+    // zeros and look like "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;

@@ -1,10 +1,8 @@
-//! Key pairs as a host stores them on disk. Certificate chains are stored unencrypted. Private keys
-//! are encrypted with the host's sealing key.
+//! Key pairs as a host stores them on disk, with encrypted private keys.
 //!
-//! Each private key is encrypted separately and bound to its name and chain. The cipher is
-//! ChaCha20-Poly1305. Its key is derived with HKDF-SHA256 from the host's key and a random salt.
-//! Therefore, certificates can be listed and keys can be removed without the host's key. Never
-//! print a private key, and never accept a key that was sealed under a different name.
+//! Each private key is encrypted separately with ChaCha20-Poly1305, and bound to its name and
+//! chain. HKDF-SHA256 derives the cipher's key from the host's key and a random salt. Never print a
+//! private key, and never accept a key that was sealed under a different name.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,15 +17,15 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 
-/// Domain separator for all encryption, which is also the prefix of all encrypted data.
+/// Domain separator for all encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Length in bytes of the checksum in a stored sealing key, which detects typing errors.
+/// Detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
 
-/// A host's key, which encrypts its private keys.
+/// A host's key for encrypting private keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
@@ -37,13 +35,13 @@ pub enum AtRestError {
     /// The text is not a valid sealing key.
     #[error("missing or malformed sealing key")]
     NoKey,
-    /// The data was encrypted with a different key.
+    /// A different key encrypted the data.
     #[error("is sealed with key {id}, which this host does not have")]
     OtherKey {
         /// Identifier of the required key.
         id: String,
     },
-    /// The data is damaged, or was encrypted with a different `place`.
+    /// The data is damaged, or belongs to a different `place`.
     #[error("is sealed with this host's key, but is damaged or was sealed for another object")]
     Damaged,
 }
@@ -54,7 +52,7 @@ impl SealingKey {
         Self(random)
     }
 
-    /// Parses a key in the format that [`SealingKey::stored`] returns.
+    /// Parses the format of [`SealingKey::stored`].
     pub fn parse(stored: &str) -> Result<Self, AtRestError> {
         let encoded = stored.trim_end().strip_prefix(PREFIX);
         let bytes = encoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
@@ -66,7 +64,7 @@ impl SealingKey {
         Ok(Self(*key))
     }
 
-    /// Returns the key as a string for storage. The caller must protect the string.
+    /// Returns the key as a string, which the caller must protect.
     pub fn stored(&self) -> String {
         let checksum = Sha256::digest(self.0);
         let encoded = URL_SAFE_NO_PAD.encode([&self.0[..], &checksum[..CHECKSUM]].concat());
@@ -115,18 +113,18 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Returns true if the bytes have the prefix of data from [`SealingKey::seal`].
+/// Returns true for data from [`SealingKey::seal`].
 pub fn is_sealed(stored: &[u8]) -> bool {
     stored.starts_with(DOMAIN)
 }
 
-/// Returns true if the bytes were encrypted with this key.
+/// Returns true if this key encrypted the bytes.
 pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     let rest = stored.strip_prefix(DOMAIN);
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes. One of these keys must have encrypted them.
+/// Decrypts bytes with one of these keys.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -149,31 +147,30 @@ pub fn open<'k>(
     Ok(content)
 }
 
-/// Returns a constant nonce. This is safe, because each derived key encrypts only once.
+/// A constant nonce is safe, because each derived key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-/// Stored form of a key pair.
+/// A stored key pair.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct StoredPair {
     /// Name in the form `Secret/namespace/name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Certificates in PEM format, leaf first.
+    /// PEM certificates, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key in PEM format; empty if it is stored encrypted.
+    /// PEM; empty if it is stored encrypted.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
-    /// Encrypted private key. After decryption, it is in PEM format.
+    /// Encrypted PEM.
     #[prost(bytes = "vec", tag = "4")]
     sealed: Vec<u8>,
-    /// [`KeyPair::digest`] of the pair; empty if the private key is stored unencrypted.
+    /// [`KeyPair::digest`]; empty if the private key is stored unencrypted.
     #[prost(string, tag = "5")]
     digest: String,
-    /// OCSP response, unencrypted.
     #[prost(bytes = "vec", tag = "6")]
     ocsp_staple: Vec<u8>,
 }
@@ -232,7 +229,7 @@ impl StoredPair {
         })
     }
 
-    /// Returns the digest of the pair. Does not need the host's key.
+    /// Returns the pair's digest without the host's key.
     pub fn digest(&self) -> String {
         if self.digest.is_empty() {
             self.in_clear().digest()
@@ -241,8 +238,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns true if the private key is encrypted with `key`. If `key` is `None`, returns true if
-    /// the private key is not encrypted.
+    /// Returns true if `key` encrypts the private key. `None` stands for no encryption.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -250,7 +246,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns the pair. If its private key is encrypted, decrypts it with one of these keys.
+    /// Returns the pair, decrypted with one of these keys if necessary.
     pub fn open<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SealingKey>,
@@ -272,7 +268,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair without decrypting anything. An encrypted private key is omitted.
+    /// Returns the pair without an encrypted private key.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -287,8 +283,8 @@ fn place(name: &str, chain: &[u8]) -> Vec<u8> {
     [b"pair\n", name.as_bytes(), b"\n", &Sha256::digest(chain)].concat()
 }
 
-/// Encodes stored pairs. If any private key is sealed, the bytes have a prefix, so that agents that
-/// do not support sealing reject them.
+/// Encodes stored pairs. Sealed keys get a prefix, because agents that do not support sealing must
+/// reject them.
 pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     let is_clear = pairs.iter().all(|pair| pair.sealed.is_empty());
     let mut bytes = if is_clear {
@@ -300,7 +296,7 @@ pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes stored pairs. Also accepts the output of [`crate::keys::encode`], which is unencrypted.
+/// Decodes stored pairs. Also accepts the unencrypted output of [`crate::keys::encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<StoredPair>, BoundsError> {
     let bytes = bytes.strip_prefix(DOMAIN).unwrap_or(bytes);
     let (stored, _) = bounds::decode::<StoredPairs>(&SHAPE, bytes, 2 * MAX_DECODED_BYTES)?;

@@ -1,14 +1,10 @@
-//! Computes how much memory an encoded message will take after decoding. A message that would take
-//! too much is rejected before any value is built.
+//! Rejects an encoded message that would take too much memory, before any value is built.
 //!
-//! A list element encoded in two bytes can take a hundred times as much memory after decoding, and
-//! repeated bytes compress a thousandfold. Therefore, limiting the number of bytes does not limit
-//! memory. The computation follows the schema, builds no values, and stops as soon as the limit is
-//! exceeded. It does not validate values, so decoding an accepted message can still fail.
+//! Two encoded bytes can take a hundred times as much memory after decoding, and repeated bytes
+//! compress a thousandfold. Values are not validated, so decoding can still fail.
 //!
-//! Snapshots with fields or values outside this schema are also rejected. Decoders skip unknown
-//! fields, so a reader that is older than the writer would serve a route without the part that
-//! protects it.
+//! Also rejects snapshots with fields or values outside this schema. An older reader would
+//! otherwise serve a route without the part that protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -20,30 +16,27 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
-/// Overhead per allocation, in bytes.
+/// In bytes.
 const ALLOCATION: u64 = 16;
-/// Maximum ratio of a list's capacity to its length. Lists grow by doubling.
+/// Lists grow by doubling.
 const GROWTH: u64 = 2;
-/// Size in bytes that is assumed for a message whose actual size is unknown.
+/// Assumed for a message whose size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
-/// Memory limit for a manifest in bytes. A manifest with the maximum number of shards takes half of
-/// this limit.
+/// A manifest with the maximum number of shards takes half of this limit, in bytes.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
-/// Memory limits for a bundle's header and sealed keys, in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 
 /// Error when decoding within limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
-    /// The decoded values would take too much memory.
+    /// Decoding would take too much memory.
     #[error("would exceed the limit of {limit} bytes of memory once decoded")]
     TooMuch {
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The message contains a field or value that this schema does not have, so a newer writer
-    /// created it.
+    /// A newer writer used a field or value that is not in this schema.
     #[error(
         "{message} has {what}, which this version of Sesame does not support and must not ignore; \
         use a version as new as the writer's"
@@ -51,16 +44,16 @@ pub enum BoundsError {
     Unknown {
         /// Name of the message.
         message: String,
-        /// The field or value.
+        /// Field or value.
         what: String,
     },
-    /// The bytes are not a valid message of this type.
+    /// Not a valid message of this type.
     #[error("cannot be decoded: {0}")]
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of a snapshot, and also returns its size in memory. Returns an
-/// error if the size exceeds `limit` bytes, or if there are fields or values outside the schema.
+/// Decodes a snapshot or a part of it, and returns its size in memory. Fails if it exceeds `limit`
+/// bytes, or has fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
@@ -71,18 +64,14 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
 }
 
-/// Decodes a bundle's header within its memory limit.
 pub(crate) fn bundle_header(bytes: &[u8]) -> Result<BundleHeader, BoundsError> {
     Ok(decode(&SHAPES.bundle_header, bytes, MAX_BUNDLE_HEADER)?.0)
 }
 
-/// Decodes a bundle's sealed keys within their memory limit.
 pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the size in memory of a snapshot or a part of a snapshot. Returns an error if the size
-/// exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
@@ -96,21 +85,17 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// How to treat fields and values outside the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,
     PassedOver,
 }
 
-/// The layout of a message: its size in memory and its fields.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    /// Name of the message.
     name: String,
     /// Size in bytes of a decoded value, without its heap allocations.
     size: u64,
-    /// The fields by number.
     fields: BTreeMap<u32, Field>,
 }
 
@@ -122,13 +107,9 @@ pub(crate) struct Field {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// A string or bytes.
     Text,
-    /// A list of numbers, whose allocation grows with the list.
     Numbers,
-    /// A single number, which needs no allocation.
     Number,
-    /// A single enum value, which needs no allocation.
     Value(Arc<BTreeSet<i32>>),
     Message(Arc<Shape>),
 }
@@ -170,8 +151,7 @@ impl Shape {
         }
     }
 
-    /// Builds the shape of a message. The recursion ends, because no message in the schema contains
-    /// itself.
+    /// The recursion ends, because no message in the schema contains itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
         let fields = message.fields().map(|field| {
@@ -256,8 +236,7 @@ impl Walk {
             }
             // Each byte encodes at most one number.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
-            // Nothing to add: the wire type is wrong for this field, so the decoder will reject the
-            // message.
+            // The wire type is wrong for this field, so the decoder will reject the message.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
                 // A message outside a list may be boxed, which is an allocation.
@@ -304,7 +283,7 @@ impl Walk {
     }
 }
 
-/// Returns an error in the decoder's own type. The decoder would also reject such input.
+/// The decoder would also reject such input.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())

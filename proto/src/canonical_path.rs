@@ -1,15 +1,14 @@
 //! Canonicalizes request paths as Envoy does before it matches routes.
 //!
-//! Envoy uses Chromium's code (`url_canon_path.cc`), so `/%2e%2E/`, `\` and broken escapes are
-//! treated as in Chromium. All other escapes keep the client's upper or lower case, so routes must
-//! match both (RFC 3986 6.2.2.1).
+//! Envoy uses Chromium's code (`url_canon_path.cc`) for `/%2e%2E/`, `\` and broken escapes. Other
+//! escapes keep the client's case, so routes must match both (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
 use crate::expressions::quote;
 
-/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes characters that
-/// need one. Returns `None` if the path contains an escaped NUL.
+/// Resolves `.` and `..`, and normalizes escapes. Returns `None` if the path contains an escaped
+/// NUL.
 pub fn collapse_dots(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
@@ -60,8 +59,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if the characters after it, once unescaped, would turn it into an escape.
-/// `next` is the next byte of the input.
+/// Escapes a stray `%` if the unescaped characters after it would turn it into an escape.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -72,7 +70,6 @@ fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     }
 }
 
-/// Returns the length of a plain or escaped dot at this position, or 0 if there is no dot.
 fn dot_length(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at..) {
         Some([b'.', ..]) => 1,
@@ -81,8 +78,7 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many further bytes belong to a segment that begins with a dot, and whether the
-/// segment is `..`. Returns `None` if the segment is neither `.` nor `..`.
+/// Returns how many further bytes belong to `.` or `..`, and whether it is `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -96,7 +92,6 @@ fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     Some((second + slash, true))
 }
 
-/// Removes the last segment, but never the first slash.
 fn back_up(out: &mut Vec<u8>) {
     if out.len() > 1 {
         out.pop();
@@ -117,7 +112,6 @@ fn is_slash(byte: u8) -> bool {
     matches!(byte, b'/' | b'\\')
 }
 
-/// Returns true if a byte is equivalent to its escaped form.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }
@@ -130,7 +124,7 @@ fn must_be_escaped(byte: u8) -> bool {
         )
 }
 
-/// Returns the path with upper-case hex digits in every escape.
+/// Returns the path with upper-case hex digits in escapes.
 pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('%');
     let first = parts.next().unwrap_or_default();
@@ -151,12 +145,11 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// Maximum length in bytes of a path whose escapes are matched in both cases. For longer paths, the
-/// regular expression would be too long.
+/// For longer paths, the regular expression would be too long.
 const LONGEST: usize = 4096;
 
-/// Returns a regular expression that matches the path with its escapes in either case. Returns
-/// `None` if no escape contains a letter.
+/// Returns a regular expression that matches escapes in either case, or `None` if no escape
+/// contains a letter.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;

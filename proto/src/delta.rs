@@ -1,38 +1,36 @@
-//! The difference between two versions of a Gateway that differ only in the contents of virtual
-//! hosts, and in added and removed backends.
+//! The difference between two versions of a Gateway: changed virtual hosts, and added and removed
+//! backends.
 //!
-//! A delta comes from incremental resolution, or from comparing two versions of a shard. It can be
-//! applied to shards and to encoded snapshots, which then need not be rebuilt. Never apply only a
-//! part of a delta: if one virtual host does not match, change nothing.
+//! Never apply only a part of a delta: if one virtual host does not match, change nothing.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
-/// All differences between two versions of a Gateway.
+/// Differences between two versions of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayDelta {
     /// Changed virtual hosts.
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Endpoint sets added or removed along with the backends.
+    /// Endpoint sets added or removed with the backends.
     pub endpoints: EndpointDelta,
 }
 
-/// Changed virtual hosts. No virtual host is added, removed or moved.
+/// Changed virtual hosts. None is added, removed or moved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTableDelta {
     hosts: Vec<ChangedHost>,
 }
 
-/// The old and the new version of a virtual host.
+/// Two versions of a virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHost {
-    /// Name of the route table that contains the virtual host.
+    /// Name of the route table.
     pub table: String,
-    /// The version to be replaced.
+    /// Old version.
     pub before: VirtualHost,
-    /// The new version.
+    /// New version.
     pub after: VirtualHost,
 }
 
@@ -41,7 +39,7 @@ pub struct ChangedHost {
 pub struct BackendDelta {
     /// Added backends.
     pub added: Vec<Backend>,
-    /// Names of the removed backends.
+    /// Names of removed backends.
     pub removed: Vec<String>,
 }
 
@@ -50,7 +48,7 @@ pub struct BackendDelta {
 pub struct EndpointDelta {
     /// Added sets.
     pub added: Vec<EndpointSet>,
-    /// Names of the removed sets.
+    /// Names of removed sets.
     pub removed: Vec<String>,
 }
 
@@ -62,13 +60,12 @@ impl GatewayDelta {
 }
 
 impl BackendDelta {
-    /// Returns true if no backend or endpoint set was added or removed.
+    /// Returns true if nothing was added or removed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Compares two lists of backends. Returns `None` if a backend in both lists has changed, or if
-    /// a list is not sorted by name.
+    /// Returns `None` if a backend has changed, or if a list is not sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -97,8 +94,7 @@ impl BackendDelta {
         self.removed.extend(removed);
     }
 
-    /// Applies the delta to a list that is sorted by name. Returns `None` if an added backend
-    /// already exists, or if a removed backend does not. In that case, discard the list.
+    /// Applies the delta to a list sorted by name. On `None`, discard the list.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -123,8 +119,7 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Compares two versions of route tables. Returns `None` if the tables or their domains differ,
-    /// in content or in order.
+    /// Returns `None` unless both versions have the same tables and domains in the same order.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -164,13 +159,12 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes of another delta. No virtual host may be in both deltas.
+    /// Adds another delta, which must not contain the same virtual hosts.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces the changed virtual hosts in canonical tables. Returns `None` if a virtual host
-    /// does not equal its previous version. In that case, discard the tables.
+    /// Replaces virtual hosts in canonical tables. On `None`, discard the tables.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

@@ -1,9 +1,6 @@
 //! Canonical order and digests of snapshots.
 //!
-//! Lists whose order has no meaning are sorted by the keys that `snapshot.proto` specifies. Other
-//! lists, such as routes, a rule's backends and headers, keep their order. The schema has no maps,
-//! which could be encoded in random order. Therefore, the same canonical snapshot always has the
-//! same bytes.
+//! The schema has no maps, so the same canonical snapshot always has the same bytes.
 
 use std::cmp::Reverse;
 
@@ -13,15 +10,14 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::hex;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
-/// Number of digits shown for a revision or digest in reports and messages.
 const SHORT: usize = 12;
 
-/// Returns the first digits of a revision or digest, for use in reports and messages.
+/// Returns the first digits of a revision or digest, for messages.
 pub fn short(digest: &str) -> &str {
     digest.get(..SHORT).unwrap_or(digest)
 }
 
-/// Returns the SHA-256 of the bytes in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -35,8 +31,7 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns a digest that distinguishes Backends for the same Service port. It covers all fields
-/// except the name, and has 16 hex digits.
+/// Returns 16 hex digits that distinguish Backends for the same Service port.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -47,7 +42,7 @@ pub fn backend(backend: &Backend) -> String {
     digest
 }
 
-/// Puts all lists whose order has no meaning into canonical order.
+/// Sorts all lists whose order has no meaning.
 pub fn canonicalize(snapshot: &mut Snapshot) {
     let Snapshot {
         gateway: _,
@@ -96,8 +91,8 @@ pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints.dedup();
 }
 
-/// Returns the sort key for a domain in a table. Exact domains come first, sorted by name, then
-/// wildcards from the most to the least specific, then `*` or a listener's empty hostname.
+/// Returns the sort key of a domain: exact domains by name, wildcards from the most specific, then
+/// `*` or an empty hostname.
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {
         "" | "*" => (2, Reverse(0), domain),
@@ -109,11 +104,8 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns a snapshot's revision: the SHA-256 digest in hex of the snapshot in canonical form. It
-/// does not cover endpoints, which are published separately.
-///
-/// If two snapshots have the same revision, their listeners, route tables and clusters are rendered
-/// alike.
+/// Returns the SHA-256 in hex of a canonical snapshot without endpoints. Equal revisions are
+/// rendered alike.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

@@ -1,13 +1,12 @@
-//! Checks the syntax of Kubernetes object names and their parts (RFC 1123).
+//! Syntax of Kubernetes object names (RFC 1123).
 
-/// Returns true for a DNS label: 1 to 63 characters from a-z, 0-9 and `-`, with no `-` at the start
-/// or end.
+/// Returns true for a DNS label: 1 to 63 characters from a-z, 0-9 and inner `-`.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Returns true for a DNS subdomain as Kubernetes defines it: parts separated by `.`, with at most
-/// 253 characters in total. Each part has the syntax of a label, but may be longer.
+/// Returns true for a DNS subdomain in Kubernetes: at most 253 characters, in parts that may be
+/// longer than a label.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

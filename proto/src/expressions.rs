@@ -1,14 +1,8 @@
-//! Computes and limits the cost of the regular expressions in a snapshot. The resolver and the
-//! renderer share this measure.
+//! Limits the cost of regular expressions in a snapshot.
 //!
-//! RE2's run time is linear in the length of its input. However, if RE2 cannot cache all states,
-//! the time is multiplied by the size of the expression's program. For example, `[ab]*a[ab]{900}c`
-//! examines each byte of a long header 900 times, which blocks a worker thread. Therefore, the size
-//! of each program is limited.
-//!
-//! The total sizes per route and per virtual host are also limited, because a request may have to
-//! be matched against all of their expressions. The size is computed from the syntax and is never
-//! below RE2's own count; a test compares it with a real Envoy.
+//! If RE2 cannot cache all states, its time per byte is proportional to the size of the program:
+//! `[ab]*a[ab]{900}c` examines each byte 900 times, which blocks a worker thread. The computed size
+//! is never below RE2's own count; a test compares it with a real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -22,29 +16,24 @@ use crate::schema::{
 
 /// Maximum number of instructions per expression.
 pub const MAX_INSTRUCTIONS: u64 = 1_500;
-/// Maximum number of instructions in all expressions of a route together, including all of its
-/// rules and matches.
+/// Maximum number of instructions per route, for all rules and matches.
 pub const MAX_PER_ROUTE: u64 = 3_000;
-/// Maximum number of instructions in all expressions of a virtual host together. A request may be
-/// matched against all of them.
+/// Maximum number of instructions per virtual host. A request may be matched against all of them.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
-/// Maximum number of instructions in all allowed origins of a route together, because they may
-/// become a single expression. There is room for 64 origins of 253 characters.
+/// Maximum number of instructions in a route's allowed origins, enough for 64 origins of 253
+/// characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
-/// Number of instructions that RE2 adds to every program.
+/// RE2 adds these instructions to every program.
 const ALWAYS: u64 = 5;
-/// Maximum number of byte ranges in a Unicode category or script. The proxy matches bytes, so a
-/// class has at most 256 members.
+/// The proxy matches bytes, so a class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
-/// Maximum number of byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
+/// Byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
-/// Maximum length of an expression in bytes.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Returns the size of an expression's program, which is never below RE2's own count. Returns
-/// `None` if the expression is invalid or too long.
+/// Returns the size of a program, or `None` if the expression is invalid or too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
     if pattern.len() > MAX_BYTES {
         return None;
@@ -56,7 +45,6 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Returns true if any part of the expression might be case-insensitive.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -95,7 +83,6 @@ impl Counter {
         }
     }
 
-    /// Counts a repetition. RE2 repeats the program of the inner expression.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -139,7 +126,7 @@ fn literal(it: &Literal) -> u64 {
     }
 }
 
-/// Returns the number of byte ranges in a class. Adjacent ranges count as one range.
+/// Adjacent ranges count as one.
 fn ranges(set: &ClassSet) -> u64 {
     let mut written = Vec::new();
     let named = collect(set, &mut written);
@@ -155,8 +142,6 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects the literal characters of a class. Returns the number of byte ranges in the class's
-/// named classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -194,9 +179,8 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns literal path segments with which all matching paths start, or the empty string if there
-/// are none. If an expression is too expensive, all requests with this prefix are rejected, so that
-/// they do not fall through to another route.
+/// Returns literal path segments with which all matching paths start. If an expression is too
+/// expensive, requests with this prefix are rejected instead of falling through to another route.
 pub fn fixed_path(pattern: &str) -> &str {
     // Alternatives may start differently, and a flag may make the expression case-insensitive.
     if pattern.contains('|') || pattern.contains("(?") {
@@ -217,20 +201,20 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of responses. They differ in how often Envoy evaluates the route's match.
+/// Kinds of responses, which determine how often Envoy evaluates a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Response from a backend.
+    /// From a backend.
     Forwarded,
-    /// Redirect, which needs separate routes for requests with and without a port.
+    /// Redirect. Requests with and without a port need separate routes.
     Redirected,
-    /// Response that the proxy generates itself.
+    /// From the proxy itself.
     Direct,
 }
 
 impl Answer {
-    /// Returns how often a match is evaluated. If the proxy itself responds, preflights and
-    /// requests from other origins need separate routes.
+    /// Returns how often a match is evaluated. The proxy's own responses need separate routes for
+    /// preflights and other origins.
     pub fn looks(self, cors: bool) -> u64 {
         match (self, cors) {
             (Self::Forwarded | Self::Direct, false) => 1,
@@ -241,8 +225,8 @@ impl Answer {
     }
 }
 
-/// Returns true for an expression that is valid as an allowed origin: literal text with at most one
-/// repetition. RE2 can cache all states of such an expression, so the totals do not include it.
+/// Returns true for literal text with at most one repetition. RE2 can cache all its states, so
+/// totals exclude it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -251,12 +235,11 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
-/// Returns the size of an expression's program, or `u64::MAX` if it cannot be computed.
 fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }
 
-/// Returns the size of one expression that matches all these origins.
+/// Returns the size of one expression for all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     let sizes = origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
@@ -278,8 +261,7 @@ pub fn quote(literal: &str) -> String {
     quoted
 }
 
-/// Returns the total size of a route's expressions, or `u64::MAX` if the size of any of them cannot
-/// be computed.
+/// Returns the total size of a route's expressions, or `u64::MAX` if it cannot be computed.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => cost(pattern),

@@ -1,23 +1,18 @@
-//! HTTP header fields that routes must not write. The resolver and the renderer share this table.
+//! HTTP header fields that routes must not write.
 //!
-//! Only the two ends of a connection may set fields that delimit a message or control the
-//! connection. If a filter writes such a field, the proxy and a backend may disagree about the end
-//! of a request. The rest of the body then becomes the next request on a connection that several
-//! clients share (request smuggling).
-//!
-//! This is a closed list of dangerous names. A route's author may use all other names.
+//! If a filter writes a field that delimits a message, the proxy and a backend may disagree about
+//! the end of a request (request smuggling). All names that are not listed are allowed.
 
 use std::fmt;
 
-/// Reason why a field must not be written.
+/// Why a field must not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// The field selects a request's host.
+    /// Selects a request's host.
     Host,
-    /// The name begins with `:`, so the field is part of the request or status line.
+    /// Begins with `:`, so it is part of the request or status line.
     Pseudo,
-    /// The field delimits a message or applies to a single connection (RFC 9110, 7.6.1; RFC 9112,
-    /// 6).
+    /// Delimits a message or controls a connection (RFC 9110, 7.6.1; RFC 9112, 6).
     Connection,
 }
 
@@ -33,7 +28,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// Names of framing and hop-by-hop fields, in lower case.
+/// Framing and hop-by-hop fields, in lower case.
 const OF_CONNECTIONS: &[&str] = &[
     "connection",
     "content-length",
@@ -46,10 +41,8 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns why a field must not be written, or `None` if it may be written. The case of the name
-/// does not matter.
-///
-/// Treat `_` like `-`, because some backends do not distinguish them.
+/// Returns why a field must not be written. Ignores case, and treats `_` like `-`, because some
+/// backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);
@@ -70,8 +63,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a valid cookie path. It contains no character that ends the attribute or has a
-/// special meaning for a proxy.
+/// Returns true for a cookie path without characters that end the attribute or are special for a
+/// proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

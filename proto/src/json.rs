@@ -1,7 +1,4 @@
-//! Prints snapshots as JSON for human readers.
-//!
-//! Field names follow the schema, enum values are printed as names, default values are omitted, and
-//! keys are sorted.
+//! Prints snapshots as JSON for humans. Default values are omitted, and keys are sorted.
 
 use std::sync::LazyLock;
 

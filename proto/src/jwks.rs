@@ -1,8 +1,7 @@
 //! JSON Web Key Sets (RFC 7517): the public keys of token issuers.
 //!
-//! A set is reduced to the members that are needed for verifying signatures, in a fixed order. A
-//! secret key makes the whole set invalid, because snapshots are not secret. Public keys that Envoy
-//! cannot use are omitted.
+//! A secret key makes the whole set invalid, because snapshots are not secret. Public keys that
+//! Envoy cannot use are omitted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,36 +9,35 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum size of a key set in bytes before it is reduced.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Maximum size of a reduced key set in bytes. Every snapshot that uses the key set contains it.
+/// Maximum size of a reduced key set in bytes. Each snapshot that uses it contains it.
 pub const MAX_USED_BYTES: usize = 16 * 1024;
-/// Maximum number of keys in a set, including keys that cannot be used.
+/// Maximum number of keys in a set, including unusable ones.
 pub const MAX_KEYS: usize = 64;
-/// Maximum length of a key ID in bytes.
 const MAX_KID: usize = 256;
 
-/// An Ed25519 key that is not a point on the curve, so no signature is valid for it. It is added
-/// because Envoy rejects a set without usable keys, and with it the keys of all other policies.
+/// Not on the curve, so no signature is valid for this Ed25519 key. Envoy rejects a set without
+/// usable keys, and with it the keys of all other policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
-/// Error in a key set. Its message never contains a key's value.
+/// Error in a key set. Never contains a key's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
-    /// The set has too many bytes.
+    /// Too many bytes.
     #[error("has {0} bytes; at most {MAX_BYTES} are allowed")]
     TooLarge(usize),
-    /// The usable keys have too many bytes.
+    /// Too many bytes in usable keys.
     #[error("has {0} bytes of usable keys; at most {MAX_USED_BYTES} are allowed")]
     TooLargeUsed(usize),
-    /// The text is not a JSON Web Key Set.
+    /// Not a JSON Web Key Set.
     #[error("is not a JSON Web Key Set: line {0}, column {1}")]
     Syntax(usize, usize),
-    /// The set has too many keys.
+    /// Too many keys.
     #[error("has {0} keys; at most {MAX_KEYS} are allowed")]
     TooMany(usize),
-    /// The set contains a secret key, which must not be published.
+    /// Contains a secret key, which must not be published.
     #[error("keys[{0}] is secret; expected public keys only")]
     Secret(usize),
-    /// The set has no key that can verify signatures.
+    /// No key can verify signatures.
     #[error(
         "has no usable key; expected RSA of 2048 to 8192 bits, EC on P-256, P-384 or P-521, or Ed25519"
     )]
@@ -51,7 +49,7 @@ struct Set {
     keys: Vec<Key>,
 }
 
-/// A key before it is reduced. If a member has the wrong type, the set is invalid.
+/// If a member has the wrong type, the set is invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,
@@ -64,12 +62,11 @@ struct Key {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
-    /// Private part of an asymmetric key. The field `k` is a symmetric key.
+    /// Private part of an asymmetric key. `k` is a symmetric key.
     d: Option<serde::de::IgnoredAny>,
     k: Option<serde::de::IgnoredAny>,
 }
 
-/// A reduced key, in the form that Envoy reads.
 #[derive(Serialize)]
 struct Usable<'k> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +91,7 @@ struct UsableSet<'k> {
     keys: Vec<Usable<'k>>,
 }
 
-/// Returns the usable keys of a set in their original order, reduced to the needed members.
+/// Returns the usable keys in their original order, reduced to the needed members.
 pub fn canonical(text: &str) -> Result<String, JwksError> {
     if text.len() > MAX_BYTES {
         return Err(JwksError::TooLarge(text.len()));
@@ -121,13 +118,12 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a canonical set with which no signature can be verified.
+/// Returns a canonical set that verifies no signature.
 pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }
 
-/// Returns the usable keys of a set, and `UNUSABLE`, so that Envoy accepts the set even if it can
-/// use none of the other keys.
+/// Returns the usable keys and `UNUSABLE`, with which Envoy accepts any set.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
     let keys = canonical.strip_suffix("]}").unwrap_or(&canonical);
@@ -196,8 +192,8 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
         }
         ("OKP", Some("Ed25519")) => {
             let is_of = alg.is_none_or(|it| it == "EdDSA");
-            // Always set the algorithm of the key. Without it, Envoy would not check the algorithm
-            // of the token.
+            // Always set the key's algorithm. Without it, Envoy would not check the token's
+            // algorithm.
             (used.alg, used.crv, used.x) = (Some("EdDSA"), crv, x);
             (is_of && is_long(x, 32)).then_some(used)
         }

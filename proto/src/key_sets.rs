@@ -1,7 +1,4 @@
-//! Key sets (JWKS) from token issuers: requests to fetch them, and the stored copies.
-//!
-//! A copy is stored as the data of a ConfigMap, so that resolution reads fetched key sets like
-//! configured ones.
+//! Requests for the key sets (JWKS) of token issuers, and the stored copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest;
 
-/// Requests, by the name of the copy.
+/// Requests, by name of the copy.
 pub type KeySetRequests = BTreeMap<String, KeySetRequest>;
 
 /// Copies, by name.
@@ -22,41 +19,39 @@ pub type KeySetCopies = BTreeMap<String, KeySetCopy>;
 pub struct KeySetRequest {
     /// HTTPS URI.
     pub uri: String,
-    /// CA certificates that verify the server.
+    /// CA certificates for the server.
     pub trust: KeySetTrust,
-    /// Time between two fetches.
+    /// Time between fetches.
     pub interval: Duration,
-    /// Permits the addresses that are refused for endpoints, such as loopback.
+    /// Permits addresses that endpoints must not have, such as loopback.
     pub permits_local: bool,
 }
 
-/// CA certificates for verifying a server.
+/// CA certificates for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySetTrust {
-    /// The system's trusted certificates.
+    /// The system's certificates.
     System,
-    /// These certificates, as PEM.
+    /// PEM certificates.
     Pem(Arc<str>),
-    /// The object with the certificates is missing or invalid, so the key set is not fetched. The
-    /// existing copy remains in use.
+    /// The certificates are unavailable, so the existing copy remains in use.
     Unavailable,
 }
 
-/// The last good version of a key set, and the reason why it could not be renewed, if any.
+/// The last good version of a key set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeySetCopy {
-    /// URI from which the keys were fetched.
+    /// URI of the keys.
     pub uri: String,
-    /// Keys in canonical form; empty if none were fetched, or if they are too old.
+    /// Keys in canonical form; empty if never fetched or too old.
     pub jwks: String,
-    /// Time of the last successful fetch (RFC 3339); empty if there was none.
+    /// Last successful fetch (RFC 3339); empty if none.
     pub fetched_at: String,
     /// Error of the last fetch; empty after a success.
     pub error: String,
 }
 
-/// Prefix of the names of all copies.
 const PREFIX: &str = "sesame-jwks-";
 
 /// Returns true if a ConfigMap with this name might be a copy.
@@ -64,9 +59,8 @@ pub fn is_copy_name(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns the name of a controller's copy for a URI. `authorities` names the object with the CA
-/// certificates, and is empty for the system's certificates. Since the name depends on this object,
-/// a tenant's CA never vouches for another tenant's keys.
+/// Returns the name of a controller's copy. It includes `authorities`, the object with the CA
+/// certificates, because a tenant's CA must not vouch for another tenant's keys.
 pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));
@@ -74,14 +68,13 @@ pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     format!("{PREFIX}{digest}")
 }
 
-/// Keys of the data in which a copy is stored.
 const URI: &str = "uri";
 const JWKS: &str = "jwks";
 const FETCHED_AT: &str = "fetchedAt";
 const ERROR: &str = "error";
 
 impl KeySetCopy {
-    /// Reads a copy from the data of a ConfigMap. Missing entries count as empty.
+    /// Reads a copy from a ConfigMap's data. Missing entries count as empty.
     pub fn from_data(data: &BTreeMap<String, String>) -> Self {
         let get = |key: &str| data.get(key).cloned().unwrap_or_default();
         Self {
@@ -92,7 +85,7 @@ impl KeySetCopy {
         }
     }
 
-    /// Returns the copy as a ConfigMap's data.
+    /// Returns a ConfigMap's data.
     pub fn to_data(&self) -> BTreeMap<String, String> {
         let Self {
             uri,

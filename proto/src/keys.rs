@@ -1,7 +1,7 @@
-//! Key pairs and how they are encoded.
+//! Key pairs, which a snapshot refers to by digest but does not contain.
 //!
-//! A snapshot refers to key pairs by digest but does not contain them. Private keys must never
-//! appear in a log or an error, so `Debug` prints only the name and the digest.
+//! Private keys must never appear in a log or an error, so `Debug` prints only the name and the
+//! digest.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -12,31 +12,29 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// Maximum memory in bytes for the decoded key pairs of one Gateway, from all of its Secrets
-/// together.
+/// In bytes, for all key pairs of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A certificate chain with its private key, or session ticket keys without a chain.
+/// A certificate chain with its private key, or session ticket keys.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct KeyPair {
-    /// Name in the form `Secret/namespace/name`, equal to `KeyRef.name`.
+    /// `Secret/namespace/name`, equal to `KeyRef.name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Certificates in PEM format, leaf first.
+    /// PEM certificates, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key in PEM format, or concatenated session ticket keys. The first ticket key
-    /// encrypts new tickets.
+    /// PEM private key, or concatenated session ticket keys. The first ticket key encrypts new
+    /// tickets.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// OCSP response in DER format that is sent with the leaf certificate; empty if there is none.
-    /// Stored pairs use the same field number.
+    /// DER-encoded OCSP response for the leaf; empty if none. Stored pairs use the same field
+    /// number.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }
 
-/// Stored form of key pairs.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 struct StoredKeys {
@@ -51,8 +49,7 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the SHA-256 digest in hex of all parts, each with its length. It equals
-    /// `KeyRef.digest`. A missing OCSP response is omitted.
+    /// Returns the SHA-256 in hex of all parts with their lengths. Omits a missing OCSP response.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -79,7 +76,6 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// Returns the bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits
@@ -87,7 +83,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes key pairs for a Secret, or for a file with mode 0600. The caller must protect the bytes.
+/// Encodes key pairs. The caller must protect the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::append_messages(PAIRS, keys, &mut bytes);
@@ -100,7 +96,6 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
     Ok(keys.pairs)
 }
 
-/// Number of the field `StoredKeys.pairs`.
 const PAIRS: u32 = 1;
 
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| {

@@ -1,15 +1,14 @@
-//! Facts that an access log line may contain, and headers that it must not contain. The resolver
-//! and the renderer share this table.
+//! Facts that an access log line may contain, and headers that it must not contain.
 //!
 //! Never classify a fact as plain if a client can insert a tab into its value. Never allow a header
 //! that might contain credentials.
 
 use crate::schema::line_form::Fact;
 
-/// Maximum length in bytes of the name of a configured field.
+/// Maximum length of a field name in bytes.
 pub const MAX_FIELD_NAME: usize = 64;
 
-/// Maximum length in bytes of the name of a logged header.
+/// Maximum length of a header name in bytes.
 pub const MAX_HEADER_NAME: usize = 256;
 
 /// Returns all facts, in numeric order.
@@ -17,8 +16,7 @@ pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns a fact's name, which is also the name of its field in a log line, for example
-/// `client_address`.
+/// Returns the fact's field name in a log line, such as `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
@@ -28,8 +26,8 @@ pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
 
-/// Returns true for a fact that every JSON line contains, because `sesame-agent logs` and
-/// `sesame-agent top` need the fact.
+/// Returns true for a fact in every JSON line, which `sesame-agent logs` and `sesame-agent top`
+/// need.
 pub fn is_always_said(fact: Fact) -> bool {
     matches!(
         fact,
@@ -48,11 +46,11 @@ pub fn is_always_said(fact: Fact) -> bool {
     )
 }
 
-/// Returns true for a fact whose value cannot contain tabs, newlines or other control characters.
-/// Only such facts are safe in text lines, because Envoy does not escape text.
+/// Returns true if the value cannot contain control characters. Only such facts are safe in text
+/// lines, because Envoy does not escape text.
 ///
-/// Envoy rejects requests whose method, host or path contains such characters. However, header
-/// values, names from TLS peers, and errors that quote them can contain tabs and quotes.
+/// Envoy rejects control characters in method, host and path, but not in header values and names
+/// from TLS peers.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
@@ -99,16 +97,15 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true if a configured field may have this name. The name must differ from the names of
-/// all facts, so that no fact can be forged.
+/// Returns true for a valid field name that differs from all facts, which must not be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// If a header's name contains any of these words, the header might contain credentials. This
-/// includes headers with URLs, because the query of a URL can contain credentials.
+/// Headers with these words might contain credentials. This includes URLs, because of their
+/// queries.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -132,8 +129,7 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name that forbids logging the header, or `None` if it may be
-/// logged. Pseudo-headers are never logged.
+/// Returns the part of a header's name that forbids logging it. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {
@@ -146,8 +142,7 @@ pub fn secret(header: &str) -> Option<&'static str> {
     found.copied()
 }
 
-/// Returns true if a header may be logged: it contains no credentials, and its name is safe in a
-/// log format.
+/// Returns true if a header contains no credentials, and its name is safe in a log format.
 pub fn is_loggable(header: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let length = 1..=MAX_HEADER_NAME;

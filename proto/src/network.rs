@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address and its prefix length.
+/// Address and prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -12,7 +12,6 @@ pub struct Network {
 }
 
 impl From<IpAddr> for Network {
-    /// Returns the network that contains only this address.
     fn from(address: IpAddr) -> Self {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         Self { address, bits }
@@ -20,7 +19,7 @@ impl From<IpAddr> for Network {
 }
 
 impl Network {
-    /// Parses a network or an address. An address becomes a network with a single host.
+    /// Parses a network or a single address.
     pub fn of_host_or_network(text: &str) -> Result<Self, String> {
         match text.parse::<IpAddr>() {
             Ok(ip) => Ok(Self::from(ip)),
@@ -62,7 +61,7 @@ impl Network {
         self.bits
     }
 
-    /// Returns true if the address is in the network.
+    /// Returns true if the network contains the address.
     pub fn holds(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
             (IpAddr::V4(network), IpAddr::V4(ip)) => {

@@ -1,9 +1,7 @@
 //! Parses untrusted PEM text without silently dropping sections.
 //!
-//! The underlying parser finds BEGIN only at the start of a line, and drops the rest of a line
-//! after END. It also accepts a BEGIN before the END of the previous section. If a file is
-//! indented, or was joined without a line break, the parser would silently drop certificates. The
-//! same applies to a byte order mark in the middle of a file.
+//! The underlying parser would drop certificates from files that are indented, joined without line
+//! breaks, or have an inner byte order mark.
 
 use std::borrow::Cow;
 
@@ -13,9 +11,9 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns all sections of type `T` in order. Each invalid section is represented by an error.
+/// Returns all sections of type `T` in order, with an error for each invalid one.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Bytes that are not UTF-8 either are outside all sections or make their section invalid.
+    // Invalid UTF-8 is outside all sections or makes its section invalid.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),
@@ -29,8 +27,7 @@ pub fn read_first<T: PemObject>(pem: &[u8]) -> Result<T, Error> {
     items.next().unwrap_or(Err(Error::NoItemsFound))
 }
 
-/// Returns the text with each BEGIN and END at the start of a line. Returns an error if a section
-/// has no END.
+/// Puts each BEGIN and END at the start of a line. Fails if a section has no END.
 fn lines(text: &str) -> Result<Cow<'_, str>, Error> {
     let (mut separate, mut open, mut is_same) = (String::new(), None, true);
     for line in text.split(['\n', '\r']) {

@@ -1,54 +1,52 @@
-//! Names in a snapshot. They identify the origin of each part, as in
-//! `HTTPRoute/namespace/name/rules/0/matches/1`.
+//! Names in a snapshot, such as `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! No other code parses such names. Untrusted reports contain names, too, so a text is accepted
-//! only if formatting the parsed name produces exactly the same text.
+//! No other code parses such names. Parsing rejects text that would be formatted differently,
+//! because untrusted reports contain names too.
 
 use std::fmt;
 
 use crate::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Origin of a part of a snapshot: a namespaced object, or a part of the object.
+/// Origin of a part of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provenance<'a> {
-    /// The object's kind, as in the API.
+    /// Kind, as in the API.
     pub kind: &'a str,
-    /// The object's namespace.
+    /// Namespace.
     pub namespace: &'a str,
-    /// The object's name.
+    /// Name.
     pub name: &'a str,
-    /// The part of the object.
+    /// Part of the object.
     pub part: ObjectPart<'a>,
 }
 
 /// Part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectPart<'a> {
-    /// The object as a whole.
+    /// The whole object.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet. It is also used for a `TLSHost`, i.e. a TLS
-    /// host of HTTPProxies and Ingresses on the Gateway with this name.
+    /// `listeners/NAME` of a Gateway or ListenerSet, or of the `TLSHost` of HTTPProxies and
+    /// Ingresses on the Gateway.
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
     /// `rules/RULE/matches/INDEX` of an HTTP or gRPC route.
     Match {
-        /// Index of the rule, starting at 0.
+        /// Index of the rule, from 0.
         rule: usize,
-        /// Index of the match in its rule, starting at 0.
+        /// Index of the match in its rule, from 0.
         index: usize,
     },
     /// `PORT` of a Service.
     Port {
         /// Port number.
         number: u16,
-        /// Distinguishes several backends for the same port: `UDP`, or a digest of the backend's
-        /// settings.
+        /// Distinguishes backends for the same port: `UDP`, or a digest of settings.
         variant: Option<&'a str>,
     },
 }
 
-/// Error for text that is not a name in a snapshot.
+/// Error for invalid names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a name in a snapshot; expected Kind/namespace/name, which may be followed by \
@@ -62,7 +60,7 @@ impl<'a> Provenance<'a> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the object to which this part belongs.
+    /// Returns the whole object.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
@@ -71,7 +69,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the listener's name, or `None` if the part is not a listener.
+    /// Returns the listener's name, if any.
     pub fn listener(&self) -> Option<&'a str> {
         match self.part {
             ObjectPart::Listener(name) => Some(name),
@@ -79,7 +77,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the index of the rule, or `None` if the part is neither a rule nor a match.
+    /// Returns the index of the rule or of the match's rule.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
             ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),
@@ -130,7 +128,7 @@ impl<'a> ObjectPart<'a> {
     }
 }
 
-/// Parses a number that has neither a sign nor leading zeros.
+/// Rejects signs and leading zeros.
 fn number(text: &str) -> Option<usize> {
     let printed = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     text.parse().ok().filter(|_| printed)
@@ -152,8 +150,7 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Formats the part, without the object's name and the slash. The text is empty for an object as a
-/// whole.
+/// Empty for a whole object.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
-//! Types generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered, so that
-//! encoding is deterministic.
+//! Types generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered for
+//! deterministic encoding.
 
 #![allow(
     missing_docs,
@@ -14,14 +14,14 @@ use tls_termination::ClientMode;
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
-    /// Maximum number of retries per request. Without a maximum, retries could flood a backend.
+    /// Maximum number of retries per request. More could flood a backend.
     pub const MAX_ATTEMPTS: u32 = 15;
-    /// Minimum backoff in milliseconds. It is also Envoy's default.
+    /// Minimum backoff in milliseconds, as in Envoy.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
 impl Cors {
-    /// Returns true if `route`, which has this policy, also matches its own preflights.
+    /// Returns true if `route` matches its own preflights under this policy.
     pub fn takes_preflights(&self, route: &Route) -> bool {
         let of_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
@@ -35,7 +35,7 @@ impl TlsTermination {
         !self.client_trust_bundle.is_empty() || self.client_mode() == ClientMode::OptionalUnverified
     }
 
-    /// Returns true if connections without a client certificate are rejected.
+    /// Returns true if a client certificate is required.
     pub fn requires_certificate(&self) -> bool {
         let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
         self.asks_for_certificate() && requires.contains(&self.client_mode())
@@ -43,7 +43,7 @@ impl TlsTermination {
 }
 
 impl DirectResponse {
-    /// Maximum body size in bytes. It equals Envoy's default limit.
+    /// Maximum body size in bytes, equal to Envoy's default.
     pub const MAX_BODY: usize = 4096;
 
     /// Returns a response without a body.
@@ -57,9 +57,9 @@ impl DirectResponse {
 }
 
 impl InternalRedirect {
-    /// Maximum number of redirects that the proxy follows per request.
+    /// Maximum number of redirects to follow per request.
     pub const MAX: u32 = 16;
-    /// Statuses that the proxy can follow as redirects.
+    /// Statuses that the proxy can follow.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
@@ -74,30 +74,30 @@ impl SlowStart {
 }
 
 impl HealthCheck {
-    /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first health check,
-    /// and a configuration change waits for that check.
+    /// Maximum timeout in milliseconds. A configuration change waits for a new backend's first
+    /// health check.
     pub const MAX_TIMEOUT_MS: u64 = 10_000;
-    /// Maximum number of checks after which an endpoint's state changes.
+    /// Maximum number of checks that change an endpoint's state.
     pub const MAX_THRESHOLD: u32 = 1_000;
-    /// Maximum number of ranges of statuses that count as healthy.
+    /// Maximum number of healthy status ranges.
     pub const MAX_STATUSES: usize = 16;
 }
 
 impl RetryBudget {
-    /// Maximum value for the number of concurrent retries that a budget always allows.
+    /// Maximum number of concurrent retries that a budget always allows.
     pub const MAX: u32 = 1_024;
 }
 
 impl Keepalive {
-    /// Maximum value of each field. Linux accepts no higher values.
+    /// Maximum value of each field in Linux.
     pub const MAX: u32 = 32_767;
 }
 
-/// Maximum interval or time window in a backend's settings, in milliseconds: one day.
+/// Maximum interval or window in a backend's settings: one day in milliseconds.
 pub const MAX_BACKEND_MS: u64 = 86_400_000;
 
 impl retry::Condition {
-    /// Returns the condition with this name. Envoy and Contour use the same names.
+    /// Returns the condition with this name, as used by Envoy and Contour.
     pub fn named(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name == "5xx" {
@@ -119,7 +119,7 @@ impl retry::Condition {
 }
 
 impl Port {
-    /// Returns the port number that hosts open, unless a host's own port map overrides it.
+    /// Returns the port that hosts open, unless a host's port map overrides it.
     pub fn opened(&self) -> u32 {
         if self.inside == 0 {
             self.port
@@ -130,14 +130,13 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Maximum number of external authorizations. The proxy always reserves this number of slots:
-    /// changing the number would close the connections for every hostname on the port.
+    /// Maximum number of external authorizations. All slots are reserved, because changing their
+    /// number would close the connections of the port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
 impl Route {
-    /// Maximum number of external authorizations. The proxy always reserves this number of slots,
-    /// as for a virtual host.
+    /// Maximum number of external authorizations. All slots are reserved.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
@@ -156,20 +155,18 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the first `MAX` limits, or only those before the first limit out of order by name.
-    /// Envoy rejects two limits with the same name.
+    /// Returns the first `MAX` limits in order by name. Envoy rejects duplicate names.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
 
-    /// Returns true if a limit may use this status for rejected requests. Envoy supports a fixed
-    /// list of statuses.
+    /// Returns true for a status that Envoy supports for rejected requests.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
 }
 
-/// Returns the first `most` entries, or only those before the first entry out of order by name.
+/// Stops at the first entry that is out of order.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -186,14 +183,14 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the first `MAX` filters, or only those before the first filter out of order by name.
+    /// Returns the first `MAX` filters in order by name.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
 }
 
 impl Route {
-    /// Returns the names of the shared filters to which the route itself refers.
+    /// Returns the shared filters of the route itself.
     pub fn shared_filters(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let filters = self.filters.as_deref();
         filters.into_iter().flat_map(RequestFilters::shared)
@@ -201,7 +198,7 @@ impl Route {
 }
 
 impl RequestFilters {
-    /// Returns the names of the shared filters to which these filters refer.
+    /// Returns the shared filters to which these filters refer.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let names = [&self.response, &self.bandwidth].into_iter();
         let names = names.chain(&self.tokens).map(|name| name.as_str().into());
@@ -210,8 +207,7 @@ impl RequestFilters {
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the name of the shared filter that requires all tokens, or `None` if no tokens are
-    /// required.
+    /// Returns the shared filter that requires all tokens, if any.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
         match self.tokens.as_slice() {
             [] => None,
@@ -222,15 +218,13 @@ impl RequestFilters {
 }
 
 impl TokenSet {
-    /// Returns the name of the set of these policies.
+    /// Returns the name for a set of policies.
     pub fn name(policies: &[String]) -> String {
         policies.join(",")
     }
 }
 
 impl TokenPolicy {
-    /// Suffix of the name of an AccessPolicy's token filter, which distinguishes it from the name
-    /// of the policy.
     const PART: &str = "/jwt";
 
     /// Returns the name of an AccessPolicy's token filter. `policy` is
@@ -239,7 +233,7 @@ impl TokenPolicy {
         format!("{policy}{}", Self::PART)
     }
 
-    /// Returns the AccessPolicy to which the token filter with this name belongs.
+    /// Returns the AccessPolicy of a token filter.
     pub fn policy(name: &str) -> &str {
         name.strip_suffix(Self::PART).unwrap_or(name)
     }
@@ -251,7 +245,7 @@ impl TokenPolicy {
 }
 
 impl ClaimHeader {
-    /// Returns true if Envoy can write the claim with this name to a header.
+    /// Returns true if Envoy can write this claim to a header.
     pub fn is_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(Self::is_name_character)
     }
@@ -263,16 +257,14 @@ impl ClaimHeader {
 }
 
 impl Authorization {
-    /// Maximum number of rules per authorization. It is low because the rules are nested in Envoy's
-    /// configuration.
+    /// Maximum number of rules per authorization, low because Envoy's configuration nests them.
     pub const MAX_RULES: usize = 16;
-    /// Maximum number of entries in each of a rule's lists.
+    /// Maximum number of entries in each list of a rule.
     pub const MAX_ENTRIES: usize = 16;
 }
 
-/// Encoded descriptors of the schema. Used to print snapshots as JSON, and by `bounds` to compute
-/// sizes in memory.
+/// Encoded descriptors of the schema.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// Size in memory of each message type in bytes, without heap allocations.
+/// In bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

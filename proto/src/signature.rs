@@ -1,13 +1,8 @@
-//! Signatures of published content. They ensure that access to the place where content is published
-//! is not enough to change the configuration that a host serves.
+//! Signatures of published content. Write access to it must not suffice to reconfigure a host.
 //!
-//! Manifests are signed, and their digests cover a whole revision. Endpoint shards are signed
-//! separately, because they change independently. A signature covers the Gateway and the kind of
-//! content, so that signed content cannot be used for another Gateway or purpose. A signature also
-//! covers an increasing stamp, so that old content cannot be replayed after newer content.
-//!
-//! Several signing keys and several trusted keys are supported, so that keys can be replaced
-//! without an interruption. A private key must never leave this module.
+//! A signature covers the Gateway and the kind of content, so content cannot be used for another
+//! purpose. An increasing stamp prevents replays. Several keys may sign, which lets keys be
+//! replaced without an interruption. A private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,13 +20,11 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Domain separator: if a key also signs for other programs, those signatures are not valid here.
+/// Domain separator: signatures by the same key for other programs are not valid here.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// Version of the format of stored signatures.
 const VERSION: u8 = 1;
-/// Maximum number of signing keys. The same maximum applies to trusted keys.
+/// Maximum number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
-/// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
 /// First bytes of a DER-encoded Ed25519 public key (RFC 8410).
@@ -39,38 +32,38 @@ const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// Everything that a signature covers, except the stamp.
+/// The signed data, except the stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// Gateway in the form `Gateway/namespace/name`.
+    /// Gateway as `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// The kind of content, with facts that distinguish it from other content of the Gateway.
+    /// Kind of content.
     pub piece: SignedPiece<'a>,
-    /// The content's stored bytes.
+    /// Stored bytes.
     pub content: &'a [u8],
 }
 
-/// The kind of signed content, with all facts that the signature covers in addition to the content.
+/// Kind of signed content, with facts that the signature also covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
     Manifest {
-        /// Fleet for which the manifest is published; empty outside a cluster.
+        /// Fleet; empty outside a cluster.
         fleet: &'a str,
-        /// Number of Secrets that contain keys; 0 outside a cluster.
+        /// Number of Secrets with keys; 0 outside a cluster.
         key_secrets: usize,
     },
     /// An endpoint shard.
     Endpoints {
-        /// Name of the object or file that contains the shard.
+        /// Name of the shard's object or file.
         name: &'a str,
     },
-    /// The signed part of a bundle, which contains the digests of all its other parts.
+    /// The signed part of a bundle, with the digests of all other parts.
     Bundle,
 }
 
 impl Statement<'_> {
-    /// Returns the bytes to sign. Different statements or stamps never result in the same bytes.
+    /// Different statements or stamps never result in the same bytes.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -98,51 +91,51 @@ impl Statement<'_> {
 /// Error when reading keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The text contains no keys of the expected kind.
+    /// No keys of the expected kind.
     #[error("contains no {expected}; {how}")]
     None {
-        /// The expected kind of keys.
+        /// Expected kind of keys.
         expected: &'static str,
         /// Command that creates a key.
         how: &'static str,
     },
-    /// A key is not an Ed25519 key.
+    /// Not an Ed25519 key.
     #[error("its key {number} is not an Ed25519 key; {how}")]
     NotEd25519 {
-        /// Position of the key, starting at 1.
+        /// Position of the key, from 1.
         number: usize,
         /// Command that creates a key.
         how: &'static str,
     },
-    /// There are too many keys.
+    /// Too many keys.
     #[error("contains more than {MAX_KEYS} keys")]
     TooMany,
 }
 
-/// Reason why content is not trusted.
+/// Why content is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The content is not signed.
+    /// Unsigned content.
     #[error("is not signed, but a trusted signature is required (--trusted-key)")]
     Missing,
-    /// The stored signatures are malformed.
+    /// Malformed signatures.
     #[error("its signature is malformed ({length} bytes)")]
     Malformed {
-        /// Length of the stored signatures in bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// None of the signing keys is trusted.
+    /// No signing key is trusted.
     #[error("is signed by key {signers}, none of which is trusted here (trusted: {trusted})")]
     Stranger {
-        /// Identifiers of the keys that have signed.
+        /// Signing key identifiers.
         signers: String,
-        /// Identifiers of the trusted keys.
+        /// Trusted key identifiers.
         trusted: String,
     },
-    /// A signature by a trusted key is not valid for this content.
+    /// A trusted key's signature is not valid for this content.
     #[error("its signature by key {key} is for other content, another Gateway or another piece")]
     Wrong {
-        /// Identifier of the signing key.
+        /// Signing key identifier.
         key: String,
     },
     /// Too few trusted keys have signed.
@@ -151,19 +144,19 @@ pub enum SignatureError {
         (--require-signers)"
     )]
     TooFew {
-        /// Number of trusted keys that have signed.
+        /// Number of signing trusted keys.
         found: usize,
-        /// Identifiers of the trusted keys that have signed.
+        /// Their identifiers.
         signers: String,
-        /// Required number of trusted keys.
+        /// Required number of keys.
         required: usize,
     },
-    /// Content with a later stamp has already been accepted.
+    /// A later stamp has already been accepted.
     #[error("is older than the version accepted before (stamp {found}, accepted {known})")]
     Older {
-        /// This content's stamp.
+        /// Stamp of this content.
         found: u64,
-        /// Stamp of the content that was accepted before.
+        /// Accepted stamp.
         known: u64,
     },
 }
@@ -181,7 +174,7 @@ const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`"
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
-    /// Parses all private keys (PKCS#8) in a PEM text.
+    /// Parses all PKCS#8 private keys in a PEM text.
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, der) in pem::read::<PrivatePkcs8KeyDer<'_>>(pem)
@@ -219,7 +212,7 @@ impl SigningKeys {
         TrustedKeys(keys.collect())
     }
 
-    /// Signs with each key, and returns the signatures in stored format.
+    /// Signs with each key, and returns the stored format.
     pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
         let message = statement.message(stamp);
         let mut stored = vec![VERSION];
@@ -231,8 +224,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Signs with each of these keys that has not signed yet, and adds the signatures. Existing
-    /// signatures must cover the same statement and stamp.
+    /// Adds the missing signatures by these keys. Existing ones must cover the same statement and
+    /// stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -252,8 +245,7 @@ impl SigningKeys {
         Ok(all)
     }
 
-    /// Returns the stamp if exactly these keys have signed and all signatures are valid. Otherwise,
-    /// returns `None`.
+    /// Returns the stamp if exactly these keys have signed and all signatures are valid.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
         let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
@@ -294,7 +286,7 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// Returns the keys in PEM format, by identifier. [`TrustedKeys::add_pem`] can read the text.
+    /// Returns PEM texts for [`TrustedKeys::add_pem`], by key identifier.
     pub fn to_pem(&self) -> BTreeMap<String, String> {
         let pem = |key: &[u8; 32]| {
             let body = STANDARD.encode([&PREFIX[..], key].concat());
@@ -309,12 +301,12 @@ impl TrustedKeys {
         self.0.is_empty()
     }
 
-    /// Returns the identifiers of the keys as a list for messages.
+    /// Returns the key identifiers for messages.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
 
-    /// Verifies that at least one trusted key has signed, and returns the stamp.
+    /// Verifies that a trusted key has signed, and returns the stamp.
     pub fn verify(
         &self,
         statement: &Statement<'_>,
@@ -324,7 +316,7 @@ impl TrustedKeys {
     }
 }
 
-/// Checks that a stamp is not older than the last accepted stamp.
+/// Fails if a stamp is older than the last accepted stamp.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -332,7 +324,6 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Parsed signatures: the stamp, and each signature with the identifier of its key.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
@@ -369,8 +360,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// Private key that `openssl genpkey -algorithm ed25519` created. `PUBLIC` is its public key,
-    /// from `openssl pkey -pubout`.
+    /// From `openssl genpkey -algorithm ed25519`. `PUBLIC` is from `openssl pkey -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
         -----END PRIVATE KEY-----\n";
@@ -381,7 +371,7 @@ mod tests {
         MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
         -----END PRIVATE KEY-----\n";
 
-    /// Signature of `MANIFEST` by this private key, created with `openssl pkeyutl -sign -rawin`.
+    /// From `openssl pkeyutl -sign -rawin`.
     const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
         a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
     const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\
@@ -479,9 +469,7 @@ mod tests {
         let both = keys(&[PRIVATE, OTHER]);
         let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
         let stored = both.sign(&MANIFEST, 1);
-        // Content that both keys signed is accepted by a reader that trusts either of them.
         assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
-        // A reader that trusts both keys accepts content that either of them signed.
         assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
         assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
         assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));

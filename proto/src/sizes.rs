@@ -1,10 +1,8 @@
-//! Computes and limits the size of a route after its expansion in the proxy's configuration. The
-//! resolver and the renderer share this measure.
+//! Limits the size of a route in the proxy's configuration.
 //!
-//! A rule's filters and backends are copied for each match and hostname, and some responses need
-//! several proxy routes per match. Therefore, an object of 256 KiB can expand to hundreds of MiB.
-//! The size is computed before anything is copied. It approximates the rendered bytes, and is never
-//! below the size of the encoded snapshot. The proxy uses about five times as much memory.
+//! A rule's filters and backends are copied for each match and hostname, so an object of 256 KiB
+//! can expand to hundreds of MiB. The computed size approximates the rendered bytes, and is never
+//! below the encoded size in the snapshot. The proxy uses about five times as much memory.
 
 mod messages;
 
@@ -21,49 +19,42 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Maximum size in bytes of a route per match and hostname. A route of this size fits into a shard
-/// even if it cannot be compressed.
+/// Maximum bytes per match and hostname, which always fit into a shard.
 pub const MAX_PER_MATCH: u64 = 768 * 1024;
-/// Maximum size of a route in bytes, as the sum over its matches and hostnames.
+/// Maximum bytes of a route for all matches and hostnames.
 pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
-/// Maximum size of a virtual host in bytes, as the sum over its routes.
+/// Maximum bytes of a virtual host's routes.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Maximum size of a Gateway in bytes, as the sum over its virtual hosts.
+/// Maximum bytes of a Gateway's virtual hosts.
 pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
-/// Maximum size in bytes of a trust bundle with its revocation lists, in PEM format. Base64 can be
-/// compressed to three quarters, so a bundle of this size fits into a shard.
+/// Maximum bytes of a PEM trust bundle with revocation lists. Base64 compresses to three quarters,
+/// so it fits into a shard.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum total size in bytes of all distinct trust bundles that the policies of one namespace
-/// use.
+/// Maximum bytes of all distinct trust bundles that policies of one namespace use.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
-/// Size in bytes of a proxy route, not counting its parts.
+/// Bytes of a proxy route without its parts.
 const ROUTE: u64 = 512;
-/// Overhead in bytes of each string.
+/// Overhead of each string.
 const TEXT: u64 = 64;
-/// Overhead in bytes of each header that is set or added, because the proxy parses it as a format
-/// string.
+/// Overhead of each header change, which the proxy parses as a format string.
 const HEADER: u64 = 128;
-/// Size in bytes of a regular expression, and of each of its characters.
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
-/// Sizes in bytes of external authorization and session persistence, not counting strings.
+/// Excluding strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
-/// Size in bytes of an internal redirect policy.
 const INTERNAL_REDIRECT: u64 = 512;
-/// Size in bytes per rate limit in a route.
 const RATE_LIMIT: u64 = 2048;
-/// Size in bytes of request and response filters, without their headers.
+/// Excluding headers.
 const REQUEST_FILTERS: u64 = 4096;
-/// Number of times that the name of the session occurs in the configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleParts<'r> {
-    /// The route's name in the snapshot.
+    /// Route name.
     pub name: &'r str,
     /// The rule's action.
     pub answer: RuleAnswer<'r>,
@@ -92,17 +83,17 @@ pub enum RuleAnswer<'r> {
     Direct(Option<&'r DirectResponse>),
 }
 
-/// Size of a rule for each match and hostname, without the conditions of the match.
+/// Size of a rule per match and hostname, without conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSize {
-    /// Number of proxy routes per match.
+    /// Proxy routes per match.
     copies: u64,
-    /// Size in bytes for each match, without its conditions.
+    /// Bytes per match, without conditions.
     each: u64,
 }
 
 impl RuleSize {
-    /// Computes the size from the rule's parts.
+    /// Computes the size.
     pub fn new(parts: &RuleParts<'_>) -> Self {
         let RuleParts {
             name,
@@ -144,14 +135,14 @@ impl RuleSize {
         Self { copies, each }
     }
 
-    /// Returns the size in bytes of a match whose conditions take `conditions` bytes.
+    /// Returns the bytes of a match whose conditions take `conditions` bytes.
     pub fn with_match(self, conditions: u64) -> u64 {
         self.each
             .saturating_add(self.copies.saturating_mul(conditions))
     }
 }
 
-/// Returns the size in bytes of a match's conditions.
+/// Returns the bytes of a match's conditions.
 pub fn of_match(
     path: Option<&PathKind>,
     method: &str,
@@ -179,7 +170,7 @@ pub fn of_match(
     sum(values.chain([path, text(method)]))
 }
 
-/// Returns the size in bytes of external authorization.
+/// Returns the bytes of external authorization.
 pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     let ExternalAuth {
         backend,
@@ -206,7 +197,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     sum([AUTHORIZATION, text(backend), protocol])
 }
 
-/// Returns the size in bytes of a route in a snapshot.
+/// Returns the bytes of a route.
 pub fn of_route(route: &Route) -> u64 {
     let Route {
         name,
@@ -247,8 +238,7 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts into which a rule's requests are split, and the sizes in bytes of
-/// what is repeated for each part and of what occurs only once.
+/// Returns the number of parts, the bytes repeated for each, and the bytes that occur once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

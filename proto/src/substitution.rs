@@ -1,5 +1,5 @@
-//! Checks path rewrites that use regular expressions. Envoy must accept them, and every result must
-//! be a path.
+//! Checks path rewrites with regular expressions: Envoy must accept them, and every result must be
+//! a path.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look};
@@ -8,15 +8,15 @@ use crate::expressions::{self, MAX_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
-    /// Maximum length in bytes of the pattern. The same maximum applies to the substitution.
+    /// Maximum bytes of the pattern, and of the substitution.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Checks the pattern and the substitution. Returns the substitution without its references to
-    /// groups. An error starts with the name of the invalid part.
+    /// Returns the substitution without references to groups. An error starts with the name of the
+    /// invalid part.
     ///
-    /// The pattern must match only at the start of a path, and the result must start with `/`.
-    /// Otherwise, a redirect could lead to another host: `https://a.test` and `.evil.test` would
-    /// form `https://a.test.evil.test`.
+    /// The result must start with `/`, or a redirect could lead to another host: `https://a.test`
+    /// and `.evil.test` would form `https://a.test.evil.test`. The pattern must therefore match
+    /// only at the start of a path.
     pub fn literal(&self) -> Result<String, String> {
         let Self {
             pattern,
@@ -70,8 +70,7 @@ fn parse(pattern: &str) -> Option<Hir> {
     parse(false).or_else(|| parse(true))
 }
 
-/// Returns the text without references to groups, and the number of the group with which it starts,
-/// if any.
+/// Also returns the number of the group with which the text starts.
 fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
     let mut literal = String::with_capacity(text.len());
     let mut first = None;
@@ -99,8 +98,7 @@ fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), 
     Ok((literal, first))
 }
 
-/// Returns true if the expression starts with an anchor for the start of the path, followed by a
-/// first group that starts with `/`.
+/// Expects an anchor, followed by a first group that starts with `/`.
 fn first_group_starts_with_slash(expression: &Hir) -> bool {
     let HirKind::Concat(parts) = expression.kind() else {
         return false;

@@ -1,7 +1,6 @@
-//! TLS parameters that a listener may set. The resolver and the renderer share this table.
+//! TLS parameters that a listener may set.
 //!
-//! This is a closed list of safe choices. All suites provide forward secrecy: a leaked key does not
-//! reveal recorded connections.
+//! All allowed suites provide forward secrecy: a leaked key does not reveal recorded connections.
 
 /// OpenSSL names of the allowed TLS 1.2 cipher suites. The last four are only for old clients. TLS
 /// 1.3 suites cannot be configured.
@@ -18,19 +17,17 @@ pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-RSA-AES256-SHA",
 ];
 
-/// Length of a session ticket key in bytes.
+/// Bytes of a session ticket key.
 pub const TICKET_KEY_BYTES: usize = 80;
 
-/// Maximum length in bytes of the name of an application protocol.
 const MAX_PROTOCOL: usize = 255;
 
-/// Returns true if a cipher suite is allowed.
+/// Returns true if the cipher suite is allowed.
 pub fn is_cipher_suite(name: &str) -> bool {
     CIPHER_SUITES.contains(&name)
 }
 
-/// Returns true for a valid application protocol name: 1 to 255 visible ASCII characters without a
-/// comma.
+/// Returns true for 1 to 255 visible ASCII characters without a comma.
 pub fn is_application_protocol(name: &str) -> bool {
     (1..=MAX_PROTOCOL).contains(&name.len())
         && name

@@ -1,14 +1,12 @@
-//! Takes encoded protobuf messages apart, and assembles them, without decoding their contents.
+//! Reads and writes encoded protobuf messages without decoding their contents.
 //!
-//! A typical update changes one or two out of thousands of routes. Decoding and encoding the others
-//! would dominate the cost. All manual encoding is in this module, and field numbers are generated
-//! from the schema. Contents are not validated. If the encoding is not as expected, functions
-//! return `None`.
+//! A typical update changes one or two of thousands of routes, and decoding the others would
+//! dominate the cost. Contents are not validated; functions return `None` if the encoding is not as
+//! expected.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// Field numbers in the schema, in one module per message.
 #[allow(
     dead_code,
     reason = "generated for all fields; few are encoded by hand"
@@ -17,25 +15,22 @@ pub(crate) mod numbers {
     include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
 }
 
-/// Appends a field that contains a string, bytes or an encoded message.
+/// Appends a string, bytes or an encoded message.
 pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     encode_key(field, WireType::LengthDelimited, bytes);
     encode_varint(content.len() as u64, bytes);
     bytes.extend_from_slice(content);
 }
 
-/// Returns the encoded size of a field whose contents have this length.
 pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
 
-/// Appends a field that contains this message.
 pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec<u8>) {
     encoding::message::encode(field, message, bytes);
 }
 
-/// Appends one field for each message. Reserves exactly the capacity that is needed, because these
-/// buffers are the largest in the process.
+/// Reserves exactly the needed capacity, because these buffers are large.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -51,7 +46,7 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
     }
 }
 
-/// Returns the values of a repeated field, or `None` if the message contains any other field.
+/// Returns the values of a repeated field, or `None` if there is any other field.
 pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     each(message, |field, content| {
@@ -61,8 +56,7 @@ pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Passes the number and contents of each field to `take`, in order. Stops if `take` returns
-/// `None`.
+/// Stops if `take` returns `None`.
 pub(crate) fn each<'m>(
     mut message: &'m [u8],
     mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
@@ -75,8 +69,7 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the number and contents of the first field, and the bytes after it. Returns `None` if
-/// the field is not length-delimited.
+/// Returns `None` if the field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

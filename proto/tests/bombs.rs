@@ -13,7 +13,7 @@ use sesame_proto::schema::{Manifest, ShardRef};
 use sesame_proto::shard::{FORMAT, MAX_SHARD_BYTES, ShardError, endpoint_sets, join_config};
 use sesame_proto::{bounds, keys};
 
-/// Returns this process's peak memory usage in bytes.
+/// In bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -21,12 +21,10 @@ fn peak() -> u64 {
     kib.expect("VmHWM").parse::<u64>().expect("a number") * 1024
 }
 
-/// Returns an encoded list of empty elements that takes `bytes` bytes.
 fn list(number: u8, bytes: u64) -> Vec<u8> {
     [number << 3 | 2, 0].repeat(usize::try_from(bytes / 2).unwrap())
 }
 
-/// Wraps the contents as a field of another message.
 fn within(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     prost::encoding::encode_varint(content.len() as u64, &mut bytes);
@@ -41,7 +39,7 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     let mut bombs: Vec<(String, Vec<u8>)> = (2..=8)
         .map(|number| (format!("field {number}"), list(number, room)))
         .collect();
-    // Lists deeper in the tree: listeners of a port, routes of a virtual host, endpoints of a set.
+    // Listeners of a port, routes of a virtual host, endpoints of a set.
     bombs.push(("listeners".to_owned(), within(3, &list(3, room))));
     bombs.push(("routes".to_owned(), within(4, &within(2, &list(2, room)))));
     bombs.push(("endpoints".to_owned(), within(6, &list(2, room))));
@@ -84,6 +82,6 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     }
     assert!(keys::decode(&list(1, 8 << 20)).is_err());
     let grown = peak() - before;
-    // Allow for one decompressed shard, and for the bytes from which it was decompressed.
+    // Allow for one decompressed shard, and its compressed bytes.
     assert!(grown < 96 << 20, "{grown} bytes");
 }

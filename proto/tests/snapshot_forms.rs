@@ -115,7 +115,6 @@ proptest! {
         }
     }
 
-    /// A splitter that has been used before produces the same result as a new one.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
@@ -129,8 +128,7 @@ proptest! {
             let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Change only the endpoints of some sets. One of the sets does not belong to any
-            // backend.
+            // One of the sets does not belong to any backend.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
@@ -155,8 +153,6 @@ proptest! {
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Add and remove backends, and change virtual hosts. Sometimes this requires more
-            // shards.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
             let route_tables: RouteTableDelta = hosts
@@ -200,7 +196,6 @@ proptest! {
     }
 }
 
-/// Adds and removes this many backends, and returns the changes.
 fn come_and_go(
     snapshot: &mut Snapshot,
     added: usize,

@@ -1,8 +1,6 @@
-//! Manages the log files of one Gateway (`access.log`, and older files with a number appended) and
-//! the symbolic link through which Envoy opens the current file.
+//! Log files of one Gateway, and the symbolic link through which Envoy opens the current file.
 //!
-//! Never follow a link that belongs to another user, and never make a log readable outside its
-//! group.
+//! Never follow another user's link, and never make a log readable outside its group.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -16,19 +14,14 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
-/// Target of Envoy's symbolic link while logging is off.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log file. Log collectors can read the file as members of its group.
+/// Log collectors read the file as members of its group.
 const LOG_MODE: u32 = 0o640;
-/// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// One Gateway's log files.
 #[derive(Clone, Debug)]
 pub(super) struct LogDirectory {
-    /// Directory that contains the files.
     directory: PathBuf,
-    /// Symbolic link that Envoy opens.
     link: PathBuf,
 }
 
@@ -41,8 +34,7 @@ impl LogDirectory {
         self.directory.join(ACCESS_LOG)
     }
 
-    /// Creates the directory and the current file if they are missing. Fails if this user cannot
-    /// append to the file.
+    /// Fails if this user cannot append to the file.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for directory in self
             .directory
@@ -63,12 +55,11 @@ impl LogDirectory {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(LOG_MODE);
         let (file, _) = open::open_with(&mut options, &self.current(), Rule::Own)?;
-        // Set the mode explicitly, because the umask may have masked bits when the file was
-        // created.
+        // Set the mode explicitly because the umask may mask bits at creation.
         file.set_permissions(Permissions::from_mode(LOG_MODE))
     }
 
-    /// Points the link to the current file, or to `/dev/null`. Returns true if the target changed.
+    /// Returns true if the target changed.
     pub(super) fn lead(&self, to_file: bool) -> io::Result<bool> {
         let current = self.current();
         let target = if to_file {
@@ -86,7 +77,6 @@ impl LogDirectory {
         Ok(true)
     }
 
-    /// Returns true if the link points to the current file.
     pub(super) fn leads_to_file(&self) -> bool {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
@@ -97,7 +87,7 @@ impl LogDirectory {
         let begun = current.created().unwrap_or_else(|_| SystemTime::now());
         let disk = rustix::fs::statvfs(&self.directory)?;
         Ok(LogFacts {
-            // The elapsed time is negative if the clock was set back; count that as zero.
+            // The elapsed time is negative if the clock was set back.
             current: (current.len(), begun.elapsed().unwrap_or(Duration::ZERO)),
             older: self.older()?,
             written: self.leads_to_file(),
@@ -108,7 +98,7 @@ impl LogDirectory {
         })
     }
 
-    /// Returns the number and the size in bytes of each older file, oldest first.
+    /// Number and size in bytes of each older file, oldest first.
     fn older(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut older = Vec::new();
         for path in entries(&self.directory)? {
@@ -120,8 +110,7 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Appends the next free number to the current file's name, and creates a new current file.
-    /// Envoy keeps writing to the old file until it reopens the log.
+    /// Envoy keeps writing to the renamed file.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;
@@ -136,7 +125,6 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns `current` and all older log files in its directory, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -149,13 +137,11 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log for reading. Fails if the file does not belong to this user, unless this user is
-/// root.
+/// Fails if the file does not belong to this user, unless this user is root.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }
 
-/// Returns the number at the end of an older log file's name, or `None` for any other file.
 fn number_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(ACCESS_LOG)?
@@ -192,7 +178,6 @@ mod tests {
             let mode = fs::metadata(file).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777 & !LOG_MODE, 0, "{mode:o}");
         }
-        // The number of a removed file is not reused as long as a file with a higher number exists.
         log.remove(1).unwrap();
         log.rotate().unwrap();
         assert_eq!(log.facts().unwrap().older, [(2, 6), (3, 0)]);

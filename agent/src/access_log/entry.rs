@@ -1,25 +1,23 @@
-//! Parses and filters the lines of an access log. Pure.
+//! Parses and filters the lines of an access log.
 //!
-//! Never trust the content of a line, because clients choose some of the fields.
+//! Never trust a line: clients choose some of its fields.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Fields of a log line. Each line describes one request or connection. Missing fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
-    /// Time at which the request or connection started.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    /// Durations of consecutive stages. Together they make up `duration_ms`.
+    /// Durations of consecutive stages, which add up to `duration_ms`.
     pub(crate) before_backend_ms: Option<u64>,
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
     pub(crate) download_ms: Option<u64>,
-    /// Time spent waiting for authorization services. `before_backend_ms` includes this time.
+    /// Included in `before_backend_ms`.
     #[serde(deserialize_with = "number_as_text")]
     pub(crate) authorization_us: Option<u64>,
     #[serde(deserialize_with = "number_as_text")]
@@ -35,14 +33,12 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Parses a line. Returns `None` if the line is not valid JSON, for example because it is
-    /// truncated.
+    /// Returns `None` for invalid or truncated JSON.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Returns the time at which the request or connection ended. Envoy writes the log line at that
-    /// time.
+    /// Envoy writes the log line at the end of the request.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -58,31 +54,25 @@ impl LogEntry {
     }
 }
 
-/// Parses a number from a JSON string. Envoy writes filter state as strings, even if it is numeric.
+/// Envoy writes filter state as strings, even if it is numeric.
 fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// A filter for log lines. A line must meet all conditions.
+/// A line must meet all conditions. An empty list accepts everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
-    /// Accepted statuses. If empty, every status is accepted.
     pub(crate) statuses: Vec<StatusPattern>,
-    /// Accepted routes. If empty, every route is accepted.
     pub(crate) routes: Vec<ObjectPattern>,
-    /// Accepted backends. If empty, every backend is accepted.
     pub(crate) backends: Vec<ObjectPattern>,
-    /// The only accepted value of the request's Host header, with or without a port.
+    /// The request's Host header, with or without a port.
     pub(crate) host: Option<String>,
-    /// Earliest end time of an accepted request.
     pub(crate) since: Option<Timestamp>,
-    /// Minimum duration of an accepted request.
     pub(crate) slow: Option<SignedDuration>,
 }
 
 impl LogFilter {
-    /// Returns true if the filter has no conditions.
     pub(crate) fn is_everything(&self) -> bool {
         let Self {
             statuses,
@@ -135,12 +125,10 @@ impl LogFilter {
     }
 }
 
-/// A status (`404`) or a status class (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// An exact status. Envoy logs 0 if the client disconnected before it got a response.
+    /// Envoy logs 0 if the client disconnected before it got a response.
     Exactly(u16),
-    /// All statuses with this first digit, such as 5 for `5xx`.
     Class(u16),
 }
 
@@ -164,7 +152,7 @@ impl StatusPattern {
     }
 }
 
-/// A prefix of an object's name as it appears in the log. The kind is optional: `shop/cart`,
+/// Prefix of a logged object's name; the kind is optional: `shop/cart`,
 /// `HTTPRoute/shop/cart/rules/0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPattern(Vec<String>);
@@ -182,7 +170,6 @@ impl ObjectPattern {
         Ok(Self(parts))
     }
 
-    /// Returns true if `name`, as it appears in the log, starts with this prefix.
     pub(crate) fn names(&self, object: &str) -> bool {
         let parts: Vec<&str> = object.split('/').collect();
         let begins = |parts: &[&str], is_kind: bool| {

@@ -1,4 +1,4 @@
-//! Reads the lines of a log: first the existing lines, then new lines as Envoy writes them.
+//! Reads existing and new lines of a log while Envoy writes it.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,14 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Maximum length of a line in bytes. A longer line is split. Envoy truncates the client-controlled
-/// fields, so real lines are far shorter.
+/// Longer lines are split. Envoy truncates client-controlled fields, so real lines are far shorter.
 const MAX_BYTES: u64 = 1 << 20;
 /// Time after a rotation during which Envoy may still write to the old file.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the path of the access log file to which the Envoy with this runtime directory writes.
-/// Returns `None` if access logs are not written to files.
+/// Returns `None` if logging to files is off.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)
@@ -26,8 +24,7 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files that are still to be opened, oldest first. The current file is last, unless it is
-    /// already open.
+    /// Oldest first. The current file is last, unless it is already open.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -35,17 +32,15 @@ pub(crate) struct LogReader {
 #[derive(Debug)]
 struct OpenLog {
     reader: BufReader<File>,
-    /// Device and inode number of the file.
+    /// Device and inode number.
     id: (u64, u64),
-    /// Beginning of a line whose end Envoy has not written yet.
+    /// A line whose end Envoy has not written yet.
     begun: Vec<u8>,
-    /// Time at which the reader first noticed that the file was rotated.
+    /// When the reader noticed the rotation.
     aside: Option<Instant>,
 }
 
 impl LogReader {
-    /// Creates a reader for all lines of the log whose current file is `current`. Starts with the
-    /// oldest file.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -54,7 +49,7 @@ impl LogReader {
         })
     }
 
-    /// Like `new`, but skips older files that were last modified before `since`.
+    /// Skips older files that were last modified before `since`.
     pub(crate) fn open_since(current: &Path, since: SystemTime) -> io::Result<Self> {
         let mut log = Self::open(current)?;
         log.files.retain(|file| {
@@ -64,8 +59,6 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns the next complete line without its line break, or `None` if Envoy has not written
-    /// one yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {
@@ -119,8 +112,6 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns true if the reader noticed a rotation of the file at least `LATE` ago. Envoy no
-    /// longer writes to such a file.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

@@ -1,12 +1,8 @@
-//! Rotates access log files, keeps their total size within limits, and reads them.
+//! Rotates and limits access log files.
 //!
-//! Envoy opens its access log through a symbolic link in its runtime directory. The link points to
-//! a file in the log directory, or to `/dev/null` if Envoy cannot write to that file. If Envoy
-//! could not open its log, it would reject the whole listener. Because Envoy's configuration
-//! contains only the link's path, the target can change without a change to any listener.
-//!
-//! Access logs must never prevent Envoy from serving. They must never fill the disk, because Envoy
-//! and the agent need space on it.
+//! Envoy opens its access log through a symbolic link, which points to `/dev/null` if Envoy cannot
+//! write to the file. Otherwise, Envoy would reject the whole listener. Access logs must never fill
+//! the disk or prevent Envoy from serving.
 
 mod directory;
 mod entry;
@@ -26,7 +22,6 @@ pub(crate) use self::lines::{LogReader, current_of};
 pub(crate) use self::readable::Readability;
 pub(crate) use self::rotator::LogRotator;
 
-/// File name of the symbolic link in Envoy's runtime directory, and of the current log file.
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
 /// Destination of the access logs.
@@ -48,19 +43,19 @@ pub struct AccessLogSettings {
     pub to: AccessLogTo,
     /// Directory that contains the log files.
     pub directory: PathBuf,
-    /// Limits on each Gateway's files.
+    /// Limits per Gateway.
     pub bounds: LogBounds,
 }
 
-/// Limits on one Gateway's files.
+/// Limits per Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Size in bytes at which the current file is rotated. On a small disk, a lower limit applies.
+    /// Size in bytes at which the current file is rotated. Small disks have a lower limit.
     pub file_bytes: u64,
-    /// Maximum number of files per Gateway, including the current one.
+    /// Maximum number of files, including the current one.
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Disk space in bytes that access logs must leave free, capped at a tenth of the disk.
+    /// Bytes to leave free on the disk, at most a tenth of it.
     pub free_bytes: u64,
 }

@@ -1,29 +1,24 @@
-//! Decides when to rotate a log, which log files to remove, and when to pause logging. Pure.
+//! Plans rotation and removal of log files, and pauses logging on a full disk.
 
 use super::LogBounds;
 use std::time::Duration;
 
-/// State of one Gateway's log, and of the disk that contains the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
-    /// Size in bytes and age of the current file.
+    /// Bytes and age.
     pub(super) current: (u64, Duration),
-    /// Number and size in bytes of each older file, oldest first.
+    /// Number and bytes of each file, oldest first.
     pub(super) older: Vec<(u64, u64)>,
-    /// True if Envoy's symbolic link points to the current file, and not to `/dev/null`.
     pub(super) written: bool,
-    /// Free and total space on the disk, in bytes.
+    /// Free and total bytes.
     pub(super) disk: (u64, u64),
 }
 
-/// Steps that bring a log within its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
-    /// True if the current file must be rotated.
     pub(super) rotate: bool,
-    /// Numbers of the files to remove, oldest first.
     pub(super) remove: Vec<u64>,
-    /// True if Envoy may log to the file, or false if the disk is too full.
+    /// False if the disk is too full.
     pub(super) write: bool,
 }
 
@@ -41,7 +36,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         free_bytes,
     } = bounds;
     let reserve = free_bytes.min(all / 10);
-    // On a small disk, all files of a Gateway together may use at most a quarter of the disk.
+    // On a small disk, one Gateway's files may use at most a quarter of the disk.
     let file_bytes = file_bytes.min(all / 4 / files.max(1) as u64);
     let rotate = *bytes > 0 && (*bytes >= file_bytes || *age >= period);
     let mut kept: Vec<(Option<u64>, u64)> = older
@@ -49,7 +44,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         .map(|(number, bytes)| (Some(*number), *bytes))
         .collect();
     if rotate {
-        // The rotated file counts towards the limits, but it has no number yet, so this plan cannot
+        // The rotated file counts towards the limits, but has no number yet, so this plan cannot
         // remove it.
         kept.push((None, *bytes));
     }
@@ -66,8 +61,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         remove.push(*number);
         (count, total, freed) = (count - 1, total - bytes, freed + bytes);
     }
-    // Require 25% more free space to resume logging than to continue it, so that logging does not
-    // flap.
+    // Resuming requires 25% more free space than continuing, which keeps logging from flapping.
     let wanted = if *written { reserve } else { reserve / 4 * 5 };
     LogPlan {
         rotate,

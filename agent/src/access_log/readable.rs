@@ -1,26 +1,21 @@
-//! Detects whether a log's lines are JSON or text in a custom format, which this program cannot
-//! parse. Pure.
+//! Detects whether a log contains JSON or text in a custom format.
 //!
-//! One line that was truncated by a power failure must not make a JSON log count as text.
+//! A line truncated by a power failure must not make a JSON log count as text.
 
 use std::path::Path;
 
 use super::LogEntry;
 
-/// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Counts lines, to distinguish a text log from a JSON log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
-    /// Number of lines since the last JSON line.
     foreign: u64,
-    /// True if the log contained at least one JSON line.
     known: bool,
 }
 
 impl Readability {
-    /// Counts a line. `entry` is the parsed line, or `None` if parsing failed. Ignores empty lines.
+    /// `entry` is `None` if parsing failed. Ignores empty lines.
     pub(crate) fn note(&mut self, line: &str, entry: Option<&LogEntry>) {
         if entry.is_some() {
             self.foreign = 0;
@@ -30,7 +25,6 @@ impl Readability {
         }
     }
 
-    /// Returns a message if the most recent lines are text.
     pub(crate) fn complaint(self, file: &Path) -> Option<String> {
         let is_text = self.foreign >= FOREIGN || (self.foreign > 0 && !self.known);
         is_text.then(|| {

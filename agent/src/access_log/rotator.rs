@@ -13,39 +13,29 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Interval between checks of the log. Between two checks, the file may exceed its size limit.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Time to wait after finding that Envoy cannot write to the file, before trying the file again.
+/// Delay before retrying a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
-/// Time limit for a response from Envoy.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Rotates one Gateway's log.
 #[derive(Debug)]
 pub(crate) struct LogRotator {
     log: LogDirectory,
     bounds: LogBounds,
-    /// True if the settings send access logs to files.
     wanted: bool,
-    /// The launcher of Envoy, if any. Its file system may differ from the agent's.
     launcher: Launcher,
-    /// Why Envoy cannot write to the file, and when this was detected.
     unwritable: Option<(String, Instant)>,
-    /// True if the launcher has been asked to open the file for writing.
     asked: bool,
     /// True if Envoy has not reopened its log since the link or the file last changed.
     untold: bool,
-    /// The current file at the time of the last check.
     written: Option<WrittenFile>,
-    /// Log file that another program deleted while Envoy had it open, if any.
+    /// Log file that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// The last reported reason why logging is off, or `None` if it is on.
+    /// The last reported reason why logging is off.
     told: Option<String>,
 }
 
 impl LogRotator {
-    /// Creates a rotator for the log in the subdirectory `name` of the log directory. Envoy opens
-    /// the log through the symbolic link `link`.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -67,18 +57,17 @@ impl LogRotator {
         }
     }
 
-    /// Returns true if the settings send access logs to files, which then need rotation.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Points the link to a file that Envoy can open. Must be called before Envoy starts.
+    /// Must be called before Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
 
-    /// Keeps the log within its limits, and never returns. Calls `report` at the start, and
-    /// whenever the reason why logging is off changes.
+    /// Calls `report` at the start, and whenever the reason why logging is off changes. Never
+    /// returns.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         report(self.told.clone());
@@ -100,7 +89,6 @@ impl LogRotator {
         }
     }
 
-    /// Runs one check. Returns true if the reason why logging is off has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -115,7 +103,7 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns why logging is off, or `None` if it is on or disabled by settings.
+    /// Returns why logging is off, or `None` if it is on or disabled.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
             // An Envoy with older listeners may still open the link, so the link must stay valid.
@@ -136,9 +124,7 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher on the
-    /// first check, and on every check while the link does not point to the file. Within `RETRY`
-    /// after a failure, returns the known reason without another attempt.
+    /// Within `RETRY` after a failure, returns the known reason.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -165,7 +151,7 @@ impl LogRotator {
         why
     }
 
-    /// Rotates and removes files as planned. Returns true unless the disk is too full for logging.
+    /// Returns false if the disk is too full for logging.
     fn bring_within_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
@@ -185,8 +171,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Detects whether the current file was replaced since the last check. If so, Envoy still
-    /// writes to the previous file and must reopen its log.
+    /// If the current file was replaced, Envoy must reopen its log.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -201,7 +186,6 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies to the current file the lines written to the deleted file since the last check.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

@@ -1,5 +1,4 @@
-//! Keeps a handle to the file that Envoy writes to. Envoy keeps writing to that file even if
-//! another program renames or deletes it, so the handle can recover lines from a deleted file.
+//! Keeps a handle to Envoy's log file, to recover lines after another program deletes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,11 +7,10 @@ use std::path::Path;
 
 use sesame_files::open::{self, Rule};
 
-/// The current log file at the time of a check.
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     file: File,
-    /// Device and inode number of the file.
+    /// Device and inode number.
     id: (u64, u64),
     bytes: u64,
 }
@@ -27,18 +25,15 @@ impl WrittenFile {
         })
     }
 
-    /// Returns true if both checks found the same file.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// Returns true if the file has been deleted since it was opened.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends to the file at `path` the bytes written to this file since it was opened. Copies at
-    /// most `most` bytes.
+    /// Appends bytes written since this file was opened.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Environment variable in which systemd passes the log directories of the unit.
+/// Set by systemd to the log directories of the unit.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -71,7 +71,6 @@ pub(crate) struct AccessLogArgs {
 }
 
 impl AccessLogArgs {
-    /// Returns the access log settings. `state_dir` is the agent's state directory.
     pub(super) fn settings(self, state_dir: &Path) -> AccessLogSettings {
         let Self {
             access_log,
@@ -99,7 +98,6 @@ impl AccessLogArgs {
     }
 }
 
-/// Returns the first log directory that systemd created for the unit, or `None` if there is none.
 fn of_unit() -> Option<PathBuf> {
     let all = std::env::var_os(LOGS_DIRECTORY)?;
     std::env::split_paths(&all)

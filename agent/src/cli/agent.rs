@@ -1,4 +1,4 @@
-//! Shared options for commands that talk to a running agent, and the client for the agent's socket.
+//! Options and client for commands that talk to a running agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,8 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Time limit for a complete response from the agent.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum size of a response in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Maximum size of an error response in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
 /// Options of every command that talks to an agent. They may precede or follow the command's name.
@@ -58,8 +55,7 @@ impl AgentArgs {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// Returns the state directory of the agent with this runtime directory, or `None` if unknown.
-    /// Uses the state directory from the settings file, unless `--runtime-dir` is on the command
+    /// A state directory in the settings file applies unless `--runtime-dir` is on the command
     /// line. Otherwise, only the default runtime directory has a known state directory.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
@@ -70,14 +66,11 @@ impl AgentArgs {
     }
 }
 
-/// Sends a GET request for `path` to the agent that listens on `socket`. Returns `None` if no agent
-/// is running there.
+/// Returns `None` if no agent is running.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Posts a value to the agent that listens on `socket`, and returns the response. Returns `None` if
-/// no agent is running there.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -107,7 +100,6 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     })
 }
 
-/// Returns the error to report if a command needs a running agent but there is none.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
@@ -115,7 +107,6 @@ pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     )
 }
 
-/// Creates a single-threaded async runtime.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -141,13 +132,11 @@ pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Asks the agent to stop, together with its Envoys. Returns when the agent has responded, which is
-/// before it stops.
+/// Returns when the agent has responded, which is before it stops.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     post(agent, "/stop", request).await.map(|_| ())
 }
 
-/// Posts a value to the agent. Fails if no agent is running.
 async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::Result<Incoming> {
     let socket = agent.socket();
     let request = Request::post(path).body(Full::from(serde_json::to_vec(value)?))?;
@@ -155,9 +144,7 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Sends a request to the agent. Returns `None` if no agent is running. Returns the response body
-/// as soon as the headers have arrived. If the status is not a success, fails with the agent's
-/// message.
+/// Returns `None` if no agent is running, and the body once the headers have arrived.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,
@@ -187,7 +174,6 @@ async fn send(
     bail!("the agent returned {status}: {}", words.trim());
 }
 
-/// Sends a POST request without content to the agent's endpoint `path`, and parses the response.
 pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
     let answer = async {
         let body = post(agent, path, &()).await?;
@@ -206,12 +192,10 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     })
 }
 
-/// Sends a command to the agent, and prints each reply as it arrives. Returns the exit code.
 pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
     runtime()?.block_on(send_command(agent, command))
 }
 
-/// Like [`command`], for callers that are already in an async runtime.
 pub(crate) async fn send_command(
     agent: &AgentArgs,
     command: InstanceCommand,

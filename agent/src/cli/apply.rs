@@ -1,5 +1,4 @@
-//! `sesame-agent apply`: passes a bundle to the running agent, and waits until Envoy serves the
-//! bundle or the agent rejects it.
+//! `sesame-agent apply`: passes a bundle to the running agent and waits until Envoy serves it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,12 +21,9 @@ use crate::source::bundles::state::BundleState;
 use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
-/// Interval at which the outcome is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// If the Gateway has been degraded for this long, the command stops waiting and reports that.
+/// How long to wait for a degraded Gateway.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Prefix of the file names under which this command stores bundles in the agent's bundle
-/// directory.
 const APPLIED: &str = "applied.";
 
 #[derive(Debug, Args)]
@@ -99,7 +95,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     };
     let outcome = waiting.outcome()?;
     match &outcome {
-        // Remove a rejected bundle, so that the agent does not find it again at its next start.
+        // Otherwise, the agent would find the rejected bundle at its next start.
         Outcome::Refused(_) => drop(std::fs::remove_file(&target)),
         Outcome::Accepted => forget_others(directory, &stem, &name),
         Outcome::Wrong(_) | Outcome::Late(_) => {}
@@ -122,16 +118,13 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// Name of the file under which this command stores a bundle in the agent's bundle directory.
 struct AppliedName {
-    /// Common prefix of the file names of all applied bundles for this Gateway.
     stem: String,
     name: String,
 }
 
 impl AppliedName {
-    /// Creates a name that no earlier bundle had, because the agent may still report the outcome of
-    /// earlier bundles.
+    /// The agent may still report the outcome of earlier bundles.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -145,14 +138,11 @@ impl AppliedName {
     }
 }
 
-/// Outcome of applying the bundle.
 enum Outcome {
     Accepted,
-    /// The agent rejected the bundle.
     Refused(String),
     /// The agent accepted the bundle, but its Gateway is degraded.
     Wrong(String),
-    /// The Gateway did not serve the bundle before the timeout.
     Late(String),
 }
 
@@ -169,7 +159,6 @@ impl Outcome {
 
 struct Waiting<'a> {
     agent: &'a AgentArgs,
-    /// Name of the bundle's file in the agent's bundle directory.
     name: &'a str,
     digest: &'a str,
     gateway: String,
@@ -177,8 +166,6 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits until the Gateway serves the bundle, or until the agent has rejected it. Gives up at
-    /// the deadline.
     fn outcome(&self) -> anyhow::Result<Outcome> {
         let mut degraded: Option<Instant> = None;
         loop {
@@ -243,14 +230,12 @@ impl Waiting<'_> {
     }
 }
 
-/// Returns true if the Gateway's Envoy has accepted the desired configuration.
 fn is_served(gateway: &GatewayReport) -> bool {
     gateway.state == AgentState::Serving
         && gateway.envoy.serves
         && gateway.wanted == gateway.applied
 }
 
-/// Removes the files of bundles that this command previously applied to the same Gateway.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();

@@ -15,9 +15,7 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Maximum number of serial number digits to show in the table.
 const SERIAL: usize = 16;
-/// Maximum number of host names, and of uses, to show in the table for each certificate.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
@@ -55,8 +53,6 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Queries the agent. If a state directory is set, or if no agent is running, reads the last
-/// accepted configuration from the state directory instead.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
         // If the directory name is mistyped, fail instead of reporting that no certificate expires.
@@ -157,7 +153,6 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
     format!("{table}\n")
 }
 
-/// Formats the time from now until `end`.
 fn left(end: Timestamp, now: Timestamp) -> String {
     let seconds = end.duration_since(now).as_secs();
     let days = seconds.abs() / DAY;
@@ -169,7 +164,6 @@ fn left(end: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Joins the first items of a list. If there are more, appends the number of omitted items.
 fn few(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(FEW).map(String::as_str).collect();
     match list.len().saturating_sub(FEW) {

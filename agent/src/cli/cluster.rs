@@ -53,7 +53,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Builds the source. Fails if this host has no name that a cluster accepts.
+    /// Fails if this host has no name that a cluster accepts.
     pub(super) fn source(
         self,
         trusted: Trusted,
@@ -96,7 +96,6 @@ impl ClusterArgs {
     }
 }
 
-/// Parses a label value.
 pub(super) fn label(text: &str) -> Result<String, String> {
     if is_label_value(text) {
         Ok(text.to_owned())
@@ -107,7 +106,6 @@ pub(super) fn label(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a namespace.
 fn dns_label(text: &str) -> Result<String, String> {
     if sesame_proto::dns_name::is_dns_label(text) {
         Ok(text.to_owned())

@@ -1,5 +1,4 @@
-//! `sesame-agent doctor`: checks whether this host is fit to serve, and suggests how to fix each
-//! problem.
+//! `sesame-agent doctor`: checks this host and suggests how to fix each problem.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -65,7 +64,6 @@ pub(crate) fn main(
     Ok(if examination.healthy { 0 } else { EXIT_FAULT })
 }
 
-/// Result of examining this host: facts about it, and the settings in effect.
 pub(crate) struct Examined {
     pub(crate) facts: HostFacts,
     pub(crate) settings: Vec<Setting>,
@@ -94,10 +92,8 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Report the error only if it would keep the service from starting. Without a settings
-            // file, the service's command line is unknown. If an agent is running, it has accepted
-            // its options. Paths to the service manager's credentials (`%d/`) can be resolved only
-            // inside the unit.
+            // Report the error only if the service would not start. A running agent has accepted
+            // its options, and credential paths (`%d/`) resolve only inside the unit.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -137,7 +133,6 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     Ok(Examined { facts, settings })
 }
 
-/// Queries the running agent for its state and its settings.
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
     let report = match agent::ask(&socket, "/gateways") {
@@ -192,8 +187,6 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the process ID from the runtime directory's lock file, if an agent with this process ID
-/// is running.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -229,8 +222,6 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns the Gateways of the accepted configuration. If the source is a manifest directory,
-/// updates these Gateways from the manifests, and adds new ones.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -290,9 +281,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the name of the state directory's owner for use with `sudo -u`, if this process is root
-/// and the owner is another user. Checks that use the kubeconfig are then left to that user,
-/// because root must not use a file that another user can modify.
+/// Returns the state directory's owner if this process is root and the owner is not. Root must not
+/// use a kubeconfig that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {

@@ -9,7 +9,7 @@ use super::{EXIT_FAULT, EXIT_USAGE, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// How long Envoy still serves clients that connect between the end of the drain and Envoy's exit.
+/// How long Envoy serves clients that connect between the end of the drain and Envoy's exit.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -62,11 +62,10 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     agent::command(agent, command)
 }
 
-/// Drains the host. Then stops the agent with its Envoys, and finally any Envoys that are running
-/// without an agent.
+/// Also stops Envoys that are running without an agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
-        // Stop even if the drain fails, if connections remain at the timeout, or if there are no
+        // Stop even if the drain fails, connections remain at the timeout, or there are no
         // Gateways.
         let grace = match agent::send_command(agent, drain).await {
             Ok(0) => LAST_GUESTS,

@@ -1,4 +1,4 @@
-//! `sesame-agent endpoints`: shows the endpoints of backends as seen by the running Envoys.
+//! `sesame-agent endpoints`: shows backend endpoints as the running Envoys see them.
 
 use std::fmt::Write as _;
 
@@ -28,22 +28,20 @@ pub(crate) struct EndpointsArgs {
     failing: bool,
 }
 
-/// A backend of a Gateway, with its endpoints.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BackendEndpoints {
     gateway: String,
     backend: String,
-    /// Number of open connections to all endpoints.
     connections: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connections: Option<u64>,
-    /// Number of requests that are waiting for a connection.
+    /// Requests that are waiting for a connection.
     waiting: u64,
     endpoints: Vec<EndpointRow>,
 }
 
-/// An endpoint. Its counters start at zero when the endpoint is added or Envoy starts.
+/// The counters start at zero when the endpoint is added or Envoy starts.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndpointRow {
@@ -151,13 +149,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Returns a regular expression that matches the cluster names of these backends. It may also match
-/// other clusters.
+/// The regular expression may also match other clusters.
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();
-        // Of the characters that object names may contain, only the dot is special in a regular
-        // expression.
+        // Only the dot is special in a regular expression among the characters of object names.
         name.replace('.', r"\.")
     });
     let names: Vec<String> = escaped.collect();

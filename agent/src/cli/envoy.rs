@@ -39,12 +39,10 @@ pub(crate) struct EnvoyArgs {
 }
 
 impl EnvoyArgs {
-    /// Returns how long connections may take to finish during a drain.
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds)
     }
 
-    /// Returns how long Envoy keeps accepting connections before it is drained.
     pub(crate) fn lame_duck(&self) -> Duration {
         Duration::from_secs(self.lame_duck_seconds)
     }

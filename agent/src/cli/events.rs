@@ -14,7 +14,6 @@ use super::logs::since;
 use super::output::Format;
 use crate::run::events::{self, EVENTS_PATH, HostEvent};
 
-/// Interval between polls with `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -72,7 +71,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EventsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the events. Returns false once standard output is closed.
+/// Returns false once standard output is closed.
 fn print(agent: &AgentArgs, events: &[HostEvent]) -> anyhow::Result<bool> {
     for event in events {
         let text = || cells(event).join("  ") + "\n";
@@ -93,7 +92,6 @@ fn table(events: &[HostEvent]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// Returns the event's table cells. Control characters are escaped.
 fn cells(event: &HostEvent) -> [String; 4] {
     event.cells().map(|cell| plain(&cell.into()))
 }

@@ -87,8 +87,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns the objects that Envoy has rejected, and the problems of the agent's source. Returns
-/// empty lists if no agent is running.
+/// Empty if no agent is running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
@@ -101,8 +100,6 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
     Ok((refused, report.source.problems))
 }
 
-/// Returns a note for each route that is hidden by another route, if that other route may match the
-/// request.
 fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
     let matches = |route: &str| {
         let mut candidates = explanation.candidates.iter();
@@ -116,8 +113,7 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each object in the explanation that Envoy has rejected. The actual response
-/// may then differ from the explanation.
+/// The actual response may differ from the explanation if Envoy has rejected one of its objects.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {
@@ -163,7 +159,7 @@ fn of_manifests(
     let problems: Vec<SourceProblem> = problems
         .map(|problem| SourceProblem::of_object(problem, None))
         .collect();
-    // The Gateway may be merged with others. It is then served under the name of its GatewayClass.
+    // A merged Gateway is served under the name of its GatewayClass.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
         order.gateway = Some(merged.published_as.to_string());

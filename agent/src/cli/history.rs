@@ -26,16 +26,13 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// Returns the state directory that is to be read without asking an agent. Returns `None` if no
-    /// state directory is set, or if the command line sets `--runtime-dir`, which takes precedence.
+    /// `--runtime-dir` on the command line takes precedence.
     pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
         self.state_dir
             .as_deref()
             .filter(|_| !agent.runtime_dir_named)
     }
 
-    /// Returns the agent's response from `ask`. Returns the result of `offline` instead if a state
-    /// directory is set, or if no agent is running.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         agent: &AgentArgs,
@@ -99,8 +96,6 @@ pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u
     Ok(0)
 }
 
-/// Queries the agent's endpoint `path`, or calls `offline` to read the same data from a state
-/// directory.
 fn read<T: DeserializeOwned>(
     agent: &AgentArgs,
     args: &StateArgs,
@@ -145,8 +140,7 @@ fn table(listed: &[AcceptedGeneration]) -> String {
     format!("{table}\n")
 }
 
-/// Prints the differences. Like `diff`, exits with 0 if the configurations are equal, and with 1 if
-/// they differ.
+/// Like `diff`, exits with 0 if the configurations are equal, and with 1 if they differ.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs {
         manifests,

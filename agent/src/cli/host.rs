@@ -1,4 +1,4 @@
-//! Options for how this host serves. All commands that render share them.
+//! Options for how this host serves, shared by all commands that render.
 
 use std::net::IpAddr;
 

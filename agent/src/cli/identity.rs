@@ -1,5 +1,4 @@
-//! `sesame-agent identity`: creates this host's key pair if it is missing, and prints the public
-//! key.
+//! `sesame-agent identity`: prints this host's public key, creating the key pair if it is missing.
 
 use std::path::PathBuf;
 

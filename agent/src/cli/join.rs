@@ -26,7 +26,6 @@ use crate::run::report::Report;
 use crate::seal::SealingKeys;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval between polls of an agent that is starting.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Joins a cluster with a token from `sesame-controller hosts token`: gets and stores credentials
@@ -116,7 +115,7 @@ pub(crate) fn main(
         let found = runtime.block_on(SealingKeys::found(&seal));
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
-    // The token can be used only once. Therefore, first do everything that can fail on this host.
+    // The token can be used only once, so first do everything that can fail on this host.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
@@ -178,8 +177,6 @@ impl Joined {
         }
     }
 
-    /// Records the start of the service. `reasons` says why the agent does not serve everything,
-    /// and is empty if it does.
     fn record_start(&mut self, reasons: Vec<String>) {
         self.started = true;
         self.serving = Some(reasons.is_empty());
@@ -195,8 +192,7 @@ impl Joined {
     }
 }
 
-/// Returns the absolute path of the state directory, with symbolic links resolved. If `may_create`
-/// is set, first creates the directory.
+/// Resolves symbolic links.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -204,7 +200,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Reads the token. Fails if the token has expired according to this host's clock.
+/// Fails if the token has expired according to this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,
@@ -220,7 +216,7 @@ fn usable_token(
     Ok(token)
 }
 
-/// Fails if this host has an unexpired credential, or a credential that cannot be read.
+/// Fails if this host has an unexpired or unreadable credential.
 fn refuse_to_join_twice(
     state_dir: &Path,
     runtime_dir: &Path,
@@ -238,7 +234,7 @@ fn refuse_to_join_twice(
     Ok(())
 }
 
-/// Reads the token from the argument, from a file, or else from standard input.
+/// Without an argument or a file, reads standard input.
 fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<String> {
     let limit = MAX_JOIN_TOKEN_BYTES as u64;
     if let Some(token) = argument {
@@ -258,7 +254,6 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Waits until the agent serves everything. Returns the problems that remain at the timeout.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {
@@ -338,7 +333,6 @@ fn text_of(
     text
 }
 
-/// Formats a setting as an option of `run`.
 fn option(name: &str, value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => format!("--{name} {text}"),

@@ -1,5 +1,4 @@
-//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. Internal: only the agent
-//! runs it.
+//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. Internal.
 
 use std::ffi::OsString;
 

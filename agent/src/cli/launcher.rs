@@ -1,5 +1,4 @@
-//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and stops them
-//! when the launcher itself is stopped.
+//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -37,9 +36,7 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval at which a launcher checks whether its replacement has exited.
 const PLACE: Duration = Duration::from_secs(1);
-/// Sysctl of this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
@@ -66,7 +63,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     }
     core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
-    // Resolve the path now, because an upgrade may replace the file at this path before `exec`.
+    // Resolve the path now, because an upgrade may replace the file before `exec`.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
@@ -110,7 +107,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Keeps Envoys serving for `lame_duck`, so that load balancers can stop sending clients here.
+/// Gives load balancers time to stop sending clients here.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
         tracing::info!("stopping; Envoys start draining in {lame_duck:?}");
@@ -118,8 +115,8 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// In this network namespace, lets the kernel move waiting connections from a closed socket to
-/// another socket of the same port.
+/// Lets the kernel move waiting connections from a closed socket to another socket of the same
+/// port.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(

@@ -106,7 +106,6 @@ fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()
         .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
 }
 
-/// Deletes this host's reports and its account in the cluster.
 fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
     agent::runtime()?.block_on(async {
         let keys = SealingKeys::found(seal).await;
@@ -115,7 +114,7 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
     })
 }
 
-/// Deletes the reports and the account as the agent's user, which owns the credential.
+/// The agent's user owns the credential.
 fn tell_as(
     owner: owner::Owner,
     agent: &AgentArgs,

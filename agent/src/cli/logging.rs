@@ -1,7 +1,6 @@
-//! Options for the agent's own log: level, format and destination.
+//! Options for the agent's own log.
 //!
-//! In text format, log lines go to the systemd journal as structured entries if standard error is
-//! connected to the journal. Otherwise, they go to standard error as text.
+//! Text goes to the systemd journal if standard error is connected to it.
 
 use std::io::IsTerminal as _;
 
@@ -40,15 +39,13 @@ enum LogFormat {
     Json,
 }
 
-/// Changes the log filter of the running process.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Layer that writes the log lines that pass the filter.
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 impl Logging {
-    /// Starts logging. The returned function changes the log filter later.
+    /// The returned function changes the log filter later.
     pub(crate) fn start(&self) -> anyhow::Result<SetLog> {
         let (filter, handle) = reload::Layer::new(parse(&self.log)?);
         tracing_subscriber::registry()
@@ -60,9 +57,8 @@ impl Logging {
 }
 
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // Turn off the logs of two crates by default. `kube` logs errors that the agent reports itself,
-    // once and more clearly. `notify` warns about every removed directory. The user's filter can
-    // turn these logs on again.
+    // `kube` logs errors that the agent reports itself, and `notify` warns about every removed
+    // directory. The user's filter can turn these logs on again.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }

@@ -1,5 +1,4 @@
-//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose requests are handled
-//! differently.
+//! `sesame-agent diff --manifests OLD NEW`: lists matches whose requests are handled differently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,8 +12,7 @@ use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::offline::{self, RemoteKeys};
 
-/// Prints the differences. Like `diff`, exits with 0 if all requests are handled in the same way,
-/// and with 1 otherwise.
+/// Like `diff`, exits with 0 if all requests are handled in the same way, and with 1 otherwise.
 pub(super) fn main(
     agent: &AgentArgs,
     args: &DiffArgs,

@@ -1,5 +1,4 @@
-//! `sesame-agent man` and `completion`: generate the manual pages and shell completions that
-//! packages install.
+//! `sesame-agent man` and `completion`: generate the files that packages install.
 
 use std::path::PathBuf;
 
@@ -22,7 +21,6 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Writes a manual page for the program, and one for each command that is not hidden.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;

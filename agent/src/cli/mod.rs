@@ -1,4 +1,4 @@
-//! The commands of `sesame-agent`. Each command turns its arguments into output and an exit code.
+//! The commands of `sesame-agent`.
 //!
 //! Exit codes: 0 for success, 1 if the examined data has problems, 2 for an invalid command line, 3
 //! if the command failed.
@@ -184,13 +184,11 @@ enum Command {
 }
 
 impl Command {
-    /// Returns true if the command must not run with an invalid settings file.
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
     }
 
-    /// Returns true if the command itself reports errors in the settings file.
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),
@@ -212,7 +210,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let cli = parsed.unwrap_or_else(|error| {
-        // The settings file may be the cause of the error. For example, two settings may conflict.
+        // The settings file may cause the error, for example if two settings conflict.
         if error.use_stderr() {
             record_settings(&loaded);
         }
@@ -304,13 +302,11 @@ fn execute(
     }
 }
 
-/// Returns true if these arguments are valid. Does not execute the command.
+/// Returns true if these arguments are valid.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// Called after an error in the command line. Prints the errors in the settings file, or a note
-/// that the file's settings apply too.
 fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

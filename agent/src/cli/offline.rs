@@ -1,4 +1,4 @@
-//! Reads and resolves manifests once, for commands that do not change anything.
+//! Reads and resolves manifests once, for read-only commands.
 
 use std::path::Path;
 
@@ -17,23 +17,19 @@ use crate::source::problem::SourceProblem;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// Resolved manifests, and the problems that were found in the files.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
 }
 
-/// How to get key sets that are published at URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteKeys {
-    /// Assume that each key set can be fetched, and use a placeholder for it.
+    /// Use a placeholder for each key set.
     Assumed,
-    /// Fetch each key set once.
     Fetched,
 }
 
-/// Reads and resolves the manifests in `dir`.
 pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
@@ -75,8 +71,6 @@ fn copies(requests: &KeySetRequests, keys: RemoteKeys) -> anyhow::Result<KeySetC
     copies.collect()
 }
 
-/// Returns the render options that `run` would use. Options that only a running agent knows have
-/// placeholder values.
 pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
     sesame_render::RenderOptions {
         addresses: if host.addresses.is_empty() {

@@ -1,6 +1,7 @@
-//! Parses the command line. If a command talks to an agent, the options in [`AgentArgs`] may
-//! precede or follow the command's name. Other commands reject these options, except those that
-//! they declare themselves.
+//! Parses the command line.
+//!
+//! The options in [`AgentArgs`] may precede or follow the name of a command that talks to an agent.
+//! Other commands reject them unless they declare them.
 
 use std::ffi::OsString;
 
@@ -13,7 +14,6 @@ use super::agent::AgentArgs;
 use super::settings::arguments::AcceptedSetting;
 use super::settings::complete::{Completed, complete};
 
-/// Commands that do not talk to an agent.
 pub(super) const WITHOUT_AGENT: [&str; 12] = [
     "run",
     "render",
@@ -35,7 +35,6 @@ pub(super) fn parse(
     parse_with(arguments.into_iter().map(Into::into).collect(), &[])
 }
 
-/// Parses a command line after adding options from the settings file.
 pub(super) fn parse_with(
     arguments: Vec<OsString>,
     settings: &[AcceptedSetting],
@@ -76,13 +75,11 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// Returns true if an option is on the command line. An environment variable does not count.
+/// An environment variable does not count.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the program's command line for clap. Omits from each command's help the options that the
-/// command rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
         // A build without the `cluster` feature lacks some of these commands.
@@ -99,7 +96,6 @@ fn command() -> clap::Command {
     })
 }
 
-/// Returns the options in [`AgentArgs`] that the command does not declare itself.
 fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {

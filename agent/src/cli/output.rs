@@ -18,7 +18,6 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Writes the value in this format. For a table, writes `text` instead.
     pub(crate) fn write(
         self,
         value: &impl Serialize,
@@ -31,8 +30,7 @@ impl Format {
         }
     }
 
-    /// Writes one value of a sequence and flushes it: as text, as a line of JSON, or as a YAML
-    /// document. Returns false once standard output is closed.
+    /// Flushes each value. Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
         value: &impl Serialize,
@@ -46,13 +44,12 @@ impl Format {
     }
 }
 
-/// Writes text to standard output. Removes colors unless standard output is a terminal. A closed
-/// pipe (`| head`) is not an error.
+/// Removes colors unless standard output is a terminal. A closed pipe (`| head`) is not an error.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     put(text).map(|_| ())
 }
 
-/// Writes text to standard output. Returns false if standard output is closed.
+/// Returns false if standard output is closed.
 fn put(text: &str) -> anyhow::Result<bool> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -60,7 +57,6 @@ fn put(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes bytes to standard output unchanged.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -68,12 +64,10 @@ pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a value to standard output as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     text(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Writes a value to standard output as YAML.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
     text(&serde_saphyr::to_string(value)?)
 }
@@ -83,7 +77,6 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
-/// Writes an error and the chain of its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
     // Ignore failures: if standard error is closed, they cannot be reported.
     let _ = writeln!(anstream::stderr(), "error: {error:#}");

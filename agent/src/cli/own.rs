@@ -1,5 +1,5 @@
-//! `sesame-agent own`: makes the agent's user the owner of directories. Runs in an init container
-//! with few privileges.
+//! `sesame-agent own`: makes the agent's user the owner of directories, in an init container with
+//! few privileges.
 
 use std::fmt;
 use std::path::PathBuf;

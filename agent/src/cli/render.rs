@@ -186,7 +186,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
     Ok(0)
 }
 
-/// Parses `namespace/name`. The namespace defaults to `default`.
+/// The namespace defaults to `default`.
 pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),

@@ -176,7 +176,7 @@ pub(crate) struct RunArgs {
     incremental: bool,
 }
 
-/// Runs the agent. A reload uses `reader` to parse the arguments and the settings file again.
+/// A reload uses `reader` to parse the arguments and the settings file again.
 pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> {
     let loaded = settings::load(&reader.arguments);
     let reading = SettingsReading {
@@ -187,7 +187,6 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
     Ok(0)
 }
 
-/// Converts the arguments to options.
 // This function is long because it names every argument, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
@@ -257,7 +256,6 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     })
 }
 
-/// Returns `addresses` plus all addresses of this host that are in `pools`.
 fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = addresses.to_vec();
     let found = run::in_networks(pools);
@@ -276,12 +274,11 @@ fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpA
     Ok(addresses)
 }
 
-/// Returns true if this process runs in a Pod. The kubelet sets this variable in every container.
+/// The kubelet sets this variable in every container.
 fn is_in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Converts hours to a duration. Returns `None` for 0.
 fn hours(hours: u64) -> Option<Duration> {
     (hours > 0).then(|| Duration::from_secs(hours * 3600))
 }

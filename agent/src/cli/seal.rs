@@ -62,7 +62,6 @@ impl SealLikeAgentArgs {
     }
 }
 
-/// Returns the options that make another process of this program seal in the same way.
 #[cfg(feature = "cluster")]
 pub(super) fn options(settings: &SealSettings) -> [String; 4] {
     let SealSettings { method, directory } = settings;

@@ -82,7 +82,6 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    /// Returns the source that the options select.
     pub(crate) fn source(self) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
@@ -113,7 +112,7 @@ impl SourceArgs {
     }
 }
 
-/// Returns the policy for signatures. If no key files are given, unsigned snapshots are trusted.
+/// If no key files are given, unsigned snapshots are trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let keys = read_trusted(files)?;
     Ok((!files.is_empty()).then(|| Arc::new(keys)))

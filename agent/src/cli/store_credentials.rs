@@ -1,6 +1,7 @@
-//! `sesame-agent store-credentials`: stores the credentials of a host. `join` runs this command as
-//! the agent's user, so that this user owns the files and the sealing key. The command never prints
-//! a credential, and reads credentials only from standard input.
+//! `sesame-agent store-credentials`: stores the credentials of a host.
+//!
+//! `join` runs this command as the agent's user, who must own the files. Never prints a credential,
+//! and reads credentials only from standard input.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,6 @@ use crate::join::owner;
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Stores credentials in this process, or in a child process that runs as the agent's user.
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,
     pub(super) seal: SealSettings,
@@ -26,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Creates the sealing key if it is missing. Fails if the key does not work.
+    /// Fails if the key does not work.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),
@@ -51,8 +51,7 @@ impl CredentialStore<'_> {
     }
 }
 
-/// Seals and stores the credentials. If `stored` is `None`, creates and checks the sealing key
-/// without storing anything.
+/// If `stored` is `None`, creates and checks the sealing key without storing anything.
 fn store_sealed(
     seal: &SealSettings,
     state: &Path,
@@ -99,7 +98,7 @@ pub(crate) fn store(
     let mut text = String::new();
     let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
     std::io::stdin().take(limit).read_to_string(&mut text)?;
-    // Do not include the parser's message, because it may quote a secret.
+    // Omit the parser's message, because it may quote a secret.
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
     store_sealed(&seal, state_dir, &agent.runtime_dir, Some(&stored))?;

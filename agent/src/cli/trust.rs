@@ -97,7 +97,6 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Prints the keys. As a table, prints one identifier per line.
 fn print(args: &TrustArgs, keys: &TrustedKeys) -> anyhow::Result<u8> {
     let keys = keys.to_pem().into_iter();
     let keys: Vec<TrustedKey> = keys.map(|(id, pem)| TrustedKey { id, pem }).collect();

@@ -1,8 +1,7 @@
 //! `sesame-agent validate`: reports all problems in manifests in one run.
 //!
-//! Checks the files, then the objects, then whether Envoy's configuration can express the objects.
-//! Finally, Envoy itself validates the result. The exit code is 1 if there are problems, so the
-//! command can gate a commit or a rollout.
+//! Envoy itself validates the result. The exit code is 1 if there are problems, so the command can
+//! gate a commit or a rollout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +56,7 @@ struct Validation {
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// The condition that reports the problem, as `Type=Status`. `None` for other problems.
+    /// As `Type=Status`. `None` for other problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -78,8 +77,6 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates the settings file if the command line names one, or if it names no manifests.
-/// Otherwise, validates the manifests.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -92,7 +89,6 @@ pub(crate) fn main(
 }
 
 impl ValidateArgs {
-    /// Returns true if the settings file is to be validated instead of manifests.
     pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
         config.named || self.manifests.is_none()
     }
@@ -170,8 +166,8 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for each condition that reports a problem. Ignores conditions with status
-/// Unknown, and conditions that are False only because this command does not program Envoy.
+/// Ignores status Unknown, and conditions that are False only because this command does not program
+/// Envoy.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

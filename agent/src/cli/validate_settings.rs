@@ -1,5 +1,5 @@
-//! `sesame-agent validate --config FILE`: reports all problems in a settings file, and shows the
-//! settings of `run` that take effect.
+//! `sesame-agent validate --config FILE`: reports problems in a settings file, and shows the
+//! effective settings.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,19 +21,16 @@ struct SettingsOutcome {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// Errors, each with its line number in the file if it has one.
     errors: Vec<String>,
-    /// Settings that take effect, sorted by name.
     settings: Vec<Effective>,
 }
 
-/// A setting, and whether it can be changed by a reload.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload applies a changed value. If false, the agent must be restarted.
+    /// If false, a changed value needs a restart.
     live: bool,
 }
 
@@ -63,7 +60,6 @@ pub(crate) fn main(loaded: &LoadedSettings, output: Format) -> anyhow::Result<u8
     Ok(if outcome.valid { 0 } else { EXIT_FAULT })
 }
 
-/// Fails if `run` would reject the settings.
 fn usable(line: Vec<OsString>, loaded: &LoadedSettings) -> Result<(), String> {
     let cli = options::parse_with(line, &loaded.accepted).map_err(|error| in_one_line(&error))?;
     match cli.command {

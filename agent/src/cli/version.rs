@@ -1,5 +1,4 @@
-//! `sesame-agent version` and `--version`: show the version and the source revision of this
-//! program.
+//! `sesame-agent version` and `--version`: show the version and the source revision.
 
 use std::fmt;
 
@@ -15,12 +14,11 @@ pub(crate) struct VersionArgs {
     output: Format,
 }
 
-/// Version of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProgramVersion {
     version: &'static str,
-    /// Commit of the source code. `unknown` if the program was built outside its repository.
+    /// `unknown` if the program was built outside its repository.
     revision: &'static str,
 }
 

@@ -94,7 +94,6 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     })
 }
 
-/// Returns the status of an object as JSON, or null if the object has none.
 fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     let mut found = statuses.objects();
     let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
@@ -147,7 +146,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
     Ok(answer)
 }
 
-/// Formats the answer. Ignores write errors, because writing to a String cannot fail.
+/// Ignores write errors, because writing to a String cannot fail.
 fn text(answer: &ObjectAnswer) -> String {
     let ObjectAnswer {
         object,
@@ -166,7 +165,7 @@ fn text(answer: &ObjectAnswer) -> String {
     text
 }
 
-/// Parses the name of a kind in upper or lower case, in the singular, the plural or the short form.
+/// Accepts upper or lower case, and the singular, plural or short form.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text)
         .ok_or_else(|| format!("unknown kind {text:?}; expected a value such as httproute"))

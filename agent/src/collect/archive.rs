@@ -1,5 +1,4 @@
-//! Writes the archive to a file that only this user can read. The parts are sorted by name,
-//! redacted, and limited in size.
+//! Writes redacted, size-limited parts to a file that only this user can read.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,17 +10,12 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Maximum size of a part in bytes. If a part is larger, only its end is kept.
+/// If a part is larger, only its end is kept.
 const MAX_PART: usize = 16 << 20;
-/// Maximum total size of all parts in bytes.
 const MAX_ALL: usize = 128 << 20;
-/// Name of the directory in the archive that contains everything else.
 const TOP: &str = "sesame";
-/// Name of the file in the archive that lists all parts.
 const CONTENTS: &str = "contents.json";
 
-/// Redacts and truncates the parts. Returns the name and content of each file, and a summary of
-/// each part. Pure.
 fn files(
     mut parts: Vec<ReportPart>,
     secrets: &Secrets,
@@ -53,7 +47,6 @@ fn files(
     (files, contents)
 }
 
-/// Returns the end of a string, at most `most` bytes long.
 fn end(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
@@ -62,7 +55,7 @@ fn end(text: &str, most: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }
 
-/// Writes a new archive, and returns a summary of each part. Fails if the file exists.
+/// Fails if the file exists.
 pub(crate) fn write(
     path: &Path,
     parts: Vec<ReportPart>,
@@ -85,8 +78,7 @@ pub(crate) fn write(
         .open(path)?;
     let written = pack(file, &files, now);
     if let Err(error) = written {
-        // Do not leave an incomplete archive behind. Ignore a failure to remove it, because the
-        // caller reports the first error.
+        // Do not leave an incomplete archive behind. The caller reports the first error.
         let _ = fs::remove_file(path);
         return Err(error);
     }

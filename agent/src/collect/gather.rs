@@ -12,14 +12,10 @@ use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
 
-/// Maximum number of bytes to read from the end of an Envoy's log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Maximum number of bytes to read from a file that contains secrets to redact.
 const MAX_SECRET: u64 = 256 << 10;
-/// Time limit for each response from Envoy.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Name of each file in the archive, and the admin endpoint that provides its content. Envoy omits
-/// private keys from the responses. `header_values` and `redact` remove other secrets.
+/// Files in the archive and their admin endpoints. Envoy omits private keys from its responses.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -28,7 +24,6 @@ const ADMIN: [(&str, &str); 6] = [
     ("server_info.json", "/server_info"),
     ("stats.txt", "/stats?usedonly"),
 ];
-/// Files that describe the kernel and its limits.
 const KERNEL: [&str; 12] = [
     "/etc/os-release",
     "/proc/loadavg",
@@ -44,8 +39,6 @@ const KERNEL: [&str; 12] = [
     "/proc/version",
 ];
 
-/// Reads the files about the kernel, the names of the environment variables, and the journal of the
-/// agent and its launcher.
 pub(crate) fn host() -> Vec<ReportPart> {
     let mut parts: Vec<ReportPart> = KERNEL
         .iter()
@@ -84,7 +77,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
     parts
 }
 
-/// Returns the accepted snapshots. They contain no keys, only digests of keys.
+/// Snapshots contain no keys, only digests of keys.
 pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
@@ -99,7 +92,6 @@ pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     parts.collect()
 }
 
-/// Queries every Envoy, and reads the end of every Envoy's log.
 pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     let mut parts = Vec::new();
     let directories = match entries(&runtime_dir.join("gateways")) {
@@ -139,7 +131,6 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     parts
 }
 
-/// Returns the last `LOG_TAIL` bytes of a file.
 fn tail(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(LOG_TAIL);
@@ -149,7 +140,6 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lists the files in a directory and in its subdirectories, with their sizes.
 fn listing(directory: &Path) -> String {
     let mut lines = Vec::new();
     let mut paths = entries(directory).unwrap_or_default();
@@ -168,8 +158,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the secrets on this host that the parts might contain: private keys in use, tokens and
-/// passwords. `files` are additional files that contain one token each.
+/// Returns keys, tokens and passwords that the parts might contain. `files` contain one more token
+/// each.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -177,7 +167,6 @@ pub(crate) fn secrets(
 ) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
-    // Values of environment variables whose names suggest a secret.
     let named = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy().to_uppercase();
         ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]
@@ -207,7 +196,6 @@ pub(crate) fn secrets(
     secrets
 }
 
-/// Returns the values in a file with one header (`name: value`) per line.
 pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
     let text = path.and_then(read).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

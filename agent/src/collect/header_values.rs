@@ -1,8 +1,7 @@
 //! Redacts the values of headers and query parameters in JSON, because any of them may be an API
-//! key. Pure.
+//! key.
 //!
-//! Snapshots and Envoy's dumps store a header's name and value in separate members of an object, so
-//! no text pattern can match both. Every object with a name and a value counts as a header.
+//! Envoy's dumps store name and value in separate members, so no text pattern can match both.
 //! Redacting too much is harmless.
 
 use std::path::Path;
@@ -12,9 +11,7 @@ use serde_json::{Map, Value};
 use super::ReportPart;
 use super::redact::REDACTED;
 
-/// Members of a JSON object that may contain a header's name.
 const NAMES: [&str; 2] = ["name", "key"];
-/// Members of a JSON object that may contain a header's value, or a pattern for the value.
 const VALUES: [&str; 12] = [
     "value",
     "raw_value",
@@ -29,9 +26,8 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members whose value is always a secret key.
 const KEYS: [&str; 1] = ["session_key"];
-/// Names of headers whose values cannot be secret, in lower case.
+/// Lower-case names of headers whose values cannot be secret.
 const HARMLESS: [&str; 24] = [
     ":authority",
     ":method",
@@ -59,8 +55,7 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Redacts header values in every JSON part. Returns the values, because they may occur in other
-/// parts too. If a JSON part cannot be parsed, replaces its content with an error.
+/// Returns the values, because they may occur in other parts too.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts
@@ -81,8 +76,7 @@ fn redact_text(text: &str, values: &mut Vec<Vec<u8>>) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&value)
 }
 
-/// Redacts header values in a JSON value, recursively. The parser has limited the depth of the
-/// recursion.
+/// The parser has limited the depth of the recursion.
 fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, values)),
@@ -100,14 +94,12 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Returns true if a JSON object may describe a header whose value is secret.
 fn is_header(members: &Map<String, Value>) -> bool {
     let names = NAMES.iter().filter_map(|name| members.get(*name)?.as_str());
     let mut names = names.map(str::to_ascii_lowercase).peekable();
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-/// Redacts every string in a JSON value, and appends the original strings to `values`.
 fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {

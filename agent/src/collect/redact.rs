@@ -1,4 +1,4 @@
-//! Redacts secrets in text: known secrets, and everything that matches a pattern for secrets. Pure.
+//! Redacts known secrets and text that looks like a secret.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
-/// Text that replaces a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Minimum length of a known secret to search for, in bytes. A shorter string would occur too often
-/// by chance.
+/// Shorter strings would occur too often by chance.
 const SHORTEST: usize = 8;
 
-/// Patterns for secrets. Each pattern is followed by the replacement for its matches.
 const SHAPES: [(&str, &str); 5] = [
     // Also matches keys that are escaped in a JSON string, and keys that are truncated.
     (
@@ -37,28 +34,23 @@ const SHAPES: [(&str, &str); 5] = [
     (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
 
-/// Error while preparing the search for secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretsError {
-    /// A pattern is not a valid regular expression.
     #[error(transparent)]
     Shape(#[from] regex::Error),
-    /// There are too many known secrets for one search.
     #[error("too many secrets: {0}")]
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// Searches text for known secrets and for patterns.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Finds known secrets. If several match at the same position, the longest one wins.
+    /// If several secrets match at the same position, the longest one wins.
     known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
-    /// Prepares the search. `secrets` are PEM keys, tokens and passwords as they are stored on this
-    /// host.
+    /// PEM keys, tokens and passwords as stored on this host.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -76,7 +68,6 @@ impl Secrets {
         })
     }
 
-    /// Returns the text with all secrets replaced.
     pub(crate) fn redact(&self, text: &str) -> String {
         // Replace known secrets before patterns, because a pattern might match only part of a known
         // secret.
@@ -91,15 +82,12 @@ impl Secrets {
     }
 }
 
-/// Returns the forms in which a secret may occur in text: unchanged, each line by itself, and
-/// encoded in base64 or hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // As part of a JSON string, in which some characters are escaped.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -109,16 +97,14 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
             .filter(|line| !line.starts_with("-----"));
         let body: String = lines.clone().collect();
         forms.extend(lines.map(str::to_owned));
-        // Without the PEM header and footer, on a single line.
         if text.starts_with("-----BEGIN ") {
             forms.insert(body.clone());
             binary.extend(STANDARD.decode(&body));
         }
     }
     for bytes in binary {
-        // If the secret is part of longer base64-encoded data, its encoding depends on its offset
-        // modulo 3. Ignore up to two bytes at each end, whose encoding also depends on the
-        // neighboring bytes.
+        // Inside longer base64 data, the encoding depends on the offset modulo 3. Ignore up to two
+        // bytes at each end, which depend on their neighbors.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;
@@ -170,7 +156,6 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // Embed the secret in longer data at each of the three offsets modulo 3.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),

@@ -1,4 +1,4 @@
-//! Checks whether the API server is reachable, and which permissions this host has there.
+//! Checks whether the API server is reachable and grants this host its permissions.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Does not ask about permissions that a role may limit to named objects. The API server would
-    // report them as denied.
+    // Skip permissions that a role may limit to named objects, because the API server would report
+    // them as denied.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

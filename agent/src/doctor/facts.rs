@@ -1,4 +1,4 @@
-//! Facts about a host, from which the checks derive findings. Contains data only.
+//! Facts about a host, from which the checks derive findings.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use sesame_proto::schema::Transport;
 /// All facts about a host.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Path of the settings file, if any, and all problems with the settings.
+    /// Settings file, and its problems.
     pub settings: (Option<PathBuf>, Vec<String>),
     /// State of the agent.
     pub agent: AgentFacts,
-    /// Limits on the number of watched files.
+    /// Limits on watched files.
     pub inotify: InotifyFacts,
     /// Sockets that the accepted configuration needs.
     pub ports: Vec<PortFacts>,
@@ -23,10 +23,9 @@ pub struct HostFacts {
     pub binds_low: bool,
     /// Memory that the agent and its Envoys may use, in bytes.
     pub memory: u64,
-    /// Configured heap limit of each Envoy in bytes, or `None` for the default.
+    /// Heap limit of each Envoy in bytes, or `None` for the default.
     pub heap: Option<u64>,
-    /// Task limit of the agent's control group, and its current number of tasks. `None` if
-    /// unlimited.
+    /// Limit and current number of tasks in the agent's control group. `None` if unlimited.
     pub tasks: Option<(u64, u64)>,
     /// Number of CPU cores.
     pub cores: usize,
@@ -34,60 +33,58 @@ pub struct HostFacts {
     pub open_files: u64,
     /// State of the clock.
     pub clock: ClockFacts,
-    /// File systems that contain the state directory and the runtime directory.
+    /// File systems of both directories.
     pub disks: Vec<DiskFacts>,
-    /// Missing directories, each with the ID of the user to whom it should belong.
+    /// Missing directories, and the user IDs that should own them.
     pub missing: Vec<(PathBuf, u32)>,
-    /// Sesame's files and directories with the wrong owner or mode.
+    /// Paths with the wrong owner or mode.
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it cannot be used.
     pub envoy: Result<EnvoyFacts, String>,
-    /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel does not have this setting.
+    /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel lacks this setting.
     pub migrates: Option<bool>,
-    /// An error if the kernel cannot steer new connections between two Envoys.
+    /// Whether connections can be steered between two Envoys.
     pub steering: Result<(), String>,
-    /// The user who owns the state directory, if this process is root and the owner is not. Then
-    /// only the owner can check the cluster and the steering of connections.
+    /// Owner of the state directory, if this process is root and the owner is not. Only that user
+    /// can check the cluster and connection steering.
     pub left_to: Option<String>,
-    /// State of the cluster, or `None` if no cluster is configured or it was not checked.
+    /// State of the cluster, or `None` if it was not checked.
     pub cluster: Option<ClusterFacts>,
-    /// Warnings about certificates that have expired or expire soon. The flag is true if clients
-    /// already reject the certificate.
+    /// Warnings. The flag is true if clients already reject the certificate.
     pub certificates: Vec<(bool, String)>,
-    /// Number of certificates that are served.
+    /// Number of served certificates.
     pub certificate_count: usize,
-    /// The active mandatory access control system (SELinux or AppArmor) and its mode or profile.
+    /// SELinux or AppArmor, with its mode or profile, if active.
     pub confinement: Option<String>,
-    /// State of the systemd units. `None` if the host does not run systemd.
+    /// State of the systemd units. `None` without systemd.
     pub units: Option<Vec<UnitFacts>>,
 }
 
 /// State of the agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process ID of the agent. `None` if no agent is running, or if the ID is unknown.
+    /// Process ID, or `None` if unknown or not running.
     pub pid: Option<u32>,
-    /// Why the agent could not be queried. `None` if it responded, or if no agent is running.
+    /// Why a running agent could not be queried.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
-    /// Upcoming problems about which the agent warns.
+    /// Upcoming problems.
     pub warnings: Vec<String>,
 }
 
-/// Limits on the number of watched files.
+/// Limits on watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
     /// Maximum number of inotify instances per user.
     pub instances: usize,
-    /// Number of instances that each Envoy can use while two Envoys are running.
+    /// Instances that each Envoy can use while two Envoys are running.
     pub each: usize,
-    /// Number of instances that an Envoy needs if each resource is in its own file.
+    /// Instances that an Envoy needs if each resource is in its own file.
     pub wanted: usize,
-    /// Number of instances that the running Envoys use now.
+    /// Instances that the running Envoys use.
     pub used: usize,
-    /// Number of instances that the running agent reserves for the next Envoys. `None` if no agent
-    /// is running.
+    /// Instances reserved for the next Envoys. `None` if no agent is running.
     pub held: Option<usize>,
     /// Maximum number of inotify watches per user.
     pub watches: usize,
@@ -100,16 +97,15 @@ pub struct PortFacts {
     pub gateway: String,
     /// Transport protocol.
     pub transport: Transport,
-    /// Address to which Envoy binds the socket.
+    /// Address to bind.
     pub address: IpAddr,
-    /// Port to which Envoy binds the socket.
+    /// Port to bind.
     pub port: u16,
-    /// ID and name of the process that holds the port. `None` if the port is free, or if the
-    /// process is not visible.
+    /// Process that holds the port, if any is visible.
     pub owner: Option<(u32, String)>,
-    /// True if the process that holds the port is one of this host's Envoys.
+    /// True if one of this host's Envoys holds the port.
     pub own: bool,
-    /// True if a socket can be bound to the port now.
+    /// True if the port can be bound now.
     pub bindable: bool,
 }
 
@@ -118,9 +114,9 @@ pub struct PortFacts {
 pub struct ClockFacts {
     /// The current time.
     pub now: Timestamp,
-    /// True if the clock is synchronized, or `None` if unknown.
+    /// True if synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
-    /// Most recent time at which a configuration was accepted.
+    /// When a configuration was last accepted.
     pub last_accepted: Option<Timestamp>,
 }
 
@@ -133,16 +129,16 @@ pub struct DiskFacts {
     pub path: PathBuf,
     /// Number of free bytes.
     pub free: u64,
-    /// Number of free inodes. `None` if the file system has no fixed number of inodes.
+    /// Number of free inodes. `None` if the file system has no fixed number.
     pub inodes: Option<u64>,
-    /// True if the file system is in memory, such as tmpfs.
+    /// True for tmpfs and similar file systems.
     pub in_memory: bool,
 }
 
-/// A file or directory with the wrong owner or mode.
+/// A path with the wrong owner or mode.
 #[derive(Clone, Debug)]
 pub struct PathFacts {
-    /// Path of the file or directory.
+    /// Path.
     pub path: PathBuf,
     /// User ID of the actual owner.
     pub owner: u32,
@@ -161,22 +157,22 @@ pub struct EnvoyFacts {
     pub path: PathBuf,
     /// Version of the binary.
     pub version: String,
-    /// Version of the hot restart protocol, or why Envoy does not report one.
+    /// Version of the hot restart protocol, or why it is unknown.
     pub hot_restart: Result<String, String>,
-    /// An error if shared memory for hot restarts cannot be created.
+    /// Whether shared memory for hot restarts can be created.
     pub shared_memory: Result<(), String>,
 }
 
-/// The API server as seen from this host.
+/// The API server.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
-    /// Why the API server cannot be reached. `None` if it can.
+    /// Why the API server cannot be reached.
     pub unreachable: Option<String>,
     /// Version of the API server.
     pub version: String,
     /// Missing permissions, such as `list configmaps in sesame-system`.
     pub denied: Vec<String>,
-    /// Why the permissions could not be checked. `None` if they were checked.
+    /// Why the permissions could not be checked.
     pub unknown: Option<String>,
 }
 
@@ -185,8 +181,8 @@ pub struct ClusterFacts {
 pub struct UnitFacts {
     /// Name of the unit.
     pub name: String,
-    /// Enablement state, such as `enabled` or `disabled`. Empty if the unit does not exist.
+    /// Enablement state, such as `enabled`. Empty if the unit does not exist.
     pub file_state: String,
-    /// Active state, such as `active` or `failed`.
+    /// Active state, such as `failed`.
     pub active_state: String,
 }

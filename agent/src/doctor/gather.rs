@@ -1,5 +1,4 @@
-//! Gathers facts about the host. No other modules of `doctor` inspect the host, except `cluster`,
-//! `paths` and `systemd`.
+//! Gathers facts about the host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,29 +20,26 @@ use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
-/// Input of [`gather`]: settings, and facts that the caller already has.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
-    /// Path of the settings file, if any, and all problems with the settings.
     pub(crate) settings: (Option<PathBuf>, Vec<String>),
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) envoy: Option<PathBuf>,
-    /// Configured heap limit of each Envoy in bytes, or `None` for the default.
+    /// In bytes. `None` for the default.
     pub(crate) heap: Option<u64>,
     /// Listener port → port that Envoy binds.
     pub(crate) port_map: BTreeMap<u32, u32>,
-    /// Addresses to listen on. If empty, all addresses.
+    /// If empty, Envoy listens on all addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Gateways that this host serves, or would serve if an agent were running.
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
-    /// The user who owns the state directory, if this process is root and the owner is not.
+    /// Owner of the state directory, if this process is root and the owner is not.
     pub(crate) left_to: Option<String>,
 }
 
-/// Gathers all facts. Takes a few milliseconds, plus the time for Envoy to print its version.
+/// Takes a few milliseconds, plus the time for Envoy to print its version.
 pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let Inquiry {
         settings,
@@ -126,8 +122,7 @@ fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
     }
 }
 
-/// Returns true if the kernel moves waiting connections to another socket, or `None` if it lacks
-/// this feature.
+/// Returns `None` if the kernel lacks this feature.
 fn moves_connections() -> Option<bool> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
     Some(text.trim() == "1")
@@ -172,8 +167,7 @@ fn open_files(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the sockets that the Gateways need. `denied` returns true for a port that this process
-/// may not bind. Whether such a port is free is read from `/proc`.
+/// `denied` returns true for a port that this process may not bind.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -203,8 +197,7 @@ fn ports(
                 });
                 let first = there.next();
                 let taken = first.is_some();
-                // Only root can see which files a process with capabilities has open. So an Envoy
-                // may hold the port even if the owner is not visible.
+                // Only root can see the open files of a process with capabilities.
                 let hidden = owner.is_none() && !own.is_empty();
                 let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
@@ -229,8 +222,7 @@ fn ports(
 }
 
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
-    // If the directory is missing, use its nearest existing ancestor, because the directory will be
-    // created on the same file system.
+    // A missing directory will be created on the file system of its nearest existing ancestor.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
     Some(DiskFacts {

@@ -1,7 +1,5 @@
-//! Checks whether a host is ready to serve, and suggests how to fix each problem.
-//!
-//! `gather` collects facts, and `checks` derives findings from the facts. `checks` is pure. This
-//! module never changes the host.
+//! Checks whether a host is ready to serve, and suggests how to fix each problem. Never changes the
+//! host.
 
 mod checks;
 #[cfg(feature = "cluster")]
@@ -21,9 +19,9 @@ use self::facts::HostFacts;
 pub enum FindingSeverity {
     /// No problem found.
     Ok,
-    /// The state is unknown, or is worth mentioning although it is not a problem.
+    /// Unknown, or worth mentioning although not a problem.
     Note,
-    /// The host serves, but not as well as it could, or it will soon stop serving.
+    /// The host serves, but not as well as it could, or not for much longer.
     Warning,
     /// The host does not serve, or will not serve after the next restart.
     Error,
@@ -33,7 +31,7 @@ pub enum FindingSeverity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFinding {
-    /// Name of the check that produced the finding.
+    /// Name of the check.
     pub check: &'static str,
     /// Severity of the finding.
     pub severity: FindingSeverity,
@@ -42,7 +40,7 @@ pub struct HostFinding {
     /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// How to fix the problem: usually a command.
+    /// How to fix the problem, usually a command.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -69,7 +67,7 @@ impl HostFinding {
     }
 }
 
-/// Runs all checks, and returns the findings in the order of the checks. Pure.
+/// Runs all checks, and returns the findings in order.
 pub fn findings(facts: &HostFacts) -> Vec<HostFinding> {
     checks::all(facts)
 }

@@ -7,25 +7,19 @@ use std::path::{Path, PathBuf};
 
 use super::facts::PathFacts;
 
-/// Maximum number of directory entries to check.
 const MAX_ENTRIES: usize = 100_000;
-/// Number of problems after which the search stops.
 const MAX_FAULTS: usize = 1_000;
-/// Most permissive allowed modes of directories and files.
+/// Most permissive allowed modes.
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// Most permissive allowed mode of a socket. The mode of its directory protects the socket too.
+/// The mode of its directory protects the socket too.
 const SOCKET: u32 = 0o770;
-/// Most permissive allowed modes of access log directories and access logs. The group may read
-/// them, for log collectors.
+/// Log collectors may read logs as members of the group.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Most permissive allowed mode of certificate requests and issued certificates. They contain no
-/// keys, and users copy them.
+/// Certificate requests and issued certificates contain no keys, and users copy them.
 const CARRIED: u32 = 0o664;
 
-/// Returns the missing directories, and the problems in the others. Everything in all of these
-/// directories should belong to `user`.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;
@@ -34,7 +28,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // Ignore a directory that cannot be read, because the check of the agent reports it.
+            // Another check reports a directory that cannot be read.
             Err(_) => {}
             // Follow a symbolic link here, because the directory itself may be one.
             Ok(_) => walk(
@@ -48,15 +42,13 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
     (missing, misplaced)
 }
 
-/// Returns true if the path is a certificate request or an issued certificate, such as
-/// `requests/NAMESPACE/NAME/request.pem`.
+/// Matches, for example, `requests/NAMESPACE/NAME/request.pem`.
 fn is_carried(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let root = path.ancestors().nth(3).and_then(Path::file_name);
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
-/// Returns true if the path is the default access log directory, or is in it.
 fn is_access_log(path: &Path) -> bool {
     path.ancestors()
         .take(3)

@@ -1,18 +1,16 @@
-//! Queries systemd. The functions return `None` if the host does not run systemd, or if systemd
-//! does not respond.
+//! Queries systemd. All functions return `None` if systemd is absent or does not respond.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use super::facts::UnitFacts;
 
-/// Units that the packages install.
 const UNITS: [&str; 3] = [
     "sesame-agent.service",
     "sesame-envoy.service",
     "sesame.target",
 ];
-/// Directories with unit files, highest precedence first.
+/// Unit file directories, highest precedence first.
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -20,15 +18,12 @@ const DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// Settings in the agent's unit that affect the checks.
 pub(super) struct ServiceUnit {
-    /// ID of the user under which the unit runs the agent, if known.
     pub(super) user: Option<u32>,
-    /// True if the unit lets the agent bind privileged ports.
     pub(super) binds_low: bool,
 }
 
-/// Reads the agent's unit. Returns `None` if the unit is not installed, or if `asked` is false.
+/// Returns `None` if the unit is not installed, or if `asked` is false.
 pub(super) fn service(asked: bool) -> Option<ServiceUnit> {
     if !asked || !is_in_charge() {
         return None;
@@ -52,8 +47,6 @@ fn is_in_charge() -> bool {
     fs::metadata("/run/systemd/system").is_ok()
 }
 
-/// Returns the state of the units that the packages install. Returns `None` if the host does not
-/// run systemd.
 pub(super) fn units() -> Option<Vec<UnitFacts>> {
     if !is_in_charge() {
         return None;
@@ -76,9 +69,7 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronized, or `None` if unknown. Asks systemd, because the
-/// kernel reports this only through adjtimex(2). `rustix` and `nix` do not support that call, and
-/// this workspace forbids unsafe code.
+/// Asks systemd, because the kernel reports this only through adjtimex(2), which needs unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);
@@ -94,8 +85,7 @@ pub(super) fn clock_is_synchronized() -> Option<bool> {
     }
 }
 
-/// Runs a system program and returns its output. Returns `None` if the program fails or takes more
-/// than five seconds.
+/// Returns `None` if the program fails or takes more than five seconds.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let answer = Command::new("timeout")
         .args(["5", program])

@@ -10,11 +10,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory in which the package installs Envoy. Only the systemd units have this directory in
-/// their `PATH`.
+/// The package installs Envoy here. Only the systemd units have this directory in their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
-/// Error while locating an Envoy binary or reading its version.
+/// Error while locating Envoy.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The configured path is not a program.
@@ -30,29 +29,28 @@ pub enum LocateError {
         "Envoy not found: no path is set, $ENVOY is unset, and PATH contains no `envoy`; install Envoy or set its path"
     )]
     NotFound,
-    /// The binary did not print a version that could be parsed.
+    /// No version could be parsed.
     #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.
         path: PathBuf,
-        /// Argument that makes the binary print its version.
+        /// Argument that prints the version.
         argument: &'static str,
-        /// Why the version could not be read.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Version of an Envoy binary.
+/// Envoy version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// Version number, such as `1.40.0`.
     pub number: (u32, u32, u32),
-    /// Complete version string, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Complete version, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub build: String,
 }
 
 impl Version {
-    /// Parses a version string that Envoy reports, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub(crate) fn of_build(build: &str) -> Option<Self> {
         let mut parts = build.split('/').nth(1)?.split(['.', '-']);
         let mut part = || parts.next()?.parse().ok();
@@ -70,8 +68,8 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the configured path, or else `$ENVOY`, or else the first `envoy` in `PATH` or in the
-/// package's directory. A configured path or `$ENVOY` that is not a program is an error.
+/// Returns the configured path, `$ENVOY`, or the first `envoy` in `PATH` or the package's
+/// directory.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -120,8 +118,6 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// Runs the binary with one argument and parses its output. `expected` describes valid output in
-/// error messages.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

@@ -1,7 +1,6 @@
 //! Reads Envoy's log, the only place where Envoy explains why it rejected a configuration.
 //!
-//! Envoy logs to a file and not to a pipe, because an agent that crashes would leave Envoy with a
-//! broken pipe. The next agent continues to read the file.
+//! The log is a file, because a pipe would break if the agent crashed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -12,13 +11,12 @@ use sesame_files::open::{self, Rule};
 
 /// Name of the log file in an Envoy's runtime directory.
 pub const ENVOY_LOG: &str = "envoy.log";
-/// Log format that is passed to Envoy. Example: `[2026-11-20T11:41:14.924][warning][config] text`.
+/// Log format for Envoy. Example: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
-/// Size in bytes beyond which the log is copied to `<log>.1` and truncated.
+/// In bytes. A larger log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Maximum number of bytes of the log to read for one rejection.
 const MAX_READ: u64 = 256 << 10;
-/// Maximum length of a log excerpt in messages, in characters.
+/// In characters.
 const MAX_WORDS: usize = 2000;
 
 /// Log file of one Envoy.
@@ -31,17 +29,17 @@ pub struct EnvoyLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u64);
 
-/// Log message about a resource or file that Envoy rejected.
+/// Log message about a rejected resource or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Message, including continuation lines. Truncated if long. Never contains a private key.
+    /// May be truncated. Never contains a private key.
     pub words: String,
-    /// True if the message concerns a whole file, false if it concerns one resource in a file.
+    /// True if the message concerns a whole file.
     pub whole_file: bool,
 }
 
 impl EnvoyLog {
-    /// Returns the log at this path. The file need not exist.
+    /// Returns the log at this path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -51,7 +49,7 @@ impl EnvoyLog {
         &self.path
     }
 
-    /// Opens the log so that an Envoy can append to it.
+    /// Opens the log for an Envoy to append to.
     pub fn open_for_envoy(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
@@ -64,20 +62,18 @@ impl EnvoyLog {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
 
-    /// Returns Envoy's messages about rejections since a mark. Cheap if nothing was logged since
-    /// then.
+    /// Returns Envoy's messages about rejections since a mark.
     pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
         complaints(&self.text_since(mark))
     }
 
-    /// Of the lines logged since a mark, returns those that best explain a crash: critical and
-    /// error lines, or the last lines if there are none.
+    /// Returns the critical and error lines since a mark, or the last lines if there are none.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
 
-    /// Limits the size of the log. If it is too large, copies its content to `<log>.1`, and then
-    /// truncates it in place, because Envoy has the file open for appending.
+    /// Copies a large log to `<log>.1` and truncates it in place, because Envoy has it open for
+    /// appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -109,8 +105,7 @@ impl EnvoyLog {
             file.take(MAX_READ).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // Ignore read errors. Envoy's counters still show that something was rejected, only without
-        // the reason.
+        // Ignore read errors. Envoy's counters still show that something was rejected.
         read().map_or_else(
             |_| String::new(),
             |b| String::from_utf8_lossy(&b).into_owned(),
@@ -118,8 +113,6 @@ impl EnvoyLog {
     }
 }
 
-/// Returns the critical and error lines, or the last three lines if there are none. Omits
-/// timestamps and logger names.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records
@@ -138,8 +131,7 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// Splits the log into records. A line that starts with `[2`, as timestamps do, begins a record.
-/// Any other line continues the current record.
+/// Timestamps start with `[2`. Any other line continues the current record.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -170,7 +162,7 @@ fn complaints(text: &str) -> Vec<Complaint> {
     complaints
 }
 
-/// Strips the `[time][level][logger]` prefix from a record.
+/// Strips `[time][level][logger]`.
 fn message(record: &str) -> &str {
     let mut rest = record;
     for _ in 0..3 {
@@ -182,7 +174,6 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Truncates a message for display. Withholds a message that contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

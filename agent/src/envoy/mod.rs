@@ -1,9 +1,7 @@
-//! Controls one Envoy: locates its binary, and starts, watches, replaces, stops and queries the
-//! process.
+//! Locates, starts, supervises, replaces and queries one Envoy.
 //!
 //! Submodules depend on each other in one direction: `process` ← `admin` ← `restart` ←
-//! `supervisor`. The `supervisor` owns the process. Nothing here depends on routes. If the agent
-//! crashes, its Envoy keeps running, and the next agent adopts that Envoy.
+//! `supervisor`. If the agent crashes, its Envoy keeps running, and the next agent adopts it.
 
 pub mod admin;
 pub mod locate;

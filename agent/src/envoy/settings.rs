@@ -1,4 +1,4 @@
-//! Settings of a supervisor, and the states of its Envoy.
+//! Settings of a supervisor, and states of its Envoy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,21 +13,19 @@ use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 use crate::host::reserve::EnvoyInstances;
 
-/// Default time for connections to finish after their listener or Envoy is replaced.
+/// Default time for connections to finish.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Pauses before an Envoy that died is restarted. After the second death, the pause doubles with
-/// each death.
+/// Pauses before a dead Envoy is restarted. From the second death, the pause doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death. During this pause, the agent repairs Envoy's files.
+    /// Pause after the first death, for the agent to repair Envoy's files.
     pub at_once: Duration,
     /// Pause after the second death.
     pub first: Duration,
     /// Maximum pause.
     pub longest: Duration,
-    /// If Envoy was live for at least this long before it died, the count of deaths starts again at
-    /// one.
+    /// If Envoy was live for this long, its death counts as the first.
     pub reset_after: Duration,
 }
 
@@ -43,7 +41,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many consecutive deaths, which must be at least one.
+    /// `deaths` must be at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -57,30 +55,29 @@ impl RestartBackoff {
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Runtime directory for bootstrap, PID file and log, with mode 0700. Should be on tmpfs.
+    /// Runtime directory (mode 0700), preferably on tmpfs.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
-    /// Path of the admin socket. Must match the bootstrap.
+    /// Admin socket. Must match the bootstrap.
     pub admin_socket: PathBuf,
-    /// Number of worker threads, or `None` for one per core.
+    /// Worker threads, or `None` for one per core.
     pub concurrency: Option<u32>,
-    /// Time for connections to finish after their listener or Envoy is replaced.
+    /// Time for connections to finish.
     pub drain_time: Duration,
     /// Envoy's log level.
     pub log_level: String,
-    /// Pauses before an Envoy that died is restarted.
+    /// Pauses before a dead Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// Maximum drain time of an Envoy that was left by an earlier agent and cannot be adopted.
+    /// Maximum drain time of an Envoy that cannot be adopted.
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy shares the standard output of its launcher, or else of this process.
+    /// True if Envoy shares the launcher's or this process's standard output.
     pub has_stdout: bool,
-    /// Launcher that starts Envoys. If `None`, Envoy is a child of this process and cannot be
-    /// hot-restarted.
+    /// Starts Envoys. If `None`, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Reserve from which inotify instances for starting Envoys are borrowed.
+    /// Reserve that lends inotify instances for starting Envoys.
     pub instances: EnvoyInstances,
 }
 
@@ -109,7 +106,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the log of the Envoy in the runtime directory.
+    /// Returns Envoy's log.
     pub fn log(&self) -> EnvoyLog {
         EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
@@ -126,7 +123,6 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the first place in a new lineage, or `None` if Envoy cannot be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -142,17 +138,13 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns the launcher with which to start an Envoy, or `None` to start Envoy as a child of
-    /// this process.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if a new Envoy would run a different program than this Envoy. Call this only if
-    /// the file at the agent's path differs from this Envoy's program. With a launcher service, a
-    /// new Envoy runs the launcher's program, which may be in another container. If the launcher
-    /// does not report its program, returns false to avoid an unnecessary restart.
+    /// Must be called only if the file at the agent's path has changed. A launcher service decides
+    /// which program starts. Returns false if unknown, to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -166,36 +158,34 @@ impl SupervisorConfig {
 /// State of a supervised Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Envoy is being started, and is not live yet.
+    /// Envoy is not live yet.
     Starting {
-        /// Process ID, or `None` if the process does not exist yet.
+        /// Process ID, once the process exists.
         pid: Option<u32>,
     },
     /// Envoy is serving.
     Live {
         /// Process ID.
         pid: u32,
-        /// True if this agent adopted the Envoy from an earlier agent.
+        /// True if adopted from an earlier agent.
         adopted: bool,
-        /// True if Envoy has accepted its first listeners and clusters. Until then, it serves
-        /// nothing.
+        /// True if Envoy has accepted its first listeners and clusters.
         loaded: bool,
-        /// Why Envoy must be replaced, or `None` if it need not be.
+        /// Why Envoy must be replaced, if so.
         outdated: Option<&'static str>,
-        /// True if the previous Envoy has not exited, and still reads the same files.
+        /// True while the previous Envoy still runs and reads the same files.
         accompanied: bool,
-        /// True if Envoy can be replaced by a hot restart.
+        /// True if hot restart is possible.
         hot_restart: bool,
     },
-    /// Envoy has died or cannot be started. It will be started after a pause.
+    /// Envoy will be started after a pause.
     Backoff {
-        /// Number of consecutive deaths. Zero if Envoy was not started because too few inotify
-        /// instances are free.
+        /// Consecutive deaths. Zero if too few inotify instances are free.
         deaths: u32,
-        /// Why Envoy died or was not started, including the last log lines if there are any.
+        /// Why Envoy is not running, including its last log lines.
         reason: String,
     },
-    /// Envoy is draining, and will exit after the drain.
+    /// Envoy is draining, and will exit.
     Stopping {
         /// Process ID.
         pid: u32,

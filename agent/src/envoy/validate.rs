@@ -1,9 +1,7 @@
-//! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
+//! Validates a configuration with `envoy --mode validate`.
 //!
-//! In this mode, Envoy does not read dynamic files, bind ports or affect a running Envoy. The
-//! configuration must therefore consist of static resources. Envoy stops at the first error. If a
-//! `.pb` file is malformed, Envoy silently ignores everything after the malformed part. Only bytes
-//! that were encoded from a message can therefore be validated.
+//! In this mode, Envoy reads no dynamic files, so all resources must be static. It silently ignores
+//! everything after a malformed part of a `.pb` file, so only encoded messages can be validated.
 
 use std::io;
 use std::path::Path;
@@ -16,8 +14,8 @@ use tokio::time::timeout;
 use super::log;
 use crate::host::create_directory;
 
-/// Time limit for one validation. A configuration with 5,000 clusters and routes takes 1.5 s on one
-/// core, but the host may be busy.
+/// A configuration with 5,000 clusters and routes takes 1.5 s on one core, but the host may be
+/// busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Envoy's verdict.
@@ -27,7 +25,7 @@ pub enum Validity {
     Valid,
     /// Envoy rejects the configuration.
     Invalid {
-        /// Error message from Envoy.
+        /// Envoy's error message.
         envoy_words: String,
     },
 }
@@ -35,12 +33,12 @@ pub enum Validity {
 /// Why a configuration could not be validated.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// The program could not be run, or the temporary file could not be written.
+    /// Cannot run the program or write its input.
     #[error("cannot run `{binary} --mode validate`: {source}")]
     Io {
         /// Path of the program.
         binary: String,
-        /// Error reported by the operating system.
+        /// Operating system error.
         source: io::Error,
     },
     /// Envoy did not finish in time.
@@ -54,8 +52,7 @@ pub enum ValidateError {
     },
 }
 
-/// Validates an encoded bootstrap. Writes it to a temporary file in `directory` that only this user
-/// can read, because it may contain keys.
+/// Validates an encoded bootstrap. The temporary file in `directory` is private.
 pub async fn validate(
     binary: &Path,
     directory: &Path,

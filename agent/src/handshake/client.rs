@@ -1,5 +1,4 @@
-//! TLS client that sends a server name, records the server's certificate, and closes the
-//! connection.
+//! TLS client that records a listener's certificate.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,12 +17,9 @@ use tokio_rustls::TlsConnector;
 
 use super::{CertificateProof, ShownKind, Unproven};
 
-/// Time limit for one connection and handshake.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of concurrent handshakes.
 const AT_ONCE: usize = 8;
 
-/// Performs one handshake for each proof, and returns the proofs that failed.
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
         let why = fault(&proof).await?;
@@ -35,8 +31,6 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns why the proof failed, or `None` if the listener presented one of the expected
-/// certificates.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,
@@ -50,8 +44,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
     let shaken = tokio::time::timeout(TIMEOUT, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
-        // Ignore later handshake errors. For example, the listener may reject clients that have no
-        // certificate.
+        // Ignore later errors. For example, the listener may reject clients without a certificate.
         Some(shown) if leaves.contains(shown) => None,
         Some(shown) => {
             let serial = serial_of(shown);
@@ -92,8 +85,6 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::from_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// Certificate verifier that records the server's certificate, and accepts only the expected
-/// certificates.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,
@@ -115,8 +106,8 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // Envoy supports this scheme, but rustls cannot verify its signatures. Offering it
-            // suffices, because the server presents its certificate before it signs.
+            // rustls cannot verify these signatures. Offering the scheme suffices, because the
+            // server presents its certificate first.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();
         }

@@ -1,5 +1,4 @@
-//! Plans the handshakes that prove a certificate change: their addresses, server names and expected
-//! certificates. Pure.
+//! Plans the handshakes that prove a certificate change.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,21 +13,16 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Maximum number of handshakes per change. The other certificates are checked only by the serial
-/// numbers that Envoy reports.
+/// For other certificates, only the serial numbers that Envoy reports are checked.
 const MAX_PROOFS: usize = 256;
-/// Label that replaces the `*` of a wildcard hostname. Chosen so that no listener's hostname
-/// contains it.
+/// Replaces the `*` of a wildcard. No listener's hostname contains this label.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Substrings in the names of the TLS 1.2 cipher suites that the client supports.
+/// Parts of the names of supported TLS 1.2 cipher suites.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
-/// Names of key pairs that have changed.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for changed key pairs: one for each HTTPS listener and changed key. TLS
-/// listeners are omitted, because each handshake would open a connection to a backend. Their
-/// certificates are checked only by the serial numbers that Envoy reports.
+/// Skips TLS listeners, because each handshake would open a connection to a backend.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -63,7 +57,6 @@ pub(crate) fn proofs(
     all
 }
 
-/// The leaf certificate of a key pair.
 struct Leaf {
     der: CertificateDer<'static>,
     names: Vec<String>,
@@ -87,7 +80,7 @@ impl Leaf {
     }
 }
 
-/// Returns the handshakes with one listener. The caller must fill in the address.
+/// The caller must fill in the address.
 fn of_listener<'a>(
     listener: &'a Listener,
     port: &'a Port,
@@ -115,8 +108,7 @@ fn of_listener<'a>(
         })
 }
 
-/// Returns true if the client and the listener have a TLS version and a cipher suite in common. The
-/// client does not support the older cipher suites of TLS 1.2.
+/// The client does not support the older cipher suites of TLS 1.2.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)
@@ -124,8 +116,8 @@ fn can_speak(tls: &TlsTermination) -> bool {
         || tls.cipher_suites.iter().any(is_known)
 }
 
-/// Returns a server name that selects this listener and, if possible, this leaf certificate.
-/// Returns `None` if none of the candidate names selects this listener.
+/// Prefers a name that selects this leaf certificate. Returns `None` if no candidate selects the
+/// listener.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -135,7 +127,6 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname in lower case. For a wildcard, returns a name that matches it.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -144,8 +135,7 @@ fn concrete(hostname: &str) -> String {
     }
 }
 
-/// Returns the hostname of the listener that this server name selects: the most specific hostname
-/// that matches.
+/// The most specific matching hostname wins.
 fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.len() > parent.len() && name.ends_with(parent),
@@ -164,8 +154,6 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the loopback address in place of an unspecified address. All other addresses are
-/// returned unchanged.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

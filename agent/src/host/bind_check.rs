@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Returns true if the address can be bound with the socket options that Envoy uses. Never listens,
-/// because a listening test socket would receive connections. If no socket can be created, assumes
-/// that the address is free.
+/// Never listens, because a test socket would receive connections. Returns true if no socket can be
+/// created.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,

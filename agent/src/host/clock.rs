@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Sleeps until `instant`, or forever if `instant` is `None`.
+/// Sleeps forever if `instant` is `None`.
 pub(crate) async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant.into()).await,

@@ -1,19 +1,15 @@
-//! Finds credentials that the service manager passes to this process. They are files in a directory
-//! that no other user can read.
+//! Finds credentials that the service manager passes to this process.
 //!
-//! As in a systemd unit, `%d/` at the beginning of a path stands for that directory.
+//! As in a systemd unit, `%d/` at the beginning of a path stands for the credentials directory.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// Environment variable that contains the path of the credentials directory.
 const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const PREFIX: &str = "%d";
 
-/// Why a path that begins with `%d/` does not refer to a credential.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialError {
-    /// `CREDENTIALS_DIRECTORY` is unset.
     #[error(
         "{0}: this process has no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or set the path of the file", name = .0.trim_start_matches("%d/")
     )]
@@ -23,8 +19,7 @@ pub(crate) enum CredentialError {
     Name(String),
 }
 
-/// Replaces `%d/` at the beginning of a path with the credentials directory. Other paths are
-/// returned unchanged.
+/// Returns paths without `%d/` unchanged.
 pub(crate) fn resolve(path: PathBuf) -> Result<PathBuf, CredentialError> {
     below(std::env::var_os(DIRECTORY).as_deref(), path)
 }

@@ -1,7 +1,7 @@
-//! Durable writes: after a power cut, a file has either its old or its new content. Unless
-//! documented otherwise, each function returns only after its changes are on disk.
+//! Durable writes: after a power cut, a file has either its old or its new content.
 //!
-//! Tests record each step, so that they can simulate a power cut between any two steps.
+//! Unless documented otherwise, each function returns only after its changes are on disk. Tests
+//! record each step to simulate power cuts.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,8 +12,8 @@ use sesame_files::open::{self, Rule};
 
 use super::files::{DIRECTORY_MODE, FILE_MODE};
 
-/// One change to the disk. A write is certain to survive a power cut only after its file is synced.
-/// A new, renamed or removed name is certain to survive only after its directory is synced.
+/// A write survives a power cut only after its file is synced. A new, renamed or removed name
+/// survives only after its directory is synced.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskStep {
@@ -27,7 +27,6 @@ pub(crate) enum DiskStep {
 
 #[cfg(test)]
 thread_local! {
-    /// Steps that were recorded on this thread.
     pub(crate) static STEPS: std::cell::RefCell<Vec<DiskStep>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -36,8 +35,7 @@ fn note(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
-/// Creates a directory and any missing parents with mode 0700. An existing directory must belong to
-/// this user.
+/// Creates missing parents too. An existing directory must belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
@@ -52,8 +50,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes and syncs a file that only this user can read. The file's name is not durable until the
-/// directory is synced.
+/// The name is not durable until the directory is synced.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -72,7 +69,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a file and syncs the directory that contains the new name.
+/// Syncs the directory that contains the new name.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     #[cfg(test)]
@@ -80,7 +77,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_parent(to)
 }
 
-/// Removes a directory and its content. Does not sync the parent directory.
+/// Does not sync the parent directory.
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
@@ -88,7 +85,6 @@ pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Syncs a directory, which makes the file names in it durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
@@ -96,8 +92,6 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Atomically creates or replaces a file. After a crash, the file has either its old or its new
-/// content.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");

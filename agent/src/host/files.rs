@@ -1,7 +1,5 @@
-//! Writes private files and directories that other processes may be reading. Files are replaced by
-//! rename, so that a reader sees either the old or the new content.
-//!
-//! Writes are not guaranteed to survive a power cut. Use `durable` for that.
+//! Writes private files that other processes may be reading. Use `durable` for writes that must
+//! survive a power cut.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,14 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
-/// Mode of all directories. Envoy runs as the same user, so no other user needs access.
+/// Envoy runs as the same user, so no other user needs access.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of all files. Even listener and cluster files are private, because they may contain inline
-/// keys.
+/// Even listener and cluster files are private, because they may contain inline keys.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// Returns the ownership rule for files that an agent wrote: they must belong to this user, unless
-/// this user is root.
+/// Files must belong to this user, unless this user is root.
 pub(crate) fn written_by_agent() -> Rule {
     if rustix::process::geteuid().is_root() {
         Rule::Given
@@ -29,8 +25,7 @@ pub(crate) fn written_by_agent() -> Rule {
     }
 }
 
-/// Creates a directory and its missing parents with mode 0700. An existing directory must belong to
-/// this user.
+/// Creates missing parents too. An existing directory must belong to this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(open::check_directory(path, Rule::Own)?);
@@ -41,11 +36,9 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Changes the owner of a directory that belongs to this user, and sets its mode to 0700. Does
-/// nothing if the directory already belongs to the new owner.
+/// Does nothing if the new owner already owns the directory.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // Open the directory before changing its owner, because an unprivileged user could not open it
-    // afterwards.
+    // Open the directory first, because an unprivileged user could not open it afterwards.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
         return Ok(());
@@ -60,7 +53,6 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a file that only this user can read. First removes any existing file with that name.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_exists(path)?;
@@ -72,28 +64,24 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
-/// Atomically creates or replaces a file by writing `staged` and renaming it. Both paths must be on
-/// the same file system.
+/// Both paths must be on the same file system.
 pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file(staged, bytes)?;
     fs::rename(staged, path)
 }
 
-/// File system types `TMPFS_MAGIC` and `RAMFS_MAGIC`.
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Returns true if a directory is on an in-memory file system.
 pub(crate) fn is_in_memory(directory: &Path) -> bool {
     let kind = rustix::fs::statfs(directory).map_or(0, |stat| i128::from(stat.f_type));
     IN_MEMORY.contains(&kind)
 }
 
-/// Removes a file. A missing file is not an error.
 pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
-/// Removes a directory and its content. A missing directory is not an error.
 pub(crate) fn remove_directory_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }
@@ -105,8 +93,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Returns the paths of a directory's entries, sorted by name. Returns an empty list if the
-/// directory is missing.
+/// Sorted by name. Empty if the directory is missing.
 pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,

@@ -1,8 +1,7 @@
-//! Computes the budget for inotify instances, which determines how many files Envoys may watch.
+//! Budget for inotify instances, which determines how many files Envoys may watch.
 //!
-//! Envoy uses one inotify instance per watched file. The kernel limits the instances of each user,
-//! and Envoy aborts if it would exceed the limit. The budget is therefore computed before any file
-//! is rendered. It leaves some instances for other processes.
+//! Envoy uses one instance per watched file, and aborts if it would exceed the user's limit.
+//! Compute the budget before rendering any file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,34 +10,30 @@ use std::path::{Path, PathBuf};
 
 use super::reserve::SPARE;
 
-/// Number of instances to leave free for processes that start later.
 const RESERVE: usize = 16;
-/// The kernel's default limit, used if the actual limit cannot be read.
+/// The kernel's default.
 const DEFAULT_LIMIT: usize = 128;
 
-/// A user's limit on inotify instances, and how many of them are in use.
+/// Limit and use of inotify instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances that this user's other processes use. Processes in other containers may not be
-    /// visible, and are then not counted.
+    /// Instances of this user's other visible processes.
     pub others: usize,
-    /// Instances that this agent's Envoys use.
+    /// Instances of this agent's Envoys.
     pub own: usize,
-    /// Placeholder instances that a running agent holds for its next Envoys.
+    /// Placeholder instances for the next Envoys.
     pub held: usize,
 }
 
 impl Budget {
-    /// Reads the limit and counts the instances in use. `own_envoys` contains the process IDs of
-    /// this agent's Envoys.
+    /// Counts the instances in use. `own_envoys` contains process IDs.
     pub fn read(own_envoys: &[u32]) -> Self {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads another user's budget. `agent` is the process ID of a running agent. Its placeholders
-    /// are not counted as used by other processes. Requires root.
+    /// Requires root. The placeholders of the process `agent` are not counted.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -58,10 +53,9 @@ impl Budget {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
-    /// Returns how many subscriptions each of `envoys` processes may open at the same time.
-    /// `envoys` must include the Envoys of all Gateways on the host. An Envoy that is being
-    /// replaced counts as two. The result is never below the number that the agent's Envoys already
-    /// use. Otherwise, an agent that starts while few instances are free would change listeners.
+    /// Returns how many subscriptions each of `envoys` processes may open. An Envoy that is being
+    /// replaced counts twice. Never below current use: an agent that starts while few instances are
+    /// free must not change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, leave fewer of them to later processes: listeners take
@@ -86,19 +80,17 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of free instances, minus those reserved for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns the number of inotify instances of a process. For Envoy, this is the number of watched
-/// files. Returns zero if the process's descriptors cannot be read.
+/// Returns a process's number of inotify instances, or zero if unreadable. Envoy has one per
+/// watched file.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }
 
-/// Returns how many of a process's inotify instances have no watches.
 fn placeholders_of(pid: u32) -> usize {
     let process = PathBuf::from(format!("/proc/{pid}"));
     descriptors(&process.join("fd"))
@@ -106,7 +98,7 @@ fn placeholders_of(pid: u32) -> usize {
         .count()
 }
 
-/// Returns true if `facts`, the `fdinfo` file of an inotify instance, shows no watches.
+/// `facts` is the `fdinfo` file of an inotify instance.
 fn watches_nothing(facts: &Path) -> bool {
     fs::read_to_string(facts).is_ok_and(|facts| !facts.contains("inotify wd:"))
 }
@@ -115,7 +107,6 @@ fn instances(directory: &Path) -> usize {
     descriptors(directory).count()
 }
 
-/// Returns the names of the entries in a process's `fd` directory that are inotify instances.
 fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

@@ -1,9 +1,7 @@
-//! Logs to the systemd journal, with fields that `journalctl` can match. Examples are
-//! `SESAME_GATEWAY`, `SESAME_REVISION` and `SESAME_OBJECT`.
+//! Logs to the systemd journal, with fields such as `SESAME_GATEWAY` and `SESAME_OBJECT`.
 //!
-//! All fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the line as it
-//! would appear on standard error, because by default `journalctl` shows only `MESSAGE`. Errors
-//! from the journal never stop the process.
+//! `MESSAGE` contains the line as on standard error, because `journalctl` shows only `MESSAGE` by
+//! default. Journal errors never stop the process.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -19,12 +17,9 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Prefix of the journal fields that come from an event or a span.
 const PREFIX: &str = "SESAME";
-/// Name of the tracing field that contains an event's message.
 const MESSAGE: &str = "message";
 
-/// Returns true if standard error is connected to the journal, according to `JOURNAL_STREAM`.
 pub(crate) fn is_standard_error() -> bool {
     let (Ok(stream), Ok(stderr)) = (
         std::env::var("JOURNAL_STREAM"),
@@ -35,14 +30,14 @@ pub(crate) fn is_standard_error() -> bool {
     names(&stream, stderr.st_dev, stderr.st_ino)
 }
 
-/// Returns true if `stream`, in the form `DEVICE:INODE`, names this device and inode. Pure.
+/// `stream` has the form `DEVICE:INODE`.
 fn names(stream: &str, device: u64, inode: u64) -> bool {
     stream
         .split_once(':')
         .is_some_and(|(one, other)| one.parse() == Ok(device) && other.parse() == Ok(inode))
 }
 
-/// Creates the layer that writes to the journal. Fails if journald's socket is missing.
+/// Fails if journald's socket is missing.
 pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     let journal = tracing_journald::layer()?
         .with_field_prefix(Some(PREFIX.to_owned()))
@@ -56,12 +51,10 @@ pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     Ok(JournalLayer { journal })
 }
 
-/// Adds an event's fields and spans to its message, and passes the event to the journal's layer.
 pub(crate) struct JournalLayer<L> {
     journal: L,
 }
 
-/// Name and fields of a span, as text.
 struct SpanText {
     name: &'static str,
     fields: String,
@@ -120,14 +113,12 @@ where
     }
 }
 
-/// Formats fields in the same way as on standard error.
 fn text_of(fields: impl RecordFields) -> String {
     let mut text = String::new();
     let _ = DefaultFields::new().format_fields(Writer::new(&mut text), fields);
     text
 }
 
-/// An event's fields and their values as strings, in declaration order.
 struct FieldTexts(Vec<Option<String>>);
 
 impl FieldTexts {
@@ -156,7 +147,6 @@ mod tests {
 
     use super::*;
 
-    /// Test layer that collects the events that would reach the journal.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
     impl<S: Subscriber> Layer<S> for Kept {

@@ -1,31 +1,28 @@
-//! Limits on open files, memory, CPU cores and tasks of this process. Envoy inherits them.
+//! Limits on open files, memory, CPU cores and tasks, which Envoy inherits.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's default for `fs.nr_open`. Used if the process has no limit and `fs.nr_open` cannot be
-/// read.
+/// Linux's default for `fs.nr_open`.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// Memory in bytes to assume if neither a control group nor the host reports any.
+/// In bytes, if nothing else is known.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Returns how many files an Envoy may open. Uses the hard limit, because Envoy raises its soft
-/// limit itself.
+/// Uses the hard limit, because Envoy raises its soft limit itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
         read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
     })
 }
 
-/// Returns the memory available to this process in bytes: the smaller of its control group's limit
-/// (version 1 or 2) and the host's memory.
+/// The smaller of the control group's limit and the host's memory, in bytes.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
 
-/// Returns the memory available to a process in bytes. `process` is a process ID or `self`.
+/// In bytes. `process` is a process ID or `self`.
 pub(crate) fn memory_of(process: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -36,16 +33,14 @@ pub(crate) fn memory_of(process: &str) -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// Returns the number of CPU cores available under the process's CPU affinity and its control
-/// group's quota.
+/// Considers the CPU affinity and the control group's quota.
 #[cfg(feature = "cluster")]
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Returns the task limit of a process's control group and its current number of tasks. Returns
-/// `None` if the group is unlimited.
+/// `None` if unlimited.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {
@@ -62,8 +57,6 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns a process's soft limit on open files and its number of open files. Returns `None` if
-/// `/proc` cannot be read.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -74,7 +67,7 @@ pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     Some((most, u64::try_from(open).ok()?))
 }
 
-/// Returns `MemTotal` from `/proc/meminfo`, in bytes.
+/// In bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -83,9 +76,8 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the smallest memory limit of the control groups in `/proc/self/cgroup` and their
-/// ancestors. In a container, these paths may be the host's, while only the container's own group
-/// is mounted. All ancestors up to the mount point are therefore tried.
+/// In a container, `/proc/self/cgroup` may show the host's paths, so try all ancestors up to the
+/// mount point.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {
@@ -103,7 +95,7 @@ fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
         };
         let mut group = Path::new(path.trim_start_matches('/'));
         loop {
-            // `max` means no limit. It does not parse as a number, so it is ignored.
+            // `max` means no limit, and does not parse as a number.
             let limit = read_number(&root.join(group).join(file));
             smallest = smallest.into_iter().chain(limit).min();
             match group.parent() {
@@ -135,8 +127,6 @@ mod tests {
         assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
         assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
-        // In a container, the path may be the host's, while only the container's own group is
-        // mounted.
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
         assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
     }

@@ -1,50 +1,39 @@
-//! Lists listening sockets as reported by the kernel. No other source shows whether a previous
-//! Envoy still has its sockets, or how many connections Envoy has not accepted yet.
+//! Lists listening sockets and their waiting connections from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
-/// Code of the LISTEN state in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// A listening TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
-    /// Local address.
     pub(crate) address: SocketAddr,
-    /// ID of the user who opened the socket.
     pub(crate) user: u32,
-    /// Inode number of the socket.
     pub(crate) inode: u64,
-    /// Number of connections waiting in the accept queue.
     pub(crate) waiting: u32,
 }
 
-/// Returns the TCP sockets on which a process listens.
 pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     let held = held(pid);
     let all = all(pid).into_iter();
     all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
-/// Returns all listening TCP sockets in a process's network namespace.
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists listening sockets first. Stop at the first other socket, because a
-            // hundred thousand connections may follow.
+            // The kernel lists listening sockets first. A hundred thousand connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// Returns the inode numbers of a process's sockets, each with one of the process's descriptors for
-/// that socket.
+/// Maps inode numbers to one of the process's descriptors for the socket.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -60,14 +49,12 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket is in the LISTEN state.
 fn listening(line: &str) -> Option<Listening> {
     let (state, socket) = socket(line)?;
     (state == LISTEN).then_some(socket)
 }
 
-/// Parses a line of a socket table in `/proc/net`. Returns the code of the socket's state, and the
-/// socket itself. The socket need not be listening.
+/// The socket need not be listening.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
@@ -84,7 +71,7 @@ pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     Some((state, socket))
 }
 
-/// Parses an address in `/proc/net`, which consists of hexadecimal words in host byte order.
+/// `/proc/net` shows hexadecimal words in host byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {

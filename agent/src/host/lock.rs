@@ -1,7 +1,6 @@
-//! Locks an agent's directory, so that only one agent controls each Envoy.
+//! Directory lock that lets only one agent control each Envoy.
 //!
-//! The lock is a kernel lock (`flock`), which is released when the process exits for any reason.
-//! Envoy does not inherit the lock.
+//! The kernel releases the lock (`flock`) when the process exits. Envoy does not inherit it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,8 +13,7 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// How long to retry if the recorded holder is dead. If the agent was killed while it was forking,
-/// its child may hold the lock for a moment.
+/// If the agent was killed while it was forking, its child may hold the lock for a moment.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -27,10 +25,10 @@ pub enum LockError {
     Held {
         /// The locked directory.
         directory: PathBuf,
-        /// Process ID of the other agent according to the lock file, or `unknown`.
+        /// Process ID in the lock file, or `unknown`.
         holder: String,
     },
-    /// The directory or its lock file cannot be created, opened, locked or written.
+    /// The directory or its lock file is inaccessible.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -42,8 +40,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks a directory, which is created if it is missing. Fails immediately if the lock's holder
-    /// is alive.
+    /// Locks a directory. Fails immediately if the holder is alive.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let at = || PathError::at(&path);
@@ -82,7 +79,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// Returns true if the holder may still exist. This includes a holder whose process ID is unknown.
+/// A holder with an unknown process ID may exist.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;
@@ -103,8 +100,7 @@ mod tests {
         let own = format!("(process {})", std::process::id());
         assert!(error.contains(&own), "{error}");
         drop(first);
-        // Another test may be forking a child at this moment. The child holds a copy of the lock's
-        // descriptor until it calls `execve`.
+        // Another test's forked child may hold a copy of the lock's descriptor until `execve`.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while let Err(error) = Lock::acquire(directory.path()) {
             assert!(std::time::Instant::now() < deadline, "{error}");

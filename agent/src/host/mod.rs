@@ -1,6 +1,4 @@
-//! Access to the host that the agent runs on: files, processes, ports and limits.
-//!
-//! All other modules may depend on this one. This module depends on neither Envoy nor snapshots.
+//! Access to the host: files, processes, ports and limits. Depends on neither Envoy nor snapshots.
 
 mod bind_check;
 mod clock;

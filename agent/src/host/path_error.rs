@@ -1,9 +1,9 @@
-//! I/O errors with the path of the affected file or directory.
+//! I/O errors with paths.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// I/O error for a file or directory.
+/// I/O error with the affected path.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = .path.display())]
 pub struct PathError {
@@ -14,7 +14,6 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// Returns a function that converts an I/O error at `path`, for use with `map_err`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { path, source }

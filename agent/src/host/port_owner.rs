@@ -1,5 +1,4 @@
-//! Finds the process that owns a port, using `/proc`. Best effort, because the descriptors of other
-//! users' processes may not be readable.
+//! Finds the process that owns a port, if its descriptors are readable.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +14,7 @@ use super::listening;
 pub struct PortOwner {
     /// Process ID.
     pub pid: u32,
-    /// Command name, truncated to 15 characters by the kernel.
+    /// Command name, which the kernel truncates to 15 characters.
     pub name: String,
 }
 
@@ -25,9 +24,7 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Finds the process that owns a port at an address. For TCP, the owner has a listening socket. For
-/// UDP, the owner has a bound socket that is not connected. Reads all of `/proc`, which takes a few
-/// milliseconds per thousand processes.
+/// Reads all of `/proc`, which takes a few milliseconds per thousand processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -41,8 +38,7 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// Parses a socket table in `/proc/net`. Returns the inodes of the sockets that hold the port at
-/// this address. An unspecified address on either side matches every address.
+/// An unspecified address on either side matches every address.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

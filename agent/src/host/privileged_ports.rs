@@ -1,4 +1,4 @@
-//! Explains errors from binding a port that requires the `CAP_NET_BIND_SERVICE` capability.
+//! Explains errors from binding a port that requires `CAP_NET_BIND_SERVICE`.
 
 use std::fmt;
 use std::fs;
@@ -9,7 +9,6 @@ const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivilegedPort {
     port: u16,
-    /// Lowest port that does not require the capability.
     first_free: u16,
 }
 
@@ -23,8 +22,7 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Explains the error message `words` from binding a port. Returns `None` unless the cause is the
-/// missing capability.
+/// Returns `None` unless the missing capability caused the error `words`.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)
@@ -43,8 +41,8 @@ mod tests {
     fn only_a_denied_low_port_needs_the_capability() {
         let denied = "cannot bind '127.0.0.1:80': Permission denied";
         assert!(judge(80, denied, 1024).is_some());
-        // With this setting, port 80 does not require the capability, so the denial has another
-        // cause, such as SELinux.
+        // Port 80 does not require the capability here, so the denial has another cause, such as
+        // SELinux.
         assert_eq!(judge(80, denied, 80), None);
         assert_eq!(
             judge(

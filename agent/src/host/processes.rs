@@ -1,25 +1,20 @@
-//! Reads facts about the host's processes from `/proc`.
-//!
-//! A PID does not identify a process, because the kernel reuses PIDs. A PID together with a start
-//! time does.
+//! Reads facts about processes from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Returns a process's start time in clock ticks since boot, or `None` if the process does not
-/// exist.
+/// Returns the start time in clock ticks since boot, or `None` if the process does not exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` returns the fields after the process name, because the name may contain spaces. The
-    // first returned field is field 3, the state.
+    // `stat` starts after the process name, with field 3, because the name may contain spaces.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
-/// Returns true if a process exists and is not a zombie.
+/// Zombies are not alive.
 pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Returns true if a process is exiting or gone. An exiting process may still have open sockets.
+/// An exiting process may still have open sockets.
 pub(crate) fn is_ending(pid: u32) -> bool {
     /// The kernel's `PF_EXITING` flag.
     const EXITING: u64 = 0x4;
@@ -35,23 +30,18 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// Returns the CPU time that a process's main thread has used. Returns `None` if the process does
-/// not exist or access is denied.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
 
-/// Scheduling times of one or more threads. Each thread's times are counted from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
-    /// Time spent running on a CPU.
     pub(crate) ran: Duration,
-    /// Time spent waiting for a CPU while runnable.
+    /// Time in which the threads were runnable but had no CPU.
     pub(crate) waited: Duration,
 }
 
-/// Returns the scheduling times of all of a process's current threads, added up. Returns `None` if
-/// the process does not exist or access is denied.
+/// Adds up all current threads.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;
@@ -77,8 +67,7 @@ fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
     })
 }
 
-/// Returns a process's arguments without the program name. Returns `None` if the process does not
-/// exist.
+/// Omits the program name.
 pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&bytes);

@@ -1,11 +1,8 @@
-//! Reserve of inotify instances. The agent holds instances as placeholders, and releases them when
-//! an Envoy needs them.
+//! Reserve of inotify instances for starting Envoys.
 //!
-//! Envoy needs one inotify instance for each file that it watches, and aborts if none is free.
-//! Other processes of the same user may use up all free instances. The agent therefore holds as
-//! many instances for the next Envoys as the current Envoys use. Before starting an Envoy, or
-//! making it watch more files, callers must borrow the instances. The reserve never takes back
-//! instances while they are on loan.
+//! Envoy needs one instance per watched file, and aborts if none is free. The agent therefore holds
+//! as many placeholders as the current Envoys use. Borrow instances before starting an Envoy or
+//! making it watch more files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,44 +14,37 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Extra instances, in case Envoy watches more files than were counted.
+/// In case Envoy watches more files than were counted.
 pub(crate) const SPARE: usize = 2;
-/// Number of instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
-/// Maximum number of instances to hold. A large Envoy watches more files, but holding that many
-/// instances would leave too few for the user's other processes.
+/// Holding more instances would leave too few for the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Number of free instances to leave for other processes while no Envoy needs them.
 const LEFT_FREE: usize = 8;
-/// Interval between attempts to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
 
-/// Inotify instances that the agent holds for all its Envoys. Clones share the instances.
+/// Inotify instances for all Envoys. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 
 #[derive(Debug, Default)]
 struct HeldInstances {
     placeholders: Vec<OwnedFd>,
-    /// Number of instances on loan to Envoys that are acquiring them.
+    /// Instances on loan to Envoys that are acquiring them.
     lent: usize,
     envoys: BTreeMap<String, InstanceNeed>,
 }
 
-/// How many instances one Envoy and its successor need.
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
-    /// Number of files that Envoy watches, or will watch once it is started.
+    /// Files that Envoy watches, or will watch once it is started.
     files: usize,
-    /// True if Envoy is running, so it already has its instances.
+    /// A running Envoy already has its instances.
     runs: bool,
-    /// Number of files that the previous Envoy watches until it has drained.
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// Returns how many placeholders to hold: one per file for the next Envoy, and as many for this
-    /// Envoy unless it is running.
+    /// Covers the successor and, unless it is running, this Envoy.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -64,20 +54,19 @@ impl InstanceNeed {
     }
 }
 
-/// How many instances are held, and how many are needed.
+/// Held and needed instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveLevel {
-    /// Number of instances held, including those on loan.
+    /// Held instances, including those on loan.
     pub held: usize,
-    /// Number of instances that should be held for the next Envoys.
+    /// Instances to hold for the next Envoys.
     pub wanted: usize,
-    /// Number of instances that replaced Envoys will release once they have drained.
+    /// Instances that replaced Envoys will release.
     pub leaving: usize,
 }
 
 impl ReserveLevel {
-    /// Returns a message if too few instances are held for the next Envoys, or `None` if there are
-    /// enough.
+    /// Returns a message if too few instances are held.
     pub fn shortage(self) -> Option<String> {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
@@ -88,7 +77,6 @@ impl ReserveLevel {
     }
 }
 
-/// What users can do about a shortage, as text for messages.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
 /// Too few inotify instances are free.
@@ -102,7 +90,7 @@ pub struct LackingInstances {
 }
 
 impl InotifyReserve {
-    /// Returns access to the reserve for one Envoy, identified by its Gateway's name.
+    /// Returns one Envoy's access to the reserve, by its Gateway's name.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),
@@ -110,7 +98,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Returns how many instances are held, and how many are needed.
+    /// Returns the held and needed instances.
     pub fn level(&self) -> ReserveLevel {
         let held = self.lock();
         ReserveLevel {
@@ -120,8 +108,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Regularly acquires missing placeholders if instances are free. Logs when a shortage begins,
-    /// changes or ends. Never returns.
+    /// Acquires missing placeholders and logs shortages. Never returns.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -147,7 +134,7 @@ impl InotifyReserve {
     }
 }
 
-/// One Envoy's access to the reserve. The default value has its own, separate reserve.
+/// One Envoy's access to the reserve. The default has its own reserve.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
@@ -161,13 +148,12 @@ impl fmt::Debug for EnvoyInstances {
 }
 
 impl EnvoyInstances {
-    /// Records how many files Envoy watches, or will watch once it is started.
+    /// Records how many files Envoy watches or will watch.
     pub fn note(&self, files: usize) {
         self.change(|need| need.files = files);
     }
 
-    /// Records that Envoy is running and watches this many files. Zero means that the number is
-    /// unknown. Ends the loan, because Envoy now has the instances.
+    /// Records that Envoy runs and watches this many files (zero if unknown). Ends the loan.
     pub fn record_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
@@ -181,23 +167,23 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Records that Envoy has exited, and immediately acquires the instances that it released.
+    /// Records that Envoy has exited, and acquires the instances that it released.
     pub fn record_ended(&self) {
         self.change(|need| need.runs = false);
     }
 
-    /// Records how many files the previous Envoy watches until it has drained.
+    /// Records how many files the previous Envoy still watches.
     pub fn record_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
-    /// Returns how many files Envoy watches, or will watch once it is started.
+    /// Returns how many files Envoy watches or will watch.
     pub fn files(&self) -> usize {
         let held = self.reserve.lock();
         held.envoys.get(&self.name).map_or(0, |need| need.files)
     }
 
-    /// Removes this Envoy's needs from the reserve. Call this if its Gateway is no longer served.
+    /// Removes this Envoy's needs once its Gateway is no longer served.
     pub fn forget(&self) {
         let mut held = self.reserve.lock();
         held.envoys.remove(&self.name);
@@ -205,7 +191,6 @@ impl EnvoyInstances {
     }
 
     /// Returns how many of the `needed` files Envoy may watch if its successor is to watch as many.
-    /// Envoy may always keep watching the files that it needs and already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();
@@ -225,14 +210,14 @@ impl EnvoyInstances {
         afforded(own, running, needed)
     }
 
-    /// Acquires up to `needed` placeholders, and returns how many could be borrowed now.
+    /// Acquires up to `needed` placeholders, and returns how many can be borrowed.
     pub fn free(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         held.extend(needed, 0);
         held.placeholders.len().min(needed)
     }
 
-    /// Releases `count` placeholders for an Envoy that immediately acquires the instances.
+    /// Releases `count` placeholders for an Envoy.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -261,8 +246,7 @@ impl EnvoyInstances {
     }
 }
 
-/// Instances on loan to an Envoy. When the loan is dropped, the reserve acquires the instances
-/// again if they are still free.
+/// Instances on loan to an Envoy, reacquired on drop if still free.
 #[derive(Debug)]
 pub struct InstanceLoan {
     reserve: InotifyReserve,
@@ -287,7 +271,6 @@ impl HeldInstances {
         }
     }
 
-    /// Acquires or releases placeholders until, if possible, the wanted number is held.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {
@@ -296,7 +279,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Acquires instances until `wanted` are held. If possible, leaves `leave` instances free.
+    /// If possible, leaves `leave` instances free.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {
@@ -311,8 +294,6 @@ impl HeldInstances {
     }
 }
 
-/// Returns how many of the `missing` instances to acquire. `free` is the number of free instances,
-/// and `leave` the number to leave free if possible.
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     let left = if free >= missing + leave {
         leave
@@ -322,8 +303,7 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     missing.min(free - left)
 }
 
-/// Returns how many of the `needed` files an Envoy may watch. The `held` instances are shared by
-/// Envoy and its successor, so each additional file requires two of them.
+/// Envoy and its successor share the `held` instances, so each additional file requires two.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)
@@ -393,7 +373,6 @@ mod tests {
         held(8, 8);
         envoy.record_running(4, Some(loan));
         held(6, 6);
-        // A file is added.
         let loan = envoy.borrow(1).unwrap();
         envoy.note(5);
         drop(loan);

@@ -1,5 +1,4 @@
-//! Stores the host's credential for the cluster: a kubeconfig and, in a separate file, the sealed
-//! token. The agent renews the token.
+//! Stores the host's credential: a kubeconfig and a separate, sealed token, which the agent renews.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,14 +14,11 @@ use sesame_published::join_token::JoinToken;
 use crate::host::{create_directory, durable};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Name of the credentials directory, which is in the state directory.
 const DIRECTORY: &str = "cluster";
 const KUBECONFIG: &str = "kubeconfig";
 const TOKEN: &str = "token";
-/// Maximum size of the kubeconfig in bytes.
 const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
 
-/// Content of the kubeconfig and the token file. Passed to the child process that stores them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -38,7 +34,6 @@ fn token_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(TOKEN)
 }
 
-/// Builds a kubeconfig for the join token's cluster. The context is named after the host.
 pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     let JoinToken {
         server,
@@ -70,8 +65,7 @@ pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     })
 }
 
-/// Builds the content of the kubeconfig and the token file for a host that has joined. `state` must
-/// be an absolute path.
+/// `state` must be an absolute path.
 pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow::Result<Stored> {
     let user = json!({"tokenFile": token_path(state)});
     Ok(Stored {
@@ -80,8 +74,7 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
     })
 }
 
-/// Stores the kubeconfig and the token so that only this user can read them. Writes the token last,
-/// because the kubeconfig grants no access without the token.
+/// Writes the token last, because the kubeconfig grants no access without it.
 pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
@@ -92,20 +85,16 @@ pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyho
         .map_err(anyhow::Error::msg)
 }
 
-/// Returns the claims of the stored token, or `None` if no token is stored. Does not verify the
-/// signature. Use the claims only to determine the token's lifetime.
+/// Does not verify the signature, so use the claims only for the token's lifetime.
 pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
     let token = sealed.read(&token_path(state))?;
     Ok(token.and_then(|token| Credential::parse(&token)))
 }
 
-/// Returns true if a kubeconfig from an earlier join is stored.
 pub(crate) fn is_there(state: &Path) -> bool {
     kubeconfig_path(state).exists()
 }
 
-/// Returns the host's name in the stored kubeconfig, or `None` if the kubeconfig is missing or
-/// invalid.
 pub(crate) fn host(state: &Path) -> Option<String> {
     let path = kubeconfig_path(state);
     let text = open::read_text(&path, Rule::Given, MAX_KUBECONFIG_BYTES).ok()?;
@@ -113,7 +102,6 @@ pub(crate) fn host(state: &Path) -> Option<String> {
     file["current-context"].as_str().map(str::to_owned)
 }
 
-/// Removes the kubeconfig and the token.
 pub(crate) fn remove(state: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(state.join(DIRECTORY)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

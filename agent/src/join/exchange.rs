@@ -1,9 +1,7 @@
 //! Exchanges a join token for the host's first credential.
 //!
-//! The host claims the join token by creating the host's Secret. Only one such request can succeed,
-//! and only its response contains the Secret's UID. The API server issues a token for the host only
-//! if it is given that UID. If another host has already used the join token, the request fails with
-//! a conflict.
+//! The host claims the join token by creating the host's Secret, which succeeds only once. The API
+//! server issues a token only to a client that knows the Secret's UID.
 
 use std::time::Duration;
 
@@ -21,13 +19,10 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// How long to retry while the API server is unavailable, or new permissions have not taken effect
-/// yet.
+/// The API server may be unavailable, or new permissions may not have taken effect yet.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Claims the join token. Returns the host's credential, and a client that authenticates with the
-/// join token.
 pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
     let user = json!({"token": token.bearer});
     let client = client(kubeconfig(token, &user)).await?;
@@ -65,8 +60,7 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Deletes the invitation, which is the join token's service account. Does not wait for the
-/// deletion to finish, because the join token cannot be claimed again in any case.
+/// Does not wait, because the token cannot be claimed again.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -76,8 +70,7 @@ pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<
     }
 }
 
-/// Requests a token for the host. The token is bound to the host's Secret, so it becomes invalid
-/// when the Secret is deleted.
+/// The token is bound to the host's Secret, so it becomes invalid when the Secret is deleted.
 pub(crate) async fn request(
     client: &Client,
     namespace: &str,
@@ -104,7 +97,6 @@ pub(crate) async fn request(
     Ok(answer.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// Claims the join token by creating the host's Secret. Returns the Secret's UID.
 async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
     let secret = host_secret(
@@ -116,8 +108,7 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if a retry may succeed: the API server is unavailable, or permissions have not
-/// taken effect yet.
+/// True if the API server is unavailable, or permissions may not have taken effect yet.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,

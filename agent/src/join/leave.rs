@@ -16,7 +16,6 @@ use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Removes this host's objects from the cluster. Ignores objects that are already deleted.
 pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?
@@ -30,8 +29,7 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let client = Client::try_from(config)?;
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {
-        // An administrator has revoked this host's access, so this host cannot remove its reports.
-        // The administrator is responsible for removing them.
+        // An administrator has revoked this host's access, and must also remove its reports.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
         result => result.map_err(|error| refused("list the reports of this host", &error))?,
     };

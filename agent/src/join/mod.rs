@@ -1,8 +1,7 @@
-//! Joins a host outside a cluster to the cluster, and removes it from the cluster again.
+//! Joins an external host to a cluster, and removes it again.
 //!
-//! The bearer of a join token can claim a host's Secret once, and so get the host's first
-//! credential. A running agent renews the stored credential (see `run::cluster`). Never print or
-//! log a credential.
+//! A join token can be claimed once for the host's first credential, which a running agent renews
+//! (see `run::cluster`). Never print or log a credential.
 
 pub(crate) mod credentials;
 pub(crate) mod exchange;
@@ -18,33 +17,27 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why a host could not join or leave a cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// The API server does not accept the join token, which may have expired or been revoked.
+    /// The join token may have expired or been revoked.
     #[error(
         "the API server rejected this join token: it has expired, was revoked, or was already used; request a new one (`sesame-controller hosts token`)"
     )]
     Unknown,
-    /// The join token was already claimed.
     #[error(
         "this join token was already used. Unless this host used it, revoke the access with `sesame-controller hosts revoke {0}`; then request a new token"
     )]
     Used(String),
-    /// The API server rejected a request, or is unreachable.
     #[error("{what}: {why}")]
     Refused {
-        /// Action that failed.
         what: &'static str,
         /// Message from the API server, or why it is unreachable.
         why: String,
     },
-    /// The kubeconfig that was built from the join token is unusable.
     #[error("the cluster of the join token cannot be used: {0}")]
     Kubeconfig(String),
 }
 
-/// Creates a client from a kubeconfig with an inline credential.
 async fn client(kubeconfig: serde_json::Value) -> Result<Client, JoinError> {
     let unusable = |error: String| JoinError::Kubeconfig(error);
     let file: Kubeconfig =

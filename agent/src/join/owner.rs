@@ -1,7 +1,7 @@
-//! Determines the agent's user for commands that are run as root.
+//! Runs commands as the agent's user if this process is root.
 //!
 //! Root never writes to a directory to which another user can write, because a link in it could
-//! redirect the write. Instead, root starts a child process as the directory's owner.
+//! redirect the write.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,19 +13,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use nix::unistd::{User, geteuid};
 
-/// Name of the service's user.
 const SERVICE_USER: &str = "sesame";
 
-/// A user, other than root, that owns the state directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     user: u32,
     group: u32,
 }
 
-/// Returns the owner of the state directory if this process is root and the owner is not.
-/// Otherwise, returns `None`, because this process needs no child to write to the directory. If the
-/// directory is missing and the service's user exists, creates the directory for that user.
+/// Returns `None` unless this process is root and the owner is not. Creates a missing directory for
+/// the service's user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -56,8 +53,6 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs this program with other arguments as the owner. Writes `input` to its standard input,
-    /// and returns its standard output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

@@ -1,4 +1,4 @@
-//! Controls the agent's service if the host runs systemd.
+//! Controls the agent's systemd service.
 
 use std::io;
 use std::path::Path;
@@ -8,11 +8,9 @@ use anyhow::{Context as _, bail};
 
 use super::settings_file;
 
-/// Unit that starts and stops the agent and its Envoys together.
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Drop-in file for the agent's unit. It unsets environment variables that select another source,
-/// because they would take precedence over the settings file.
+/// Unsets environment variables for other sources, which would override the settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.
@@ -21,14 +19,12 @@ UnsetEnvironment=SESAME_MANIFESTS SESAME_SNAPSHOT_DIR SESAME_BUNDLE_DIR SESAME_K
 UnsetEnvironment=SESAME_GATEWAYS SESAME_FLEET SESAME_HOST SESAME_ZONE
 ";
 
-/// Returns true if the host runs systemd and has the agent's units.
 pub(crate) fn is_there() -> bool {
     let runs = Path::new("/run/systemd/system").is_dir();
     runs && systemctl(&["cat", TARGET]).is_ok_and(|output| output.status.success())
 }
 
-/// Enables and starts the service. If the agent is already running, restarts it with its new
-/// settings. Envoy keeps serving during the restart.
+/// Restarts a running agent with its new settings. Envoy keeps serving.
 pub(crate) fn start() -> anyhow::Result<()> {
     settings_file::write(Path::new(PART), PART_TEXT)?;
     done(&["daemon-reload"])?;
@@ -36,7 +32,7 @@ pub(crate) fn start() -> anyhow::Result<()> {
     done(&["restart", AGENT])
 }
 
-/// Drains and stops the service, and disables it, so that it does not start at the next boot.
+/// Also disables the service at boot.
 pub(crate) fn stop() -> anyhow::Result<()> {
     done(&["disable", "--now", TARGET])?;
     match std::fs::remove_file(PART) {

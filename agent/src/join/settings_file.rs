@@ -1,5 +1,7 @@
-//! Edits the agent's settings file. `join` adds its settings between two marker lines, and comments
-//! out a conflicting `manifests` setting. Pure, except for the functions that access files.
+//! Edits the agent's settings file.
+//!
+//! `join` adds its settings between two marker lines, and comments out a conflicting `manifests`
+//! setting.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,17 +13,14 @@ use sesame_files::open::{self, Rule};
 use sesame_published::host_access::HostScope;
 use sesame_published::join_token::JoinToken;
 
-/// Path of the settings file that the agent's service reads.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-/// Prefix of a line that `join` has commented out. `leave` removes the prefix again.
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
-/// Value of `manifests` in the settings file that the package installs.
+/// Value in the packaged settings file.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
-/// Maximum size of the settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Settings that conflict with joining, because they select another source or specific Gateways.
+/// These settings select another source or specific Gateways.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",
@@ -30,7 +29,6 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the names and values of the settings that make `run` use the credential.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -55,9 +53,8 @@ pub(crate) fn settings(
     all
 }
 
-/// Adds these settings to the file's text, and removes the settings of an earlier `join`. Comments
-/// out `manifests` if `holds_nothing` returns true for its directory. Also comments it out if it is
-/// the file's only setting and has the package's value.
+/// Replaces the settings of an earlier `join`. Comments out `manifests` if `holds_nothing` returns
+/// true for its directory, or if it is the only setting and packaged.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
@@ -107,7 +104,6 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Comments out `manifests` if joining may replace this setting.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);
@@ -121,18 +117,15 @@ fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
         .collect()
 }
 
-/// Returns the name of the setting on this line.
 fn key(line: &str) -> &str {
     let key = line.split(':').next().unwrap_or_default();
     key.trim_end().trim_matches(['"', '\''])
 }
 
-/// Returns the line that an earlier `join` has commented out, without the prefix.
 pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
 
-/// Removes the settings that `join` has added, and restores the line that it has commented out.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -147,7 +140,7 @@ pub(crate) fn without(text: &str) -> String {
     kept
 }
 
-/// Returns the settings file's text, or an empty string if the file does not exist.
+/// Returns an empty string if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
@@ -155,7 +148,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns true if a directory is missing, or is empty except for hidden files.
+/// Ignores hidden files.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries
@@ -165,7 +158,7 @@ pub(crate) fn holds_nothing(directory: &Path) -> bool {
     }
 }
 
-/// Replaces the settings file, and makes it world-readable.
+/// The new file is world-readable.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let at = || format!("cannot write {}", path.display());

@@ -11,7 +11,6 @@ use crate::host::durable::{create_directory, replace_file};
 const FILE: &str = "host.key";
 const MAX_BYTES: u64 = 4 << 10;
 
-/// Reads the key, or returns `None` if the file does not exist.
 pub(super) fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let text = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -23,8 +22,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<Found>, String> {
     Ok(Some((key, place(&path))))
 }
 
-/// Creates a key and its file. Never overwrites an existing file, because data may have been sealed
-/// with its key.
+/// Never overwrites an existing file, because data may have been sealed with its key.
 pub(super) fn create(directory: &Path) -> Result<Found, String> {
     let path = directory.join(FILE);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

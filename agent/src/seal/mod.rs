@@ -1,10 +1,7 @@
-//! Seals the private keys that the agent stores on disk. The sealing key belongs to the host, and
-//! is read once when the agent starts.
+//! Seals the private keys that the agent stores on disk.
 //!
-//! The sealing key comes from the service manager, from a file that `systemd-creds` encrypted, or
-//! from a plain file. `systemd-creds` encrypts for this host, with its TPM if available. The agent
-//! opens data that was sealed with any of these keys, and seals with the best one. Never print a
-//! key. Never overwrite an unreadable key file, because the key in it may still be needed.
+//! The agent opens data with any of the host's sealing keys, and seals with the best one. Never
+//! print a key. Never overwrite an unreadable key file, because its key may still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -17,7 +14,7 @@ use sesame_proto::keys::KeyPair;
 
 pub use self::systemd_creds::make_credential;
 
-/// Name of the credential that contains the sealing key.
+/// Credential that contains the sealing key.
 pub const CREDENTIAL: &str = "sesame-seal-key";
 
 /// How private keys at rest are sealed.
@@ -38,19 +35,19 @@ pub enum SealMethod {
 /// Settings for sealing.
 #[derive(Clone, Debug)]
 pub struct SealSettings {
-    /// Where the sealing key comes from.
+    /// Source of the sealing key.
     pub method: SealMethod,
-    /// Directory that contains the key file.
+    /// Directory of the key file.
     pub directory: PathBuf,
 }
 
 /// Why data could not be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// No sealing key is usable, and the settings do not permit storing private keys in plaintext.
+    /// No key is usable, but plaintext is forbidden.
     #[error("cannot seal private keys, and storing them in plaintext is not allowed: {0}")]
     NoKey(String),
-    /// The kernel did not return random bytes.
+    /// The kernel returned no random bytes.
     #[error("cannot get random numbers from the kernel: {0}")]
     Random(String),
     /// The sealed data cannot be opened.
@@ -61,13 +58,10 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key with which to seal, or `None` if sealing is off. An error explains why no key is usable.
+    /// `None` if sealing is off. An error explains why no key is usable.
     current: Result<Option<SealingKey>, String>,
-    /// All keys of this host. Stored data may have been sealed with any of them.
     known: Vec<SealingKey>,
-    /// Where the current key is stored, as text for users.
     place: String,
-    /// Problems with the keys, one sentence each.
     problems: Vec<String>,
 }
 
@@ -78,7 +72,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Returns a value without keys, which stores data in plaintext and opens only plaintext.
+    /// Returns a value without keys, which stores plaintext.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -88,8 +82,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a value with a single key, for sealing and opening. `place` says where the key is
-    /// stored, as text for users.
+    /// Returns a value with one key. `place` is its location, for users.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -99,7 +92,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the host's keys. Creates a key if sealing is on and the host has none.
+    /// Reads the host's keys, or creates one if sealing is on.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -147,8 +140,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys for opening sealed data. Never creates a key. The returned value
-    /// stores data in plaintext.
+    /// Reads the host's keys to open sealed data. Never creates a key, and stores plaintext.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -158,7 +150,6 @@ impl SealingKeys {
         keys
     }
 
-    /// Returns the same keys, but with sealing off.
     #[cfg(test)]
     pub(crate) fn without_sealing(self) -> Self {
         Self {
@@ -167,7 +158,6 @@ impl SealingKeys {
         }
     }
 
-    /// Adds a key to the known keys, or records why it could not be read.
     fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {
             Ok(found) => {
@@ -182,12 +172,12 @@ impl SealingKeys {
         }
     }
 
-    /// Returns where the current key is stored, as text for users.
+    /// Returns the location of the current key, for users.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Returns the problems with the keys, one sentence each.
+    /// Returns problems with the keys, one sentence each.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -199,7 +189,7 @@ impl SealingKeys {
             .map_err(|why| SealingError::NoKey(why.clone()))
     }
 
-    /// Converts a key pair to its stored form, which is sealed unless sealing is off.
+    /// Seals a key pair for storage, unless sealing is off.
     pub fn seal_pair(&self, pair: &KeyPair) -> Result<StoredPair, SealingError> {
         match self.key()? {
             Some(key) => Ok(StoredPair::sealed(pair, key, salt()?)?),
@@ -207,13 +197,12 @@ impl SealingKeys {
         }
     }
 
-    /// Opens the stored form of a key pair.
+    /// Opens a stored key pair.
     pub fn open_pair(&self, stored: &StoredPair) -> Result<KeyPair, SealingError> {
         Ok(stored.open(&self.known)?)
     }
 
-    /// Returns false if the pair should be stored again, because it is not sealed with the current
-    /// key.
+    /// Returns false if the pair should be stored again with the current key.
     pub fn is_current(&self, stored: &StoredPair) -> bool {
         match &self.current {
             Ok(key) => stored.is_sealed_with(key.as_ref()),
@@ -222,7 +211,7 @@ impl SealingKeys {
         }
     }
 
-    /// Seals a string for storage at this path. Returns plaintext if sealing is off.
+    /// Seals a string for this path, unless sealing is off.
     pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
         let place = place.as_os_str().as_encoded_bytes();
         match self.key()? {
@@ -231,13 +220,13 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a string that was sealed for this path, or returns `None` if that fails. The returned
-    /// boolean is false if the string should be sealed again with the current key.
+    /// Opens a string that was sealed for this path. The boolean is false if it should be sealed
+    /// again.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
 
-    /// Like [`Self::open_text`], but returns the error if the string cannot be opened.
+    /// Like [`Self::open_text`], but returns the error.
     pub fn try_open_text(
         &self,
         stored: Vec<u8>,
@@ -258,7 +247,6 @@ impl SealingKeys {
     }
 }
 
-/// A key, and where it is stored, as text for users.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {

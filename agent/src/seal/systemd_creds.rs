@@ -1,8 +1,6 @@
-//! Sealing keys that systemd encrypts for this host, with its TPM or its host key.
+//! Sealing keys that systemd encrypts with the host's TPM or key.
 //!
-//! If the agent's unit passes the decrypted key, the agent uses that key. The agent also calls
-//! `systemd-creds` at startup to decrypt or create a key file. Never wait for a TPM without a time
-//! limit, and never replace another program's file.
+//! Never wait for a TPM without a time limit, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,14 +16,11 @@ use super::{CREDENTIAL, Found, new_key};
 use crate::host::credentials;
 use crate::host::durable::{create_directory, replace_file};
 
-/// Name of the file that contains the encrypted key.
 pub(super) const FILE: &str = "systemd.cred";
 const MAX_BYTES: u64 = 64 << 10;
-/// Time limit for one run of `systemd-creds`, which may have to wait for the TPM.
 const TIMEOUT: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 
-/// Returns the key that the service manager passed to this process, or `None` if it passed none.
 pub(super) fn handed_over() -> Result<Option<Found>, String> {
     let Ok(path) = credentials::resolve(format!("%d/{CREDENTIAL}").into()) else {
         return Ok(None);
@@ -39,7 +34,6 @@ pub(super) fn handed_over() -> Result<Option<Found>, String> {
     Ok(Some((key, "a credential of systemd".to_owned())))
 }
 
-/// Reads and decrypts the key in this directory. Returns `None` if its file does not exist.
 pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let encrypted = match open::read(&path, Rule::Own, MAX_BYTES) {
@@ -52,7 +46,6 @@ pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     Ok(Some((key, place(&path))))
 }
 
-/// Creates a key, and stores it encrypted in this directory.
 pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     let path = directory.join(FILE);
     let (key, encrypted) = new_credential().await?;
@@ -62,8 +55,7 @@ pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     Ok((key, place(&path)))
 }
 
-/// Creates a key, encrypts it, and writes it to a new file. A unit can load this file with
-/// `LoadCredentialEncrypted=`.
+/// Encrypts a new key to a file that a unit can load with `LoadCredentialEncrypted=`.
 pub async fn make_credential(path: &Path) -> Result<(), String> {
     let (_, encrypted) = new_credential().await?;
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -81,7 +73,7 @@ pub async fn make_credential(path: &Path) -> Result<(), String> {
     replace_file(path, &encrypted).map_err(failed)
 }
 
-/// Creates and encrypts a key. Decrypts it again to verify that it is usable.
+/// Decrypts the new key to verify that it is usable.
 async fn new_credential() -> Result<(SealingKey, Vec<u8>), String> {
     let key = new_key()?;
     let encrypted = ask("encrypt", key.stored().as_bytes()).await?;
@@ -103,8 +95,7 @@ fn place(path: &Path) -> String {
     format!("{PROGRAM} ({})", path.display())
 }
 
-/// Encrypts or decrypts data with `systemd-creds`. Neither the command line nor the error messages
-/// contain secrets.
+/// Neither the command line nor the error messages contain secrets.
 async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = Command::new(PROGRAM)
         .args([verb, &format!("--name={CREDENTIAL}"), "-", "-"])
@@ -117,8 +108,7 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // Ignore errors: if the program exits without reading all its input, its standard error
-            // contains the reason.
+            // Ignore errors: if the program exits early, its standard error contains the reason.
             let _ = stdin.write_all(input).await;
         }
         child.wait_with_output().await

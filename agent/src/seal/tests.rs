@@ -79,8 +79,7 @@ fn sealed_text_is_path_bound_and_cleartext_reads() {
     );
 }
 
-/// Runs the real `systemd-creds`. If it does not work for this user, only the fallback to a key
-/// file is tested.
+/// If `systemd-creds` does not work for this user, only the fallback to a key file is tested.
 #[tokio::test]
 async fn systemd_creds_key_is_readable_only_on_host() {
     let root = tempfile::tempdir().unwrap();
@@ -98,8 +97,7 @@ async fn systemd_creds_key_is_readable_only_on_host() {
     assert_eq!(again.open_pair(&stored), Ok(pair()));
     assert!(again.is_current(&stored));
 
-    // Simulate a key file from another host. While it cannot be decrypted, data is sealed with a
-    // plain key file.
+    // Simulate a key file from another host, which cannot be decrypted.
     let mut damaged = encrypted.clone();
     let middle = damaged.len() / 2;
     damaged[middle] = if damaged[middle] == b'A' { b'B' } else { b'A' };

@@ -1,4 +1,4 @@
-//! Session ticket keys as a value, and the format of the file in which they are stored. Pure.
+//! Session ticket keys and their file format.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,23 +6,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// Maximum number of keys: the current key, and previous keys whose tickets are still accepted.
+/// The current key, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
-/// First byte of the file, which identifies the format.
 const FORMAT: u8 = 1;
-/// Length in bytes of the header: the format, and the creation time of the current key.
+/// The format, and the creation time of the current key.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];
 
-/// Session ticket keys, newest first.
+/// Newest first.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct TicketKeys {
     made: i64,
     keys: Vec<TicketKey>,
 }
 
-// Omits the keys from debug output, because anyone who has them can decrypt recorded connections.
+// Omit the keys, because they decrypt recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")
@@ -33,7 +32,6 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// Creates a host's first keys.
     pub(super) fn first(now: Timestamp, key: TicketKey) -> Self {
         Self {
             made: now.as_second(),
@@ -41,7 +39,6 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the keys after a rotation. The new key comes first; the oldest may be dropped.
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
         let before = self.keys.iter().copied().take(KEPT - 1);
         Self {
@@ -50,8 +47,7 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the time until the next rotation is due, or zero if it is due now. A rotation is
-    /// also due if the clock was set back.
+    /// Time until the next rotation. Zero if the clock was set back.
     pub(super) fn rests(&self, now: Timestamp, period: Duration) -> Duration {
         let age = u64::try_from(now.as_second().saturating_sub(self.made));
         age.map_or(Duration::ZERO, |age| {
@@ -63,7 +59,6 @@ impl TicketKeys {
         self.keys.iter().map(|key| &key[..])
     }
 
-    /// Returns the content of the file with these keys.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
         bytes.extend(self.made.to_be_bytes());
@@ -71,7 +66,6 @@ impl TicketKeys {
         bytes
     }
 
-    /// Parses the content of the file. Returns `None` if the content is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, keys) = bytes.split_at_checked(HEAD)?;
         let (format, made) = head.split_first()?;

@@ -1,9 +1,7 @@
-//! Manages session ticket keys. They are created on this host, rotated regularly, and shared by all
-//! Envoys of the host.
+//! Session ticket keys, which all Envoys of a host share.
 //!
-//! With these keys, clients can resume sessions after a certificate rotation or a restart of Envoy.
-//! The keys decrypt recorded connections, so they must be kept private, and stored only in memory
-//! that a reboot clears.
+//! Clients can resume sessions after a certificate rotation or a restart of Envoy. The keys decrypt
+//! recorded connections, so keep them in memory that a reboot clears.
 
 mod keys;
 mod rotator;

@@ -1,4 +1,4 @@
-//! Stores a host's session ticket keys in one file, and distributes the keys to the host's Envoys.
+//! Rotates a host's session ticket keys, and distributes them to its Envoys.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,15 +17,11 @@ use super::keys::TicketKeys;
 use crate::host::{create_directory, replace_file};
 use crate::xds::{XdsKind, response};
 
-/// Name of the file with the keys. The file is in the runtime directory, which a reboot clears.
 const FILE: &str = "session-ticket-keys";
-/// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks for a due rotation. It is limited because the clock may be
-/// adjusted.
+/// Short, because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Error for keys that cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: cannot store session ticket keys: {source}", path = .path.display())]
 pub(crate) struct TicketsError {
@@ -33,7 +29,6 @@ pub(crate) struct TicketsError {
     source: io::Error,
 }
 
-/// Rotates the session ticket keys of a host.
 #[derive(Debug)]
 pub(crate) struct TicketRotator {
     path: PathBuf,
@@ -41,12 +36,11 @@ pub(crate) struct TicketRotator {
     newest: watch::Sender<TicketKeys>,
 }
 
-/// Gives an Envoy access to the current keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
 
 impl TicketRotator {
-    /// Reads the keys from the runtime directory. Creates keys if there are none.
+    /// Creates keys if the runtime directory has none.
     pub(crate) fn open(runtime: &Path, period: Duration) -> Result<Self, TicketsError> {
         let path = runtime.join(FILE);
         let found = match open::read(&path, Rule::Own, MAX_FILE) {
@@ -77,12 +71,10 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns a handle through which one Envoy gets the keys, and later the rotated keys.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }
 
-    /// Rotates the keys whenever a rotation is due. Never returns.
     pub(crate) async fn run(self) {
         loop {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
@@ -100,8 +92,7 @@ impl TicketRotator {
         }
     }
 
-    /// Creates a key and makes it the current one. Stores the key before using it, so that it
-    /// survives a restart of the agent.
+    /// Stores the key before using it, because it must survive a restart of the agent.
     fn rotate(&self) -> io::Result<()> {
         let next = {
             let now = self.newest.borrow();
@@ -119,20 +110,18 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates a key that is never stored or rotated. Used if Envoy manages its own session ticket
-    /// keys.
+    /// For an Envoy that manages its own session ticket keys. Never stored or rotated.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the keys, to replace session ticket keys that are missing from a Secret.
+    /// Replaces session ticket keys that are missing from a Secret.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())
     }
 
-    /// Waits for the next rotation.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // The rotator has stopped, so the keys will not change any more.
@@ -140,7 +129,6 @@ impl Tickets {
         }
     }
 
-    /// Writes the current keys to the file from which the Envoy with this layout reads them.
     pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
         let path = layout.tickets();
         let mut place = || {
@@ -159,7 +147,6 @@ impl Tickets {
         placed.map_err(|source| TicketsError { path, source })
     }
 
-    /// Writes the keys after each rotation. Waits forever if `tickets` is `None`.
     pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
         let Some(mut tickets) = tickets else {
             return std::future::pending().await;

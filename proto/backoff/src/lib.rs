@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Pauses between attempts. Each pause is twice as long as the previous one, up to a limit. A
-/// success resets them.
+/// Pauses between attempts, which double up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -28,13 +27,12 @@ impl Backoff {
         pause
     }
 
-    /// Resets the backoff after a success, so that the next pause is as short as the first.
+    /// Starts again with the first pause after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause, doubled `doublings` times, up to the limit. Meant for callers that
-    /// count failures themselves.
+    /// Returns the first pause, doubled `doublings` times up to the limit.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)

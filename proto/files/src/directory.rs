@@ -1,9 +1,7 @@
 //! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
-//! Shards are written before the manifest that refers to them, and the manifest is renamed into
-//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash.
-//! Unreferenced shards are removed last. Names in a manifest are validated before they are used as
-//! file names.
+//! The manifest is written last and renamed into place, so a reader sees either the old or the new
+//! snapshot, even after a crash. Names in a manifest are validated before they become file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -24,13 +22,12 @@ use sesame_proto::signature::{
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "manifest.pb";
-/// File name of the key pairs. They may be stored with a snapshot, but are not part of it.
+/// File name of the key pairs, which are not part of the snapshot.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// Facts that the signature of a directory's manifest covers. A directory does not belong to a
-/// fleet, and has only one file with keys.
+/// A directory does not belong to a fleet, and has only one file with keys.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
@@ -40,10 +37,10 @@ const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 /// Error when writing or reading a snapshot directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// A file is not trusted or cannot be read.
+    /// A file is untrusted or unreadable.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file or directory cannot be used.
+    /// An unusable file or directory.
     #[error("{path}: {fault}")]
     Unusable {
         /// The file or directory.
@@ -53,13 +50,13 @@ pub enum DirectoryError {
     },
 }
 
-/// Reason why a file or directory of a snapshot is unusable.
+/// Why a file or directory is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum DirectoryFault {
     /// I/O error.
     Io(#[from] io::Error),
-    /// A file is not signed by a trusted key.
+    /// No trusted key has signed the file.
     Signature(#[from] SignatureError),
     /// The shards are inconsistent.
     Shard(#[from] ShardError),
@@ -67,13 +64,12 @@ pub enum DirectoryFault {
     Manifest(#[from] BoundsError),
 }
 
-/// Writes the snapshot to `dir`, which is created if necessary. Returns the snapshot's manifest.
+/// Writes the snapshot to `dir`, creating it if necessary.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError> {
     write_signed(dir, snapshot, None)
 }
 
-/// Like [`write()`], but also signs the snapshot with these keys. The stamp must be greater than
-/// the stamps of all earlier snapshots.
+/// Like [`write()`], but signs the snapshot. The stamp must be greater than all earlier stamps.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -127,14 +123,13 @@ pub fn write_signed(
     Ok(manifest)
 }
 
-/// Writes key pairs to `dir`, readable only by their owner. Call it before writing the snapshot
-/// that refers to the key pairs.
+/// Writes private key pairs to `dir`. Must precede the snapshot that refers to them.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads only the manifest in `dir`; shards may be missing.
+/// Reads only the manifest in `dir`. Shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
 }
@@ -153,15 +148,15 @@ pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
 /// Contents of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSnapshot {
-    /// The stored manifest.
+    /// The manifest.
     pub manifest: Manifest,
-    /// The complete snapshot.
+    /// The snapshot.
     pub snapshot: Snapshot,
-    /// Stamp of the manifest's signature, or `None` if signatures were not verified.
+    /// Stamp of the manifest's signature, if verified.
     pub stamp: Option<u64>,
 }
 
-/// Like [`read`]. If `trusted` is set, also requires signatures by trusted keys.
+/// Like [`read`], but requires signatures if `trusted` is set.
 pub fn read_trusted(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -200,8 +195,7 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // Endpoints are written together with the manifest. If their stamp is older than the
-        // manifest's, another writer has restored an earlier version.
+        // An older stamp means that another writer has restored an earlier version.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

@@ -1,10 +1,7 @@
-//! Safely opens files that other users could have written. Also reads and writes stored snapshots
-//! and bundles.
+//! Safely opens files that other users could have written, such as snapshots and bundles.
 //!
-//! A path may refer to a link, a pipe or another user's file, and to a different file a moment
-//! later. This crate opens a file without blocking, checks the open file, and never reads beyond a
-//! size limit. Each error contains the path, the reason and, if possible, a command that fixes the
-//! owner or mode.
+//! This crate opens a file without blocking, checks the open file, and never reads beyond a size
+//! limit. If possible, errors contain a command that fixes the owner or mode.
 //!
 //! ```
 //! use std::fs::{self, Permissions};
@@ -26,11 +23,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! - `open` opens files and directories after checking that they can be trusted.
-//! - `directory` reads and writes snapshot directories.
-//! - `bundle` creates, reads and writes bundles.
-//! - `random` returns random bytes from the kernel.
 //!
 //! No other code in the workspace may open files that another user could have written.
 

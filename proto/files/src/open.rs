@@ -1,10 +1,7 @@
-//! Opens files and directories only if they can be trusted. Errors explain why a file is not
-//! trusted.
+//! Opens files and directories only if they can be trusted.
 //!
-//! A path may refer to a link, a pipe or a device, and to a different file a moment later.
-//! Therefore, a file is opened without blocking, and its type, owner, mode and size are checked
-//! while it is open. Never follow a link unless the rule allows links, and never read more than the
-//! limit.
+//! A path may refer to a link, a pipe or a device, and to a different file a moment later. Files
+//! are therefore opened without blocking, and checked while open.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -13,30 +10,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Requirements for the owner and mode of a file or directory, and for links to it.
+/// Requirements for owner, mode and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A file that this process wrote: it is not a link, belongs to this user or root, and is not
-    /// writable by other users.
+    /// Written by this process: not a link, owned by this user or root, and not writable by others.
     Own,
-    /// A file named on the command line: like [`Rule::Own`], except that links are followed.
+    /// Named on the command line: like [`Rule::Own`], but links are followed.
     Named,
-    /// A file in a watched directory: it is not a link and not world-writable, and may belong to
-    /// any user.
+    /// In a watched directory: not a link, not world-writable, owned by any user.
     Given,
-    /// Like [`Rule::Given`], except that links are followed.
+    /// Like [`Rule::Given`], but links are followed.
     GivenByLink,
-    /// A file with verified signatures: it may be writable by any user, but must not be a link.
+    /// With verified signatures: not a link, but any user may write it.
     Vouched,
 }
 
-/// Error for a file or directory that cannot be read or is not trusted.
+/// Error for an unreadable or untrusted file or directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// I/O error.
     #[error("{path}: {source}")]
     Io {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
         /// The I/O error.
         source: io::Error,
@@ -44,53 +39,53 @@ pub enum OpenError {
     /// The path is a symbolic link.
     #[error("{path}: is a symbolic link, which is not followed; put the file itself there")]
     Link {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
     },
-    /// The file has an unexpected type.
+    /// Unexpected file type.
     #[error("{path}: is {found}, expected {expected}")]
     Type {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
         /// Actual type.
         found: &'static str,
         /// Expected type.
         expected: &'static str,
     },
-    /// The file belongs to another user, who could change the content at any time.
+    /// Another user owns the file.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; check its content, \
         then run `chown {wanted} {path}`"
     )]
     Owner {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
         /// Actual owner.
         owner: u32,
         /// Expected owner.
         wanted: u32,
     },
-    /// The file's mode allows other users to change the content at any time.
+    /// Other users can change the file.
     #[error(
         "{path}: {who} can write to it (mode {mode:04o}); check its content, then run `chmod \
         {change} {path}`"
     )]
     Mode {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
         /// Users who can write to the file.
         who: &'static str,
-        /// Actual mode of the file.
+        /// Actual mode.
         mode: u32,
         /// Argument for `chmod` that corrects the mode.
         change: &'static str,
     },
-    /// The file exceeds the size limit.
+    /// Exceeds the size limit.
     #[error("{path}: larger than {limit} bytes")]
     TooLarge {
-        /// The file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
 }
@@ -149,8 +144,7 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with these options. The options must not truncate the file, because it is checked
-/// only after it has been opened.
+/// Opens a file with these options, which must not truncate it before it is checked.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -165,8 +159,7 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // If opening failed because of an unexpected type, report the type instead: a link, a
-            // socket, or a pipe without a reader.
+            // Report an unexpected type instead: a link, a socket, or a pipe without a reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -268,8 +261,8 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
                 _ => Err(refused("all users", "go-w")),
             }
         }
-        // The root of a volume that Kubernetes mounts may be world-writable, even though the mount
-        // is read-only. Allow this.
+        // The root of a volume that Kubernetes mounts may be world-writable if the mount is
+        // read-only.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
             Err(refused("all users", "o-w"))
         }
@@ -300,7 +293,6 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns, for each rule, whether the rule allows reading the file.
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
     }

@@ -4,8 +4,7 @@ use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills the buffer with random bytes. Blocks until the kernel's random number generator is
-/// initialized.
+/// Fills the buffer with random bytes. Blocks until the kernel's generator is initialized.
 pub fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match getrandom(&mut *bytes, GetRandomFlags::empty()) {

@@ -22,28 +22,28 @@ use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
 use tower::service_fn;
 
-/// Timeout for a whole fetch, including connecting.
+/// Includes connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reason why a key set could not be fetched. Never contains any part of the response's body.
+/// Why a key set could not be fetched. Never contains any part of the response's body.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The CA certificates cannot be used.
+    /// Unusable CA certificates.
     #[error("CA certificates: {0}")]
     Trust(String),
-    /// The URI is not valid.
+    /// Invalid URI.
     #[error("expected an https URI: {0}")]
     Uri(String),
-    /// The server's address is refused, as for endpoints.
+    /// Endpoints must not have this address, so the server must not either.
     #[error("{0} is in {1} ({2}), which is not permitted")]
     Address(IpAddr, &'static str, &'static str),
-    /// The server cannot be reached or is not trusted.
+    /// The server is unreachable or untrusted.
     #[error("{0}")]
     Connection(String),
     /// The server did not respond in time.
     #[error("no response within {TIMEOUT:?}")]
     Timeout,
-    /// The server responded with an error or a redirect.
+    /// Error status or redirect.
     #[error("the response has status {0}; expected 200 (redirects are not followed)")]
     Status(StatusCode),
     /// The response is too large.
@@ -100,7 +100,7 @@ fn invalid(error: impl Into<hyper::http::Error>) -> FetchError {
     FetchError::Uri(error.into().to_string())
 }
 
-/// Returns the permitted addresses of a host, or an error if there are none.
+/// Fails if none of the host's addresses is permitted.
 async fn resolve(
     name: Name,
     permits_local: bool,
@@ -120,8 +120,7 @@ async fn resolve(
     }
 }
 
-/// Fails if endpoints must not have this address. A tenant's URI must not reach what its endpoints
-/// cannot reach.
+/// A tenant's URI must not reach what its endpoints cannot reach.
 fn permitted(ip: IpAddr, permits_local: bool) -> Result<(), FetchError> {
     match addresses::refused(ip) {
         Some(RefusedAddress { network, what, .. }) if !permits_local => {
@@ -157,7 +156,6 @@ fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Returns the message of an error, followed by the messages of its causes.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = Some(error);

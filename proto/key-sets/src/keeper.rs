@@ -15,11 +15,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::fetch::{FetchError, fetch};
 use crate::{expired, must_store, next_copy};
 
-/// Maximum number of concurrent fetches.
 const MAX_FETCHES: usize = 8;
-/// Interval between checks for stored copies that another writer has changed or deleted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Pauses between attempts to fetch or store a key set.
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Storage for copies.
@@ -32,36 +29,33 @@ pub trait KeySetStore: Send + Sync {
         name: &str,
         copy: &KeySetCopy,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Removes a copy. Succeeds if the copy does not exist.
+    /// Removes a copy, if it exists.
     fn remove(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Keeps the copies of all requested key sets up to date while `active` is true.
+/// Updates the copies of all requested key sets while `active` is true.
 pub struct KeySetKeeper<S> {
     /// Storage for copies.
     pub store: S,
-    /// The requested key sets; `None` until they are known.
+    /// Requested key sets; `None` until they are known.
     pub requests: watch::Receiver<Option<Arc<KeySetRequests>>>,
-    /// True while this keeper should fetch key sets.
+    /// True while this keeper should fetch.
     pub active: watch::Receiver<bool>,
 }
 
-/// Copy of a key set, with the time of its next fetch.
 struct Kept {
     stored: KeySetCopy,
-    /// Request with which the copy was last fetched. If the request changes, the key set is fetched
-    /// again immediately.
+    /// If the request changes, the key set is fetched again immediately.
     request: Option<KeySetRequest>,
     next: Instant,
     retries: Backoff,
     is_fetching: bool,
 }
 
-/// The result of a fetch, with the name of the copy and the request.
 type Fetched = (String, KeySetRequest, Result<String, FetchError>);
 
 impl<S: KeySetStore> KeySetKeeper<S> {
-    /// Runs until a channel is closed. Calls `observe` with all copies whenever a copy changes.
+    /// Runs until a channel is closed. Calls `observe` with all copies on each change.
     pub async fn run(mut self, observe: impl Fn(&KeySetCopies)) {
         loop {
             if self.active.wait_for(|active| *active).await.is_err() {
@@ -91,7 +85,6 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Fetches key sets until `active` is false. Returns false if a channel is closed.
     async fn keep(
         &mut self,
         mut kept: BTreeMap<String, Kept>,
@@ -132,7 +125,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
     }
 
     /// Restores copies that another writer has changed or deleted, and discards keys that are too
-    /// old, whether or not a fetch has failed.
+    /// old.
     async fn restore(&self, kept: &mut BTreeMap<String, Kept>) {
         if kept.is_empty() {
             return;
@@ -151,7 +144,6 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Removes copies that no request needs any more.
     async fn forget(&self, kept: &mut BTreeMap<String, Kept>, requests: &KeySetRequests) {
         let unknown = kept.keys().filter(|name| !requests.contains_key(*name));
         for name in unknown.cloned().collect::<Vec<_>>() {
@@ -169,7 +161,6 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Stores the result of a fetch, and schedules the next fetch.
     async fn store(&self, kept: &mut BTreeMap<String, Kept>, (name, request, outcome): Fetched) {
         let Some(kept) = kept.get_mut(&name) else {
             return;
@@ -225,8 +216,7 @@ impl Kept {
     }
 }
 
-/// Starts the fetches that are due, longest overdue first, so that slow issuers cannot starve the
-/// others.
+/// Longest overdue first, so slow issuers cannot starve the others.
 fn start(
     kept: &mut BTreeMap<String, Kept>,
     requests: &KeySetRequests,
@@ -264,7 +254,6 @@ fn start(
     }
 }
 
-/// Waits until `active` is false. Returns false if the channel is closed.
 async fn inactive(active: &mut watch::Receiver<bool>) -> bool {
     active.wait_for(|active| !*active).await.is_ok()
 }

@@ -1,8 +1,7 @@
 //! Fetches the key sets (JWKS) of token issuers, and keeps the last good copy of each.
 //!
-//! Envoy itself fetches nothing. A controller or an agent fetches the key sets, and resolution
-//! reads the copies. If an issuer cannot be reached, its last good copy remains in use for at most
-//! [`MAX_AGE`].
+//! A controller or an agent fetches the key sets, never Envoy. If an issuer cannot be reached, its
+//! last good copy remains in use for at most [`MAX_AGE`].
 //!
 //! ```
 //! use jiff::Timestamp;
@@ -27,15 +26,13 @@ use sesame_proto::key_sets::KeySetCopy;
 pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
-/// Age from which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
-/// has withdrawn must not remain valid forever.
+/// Age from which a copy is no longer used. Keys that an issuer has withdrawn must not stay valid
+/// forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Maximum number of characters of an error.
+/// In characters.
 const MAX_ERROR: usize = 300;
 
-/// Interval at which a copy is stored again if only the time of its last successful fetch has
-/// changed.
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
@@ -70,7 +67,6 @@ pub fn next_copy(
     }
 }
 
-/// Returns the copy without its keys if they are too old, and `None` if they are not.
 fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
     let is_expired = !copy.jwks.is_empty() && is_too_old(copy, now);
     let error = match copy.error.as_str() {
@@ -80,7 +76,7 @@ fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
     is_expired.then(|| next_copy(copy, &copy.uri, Err(error.to_owned()), now))
 }
 
-/// Shortens an error, which may quote what the server sent, for use in statuses and logs.
+/// The error may quote the server's response.
 fn printable(error: &str) -> String {
     let characters = error.chars().filter(|it| !it.is_control());
     characters.take(MAX_ERROR).collect()
@@ -90,7 +86,6 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
     age(copy, now).is_none_or(|age| age > MAX_AGE)
 }
 
-/// Returns the time since the last successful fetch, or `None` if no fetch has succeeded.
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
     // If the clock was set back, the copy counts as new.
@@ -98,8 +93,7 @@ fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     Duration::try_from(age).ok()
 }
 
-/// Returns true if the new copy must be stored. A different error message alone is not a reason to
-/// store it.
+/// A different error message alone is not a reason to store the copy.
 fn must_store(stored: &KeySetCopy, copy: &KeySetCopy, now: Timestamp) -> bool {
     let differs = stored.uri != copy.uri
         || stored.jwks != copy.jwks

@@ -1,4 +1,4 @@
-//! Differences between two snapshots, grouped by kind of object, for display to users.
+//! Differences between two snapshots, for display to users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use prost::Message;
 use crate::digest::sha256;
 use crate::schema::Snapshot;
 
-/// Differences between two lists of named entries. Names are sorted.
+/// Differences between two lists, with sorted names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
-    /// Names only in the second list.
+    /// Only in the second list.
     pub added: Vec<String>,
-    /// Names only in the first list.
+    /// Only in the first list.
     pub removed: Vec<String>,
-    /// Names in both lists, but with different contents.
+    /// In both lists, with different contents.
     pub changed: Vec<String>,
 }
 
-/// Differences between two snapshots, by kind of object.
+/// Differences between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleDifference {
     /// Listeners by name.
@@ -29,7 +29,7 @@ pub struct BundleDifference {
     pub backends: NameDifference,
     /// Endpoint sets by name.
     pub endpoints: NameDifference,
-    /// Key pairs by name, compared by digest.
+    /// Key pairs by digest.
     pub keys: NameDifference,
     /// CA certificates by name.
     pub trust_bundles: NameDifference,

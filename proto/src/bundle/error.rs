@@ -8,57 +8,57 @@ use crate::signature::SignatureError;
 /// Error when creating or accepting a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// The bytes are not a bundle.
+    /// Not a bundle.
     #[error("is not a bundle: it does not begin with \"SESAME-BUNDLE\"")]
     NoBundle,
-    /// The format version is not supported.
+    /// Unsupported format version.
     #[error("has format {found}, but this version of Sesame supports format {FORMAT}; {}", advice(*found))]
     Format {
-        /// Actual format version.
+        /// Actual version.
         found: u32,
     },
-    /// The bundle is truncated.
+    /// Truncated bundle.
     #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
     CutOff {
-        /// The part in which the bytes end.
+        /// Part in which the bytes end.
         place: String,
-        /// Number of bytes found.
+        /// Available bytes.
         found: usize,
     },
-    /// Extra bytes follow the bundle.
+    /// Bytes follow the end of the bundle.
     #[error("has {extra} bytes after its end")]
     Trailing {
-        /// Number of extra bytes.
+        /// Extra bytes.
         extra: usize,
     },
     /// A part exceeds its size limit.
     #[error("its {place} is {found} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// The part's name.
+        /// Part name.
         place: String,
-        /// Actual size in bytes.
+        /// Size in bytes.
         found: u64,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The complete bundle would exceed its size limit.
+    /// The bundle would exceed its size limit.
     #[error(
         "is more than {} MiB; split the Gateway's routes over several Gateways",
         MAX_BYTES >> 20
     )]
     TooLargeAsAWhole,
-    /// The header cannot be decoded.
+    /// Undecodable header.
     #[error("its header {0}")]
     Decode(#[from] BoundsError),
-    /// The header is invalid.
+    /// Invalid header.
     #[error("{0}")]
     Header(String),
-    /// A part's bytes do not match their digest in the header.
+    /// A part has an unexpected digest.
     #[error("its {place} was changed or damaged: SHA-256 {found}, expected {expected}")]
     Digest {
-        /// The part's name.
+        /// Part name.
         place: String,
-        /// Digest according to the header.
+        /// Digest in the header.
         expected: String,
         /// Actual digest.
         found: String,
@@ -66,16 +66,16 @@ pub enum BundleError {
     /// The parts do not match the manifest.
     #[error("{0}")]
     Parts(String),
-    /// The shards cannot be joined.
+    /// Inconsistent shards.
     #[error("{0}")]
     Shard(#[from] ShardError),
-    /// Required signatures by trusted keys are missing or invalid.
+    /// Trusted signatures are missing or invalid.
     #[error("{0}")]
     Signature(#[from] SignatureError),
 }
 
 impl BundleError {
-    /// Returns true if the error can occur because the file is still being written.
+    /// Returns true if the file may still be incomplete.
     pub fn may_be_unfinished(&self) -> bool {
         match self {
             Self::NoBundle

@@ -1,9 +1,8 @@
 //! A bundle: a snapshot in a single signed file, for a host without network access.
 //!
-//! Bundles are parsed as untrusted input: sizes and counts are limited before anything is decoded.
-//! The signed header contains the digests of all parts. Private keys are included only if they are
-//! [`sealed`] for certain hosts. This module never reads a clock or generates random numbers, so
-//! callers must supply the time and random bytes.
+//! Bundles are untrusted input: sizes and counts are limited before anything is decoded. Private
+//! keys are included only if [`sealed`] for certain hosts. This module never reads a clock or
+//! generates random numbers.
 //!
 //! ```
 //! use sesame_proto::bundle::{self, BundleFile, BundleLabel};
@@ -47,36 +46,30 @@ pub use self::error::BundleError;
 pub use self::read::BundleFile;
 pub use self::write::{add_signatures, write};
 
-/// First bytes of every bundle.
 const MAGIC: &[u8; 14] = b"SESAME-BUNDLE\n";
-/// The format version that this version of Sesame reads and writes.
+/// Supported format version.
 pub const FORMAT: u32 = 1;
 /// Maximum size of a bundle in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// Maximum size of the header in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Maximum size of the signatures in bytes. There is room for [`crate::signature::MAX_KEYS`]
-/// signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
-/// Maximum size of the manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// Maximum size of the sealed keys in bytes.
 const MAX_KEY_BYTES: u64 = 24 << 20;
 /// Maximum length of human-readable strings in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// Label of a bundle, which identifies its Gateway, sequence number and origin.
+/// Identifies a bundle's Gateway, sequence number and origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleLabel {
-    /// Gateway in the form `Gateway/namespace/name`.
+    /// Gateway as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Sequence number, starting at 1. It must increase with each bundle for the Gateway.
+    /// Sequence number from 1, which must increase with each bundle for the Gateway.
     pub sequence: u64,
     /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,
-    /// Human-readable name of the creator.
+    /// Human-readable creator.
     pub creator: String,
-    /// Human-readable description of the source.
+    /// Human-readable source.
     pub origin: String,
 }
 
@@ -91,7 +84,6 @@ impl BundleLabel {
         }
     }
 
-    /// Checks the fields of the header that make up the label.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,
@@ -108,8 +100,7 @@ impl BundleLabel {
             ("creator", creator),
             ("origin", origin),
         ] {
-            // Reject control characters, because printing them could manipulate a terminal or a
-            // log.
+            // Reject control characters, which could manipulate a terminal or a log.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
                     "its {name} has control characters or more than {} bytes",

@@ -1,7 +1,7 @@
 //! Parses bundles.
 //!
-//! Do not trust any content before [`BundleFile::verify`] has succeeded. The digests only prove
-//! that the file is complete.
+//! Do not trust any content before [`BundleFile::verify`] succeeds. Digests only prove that the
+//! file is complete.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,7 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
 use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
-/// A complete bundle. All digests match, and the parts match the manifest, but the signatures are
-/// not verified yet.
+/// A complete bundle with matching digests, but unverified signatures.
 #[derive(Clone, Debug)]
 pub struct BundleFile<'a> {
     label: BundleLabel,
@@ -78,8 +77,8 @@ impl<'a> BundleFile<'a> {
         })
     }
 
-    /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// different trusted keys have signed the bundle.
+    /// Returns the trusted signatures. Fails if fewer than `required` different trusted keys have
+    /// signed.
     pub fn verify(
         &self,
         trusted: &TrustedKeys,
@@ -95,7 +94,7 @@ impl<'a> BundleFile<'a> {
         Ok(good)
     }
 
-    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so that untrusted data is never
+    /// Decodes the snapshot. Call [`BundleFile::verify`] first, because untrusted data must not be
     /// decompressed.
     pub fn snapshot(&self) -> Result<Snapshot, BundleError> {
         Ok(shard::join(&self.manifest, &self.shards)?)
@@ -111,14 +110,12 @@ impl<'a> BundleFile<'a> {
         &self.manifest
     }
 
-    /// Returns the encrypted key pairs for [`super::sealed::open`], or `None` if the bundle omits
-    /// them.
+    /// Returns the key pairs for [`super::sealed::open`], if included.
     pub fn keys(&self) -> Option<&'a [u8]> {
         self.keys
     }
 
-    /// Returns the SHA-256 digest in hex of the signed part. It identifies the bundle, and does not
-    /// change when signatures are added.
+    /// Returns the SHA-256 digest in hex of the signed part, which excludes the signatures.
     pub fn digest(&self) -> String {
         sha256(self.signed)
     }
@@ -141,7 +138,6 @@ impl<'a> BundleFile<'a> {
     }
 }
 
-/// Checks the number, order, names and sizes of the parts in a header.
 fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     let found = header.parts.len();
     if found > MAX_SHARDS + 2 {
@@ -180,9 +176,8 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Reads the bytes of a part and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // A size that does not fit into `usize` exceeds the number of bytes left, so `take` fails.
+    // If the size does not fit into `usize`, `take` fails.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -198,8 +193,7 @@ fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], B
 
 type Contents<'a> = (Manifest, BTreeMap<String, &'a [u8]>, Option<&'a [u8]>);
 
-/// Returns the manifest, the shards and the keys. Returns an error unless the header lists exactly
-/// the manifest's shards, in the same order.
+/// Fails unless the header lists exactly the manifest's shards in order.
 fn sort<'a>(
     gateway: &str,
     contents: Vec<(&BundlePart, &'a [u8])>,
@@ -257,7 +251,6 @@ fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     })
 }
 
-/// Returns the name of a part, for use in errors.
 fn place(part: &BundlePart) -> String {
     match kind(part) {
         Ok(BundlePartKind::Manifest) => "manifest".to_owned(),
@@ -266,7 +259,6 @@ fn place(part: &BundlePart) -> String {
     }
 }
 
-/// Reads bytes from start to end.
 struct Cursor<'a> {
     all: &'a [u8],
     at: usize,
@@ -291,7 +283,6 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_be_bytes(number))
     }
 
-    /// Reads bytes that follow their length.
     fn counted(&mut self, place: &str, limit: usize) -> Result<&'a [u8], BundleError> {
         let length = usize::try_from(self.number(place)?).unwrap_or(usize::MAX);
         if length > limit {

@@ -1,8 +1,8 @@
 //! Private keys in a bundle, encrypted for certain hosts.
 //!
-//! The key pairs are encrypted once, with a random content key. The content key is encrypted
-//! separately for each host's public key with HPKE (RFC 9180: X25519, HKDF-SHA256,
-//! ChaCha20-Poly1305). Never print a host's private key, and never let it leave the host.
+//! A random content key encrypts the key pairs. HPKE (RFC 9180: X25519, HKDF-SHA256,
+//! ChaCha20-Poly1305) encrypts the content key for each host. Never print a host's private key, and
+//! never let it leave the host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,16 +21,14 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Domain separator for all encryption, so that data from other programs cannot be mistaken for
-/// data from a bundle.
+/// Domain separator: data from other programs is not valid here.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Length in bytes of the checksum in the text form of a key, which detects typing errors.
+/// Detects typing errors.
 const CHECKSUM: usize = 4;
-/// Length in bytes of the digest that identifies a public key in a bundle.
 const ID: usize = 8;
-/// Maximum number of hosts for which a bundle is sealed.
+/// Maximum number of hosts per bundle.
 pub const MAX_HOSTS: usize = 10_000;
 
 type Kem = X25519HkdfSha256;
@@ -46,19 +44,19 @@ pub struct HostIdentity([u8; 32]);
 /// Error when sealing or opening keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The text is not a host's public key.
+    /// Not a public key.
     #[error(
         "{given:?} is not a host's public key: expected {HOST_KEY_PREFIX} and 48 characters, as \
         `sesame-agent identity` prints it"
     )]
     HostKey {
-        /// The text.
+        /// Rejected text.
         given: String,
     },
-    /// The text is not a valid private key of a host.
+    /// Not a valid private key.
     #[error("missing or malformed host private key")]
     Identity,
-    /// The keys would be sealed for too many hosts.
+    /// Too many hosts.
     #[error("keys for {found} hosts; at most {MAX_HOSTS} are allowed in one bundle")]
     TooManyHosts {
         /// Number of hosts.
@@ -70,12 +68,12 @@ pub enum SealError {
         `--recipient {this}`"
     )]
     OtherHosts {
-        /// Number of hosts for which the keys are sealed.
+        /// Number of those hosts.
         hosts: usize,
-        /// Public key of this host.
+        /// This host's public key.
         this: HostKey,
     },
-    /// The encrypted bytes are damaged, or were sealed for another Gateway or sequence number.
+    /// Damaged, or sealed for another Gateway or sequence number.
     #[error("its keys cannot be decrypted: {0}")]
     Damaged(&'static str),
 }
@@ -99,8 +97,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject keys of low order, such as all zeros. With such a key, the shared secret would be
-        // the same for all hosts.
+        // Reject keys of low order, with which the shared secret is the same for all hosts.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -120,14 +117,13 @@ impl HostIdentity {
         Self(bytes)
     }
 
-    /// Parses an identity in the format of [`HostIdentity::stored`].
+    /// Parses the format of [`HostIdentity::stored`].
     pub fn parse(stored: &str) -> Result<Self, SealError> {
         let key = stored.trim_end().strip_prefix(IDENTITY_PREFIX);
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the identity as a string, for storage in a file with mode 0600. The caller must
-    /// protect the string.
+    /// Returns the identity as a string, which the caller must protect.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -152,8 +148,8 @@ impl fmt::Debug for HostIdentity {
     }
 }
 
-/// Encrypts key pairs for these hosts, and binds them to the bundle's Gateway and sequence number.
-/// `random` must fill its argument with random bytes.
+/// Encrypts key pairs for these hosts, bound to the Gateway and sequence number. `random` must fill
+/// its argument with random bytes.
 pub fn seal(
     pairs: &[KeyPair],
     hosts: &[HostKey],
@@ -235,12 +231,12 @@ pub fn open(
     keys::decode(content).map_err(|_| SealError::Damaged("the content is not key pairs"))
 }
 
-/// Returns the number of hosts for which the keys are sealed.
+/// Returns how many hosts can open the keys.
 pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }
 
-/// Returns true if the keys are sealed for this host.
+/// Returns true if this host can open the keys.
 pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
     let sealed = decode_sealed(sealed);
     sealed.is_ok_and(|sealed| sealed.hosts.iter().any(|one| one.host == host.id()))
@@ -256,7 +252,6 @@ fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     Ok(sealed)
 }
 
-/// Returns the associated data, which binds the keys to a bundle.
 fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
     [DOMAIN, &sequence.to_be_bytes(), gateway.as_bytes()].concat()
 }
@@ -267,7 +262,7 @@ fn cipher(key: &[u8; 32]) -> Result<LessSafeKey, SealError> {
     Ok(LessSafeKey::new(key))
 }
 
-/// Returns a constant nonce. This is safe, because each content key encrypts only once.
+/// A constant nonce is safe, because each content key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -283,7 +278,6 @@ fn decode(text: &str) -> Option<[u8; 32]> {
     (Sha256::digest(key)[..CHECKSUM] == *checksum).then_some(*key)
 }
 
-/// Lets `hpke` use the caller's random number generator.
 struct Random<'a>(&'a mut dyn FnMut(&mut [u8]));
 
 impl hpke::rand_core::TryRng for Random<'_> {
@@ -324,7 +318,6 @@ mod tests {
         }
     }
 
-    /// Returns a predictable generator in place of a random one.
     fn counter() -> impl FnMut(&mut [u8]) {
         let mut next = 0u8;
         move |bytes| {
@@ -347,7 +340,6 @@ mod tests {
         }
         let error = open(&sealed, &other, GATEWAY, 7).unwrap_err();
         assert!(matches!(error, SealError::OtherHosts { hosts: 2, .. }));
-        // Sealed keys cannot be moved to a different bundle.
         assert!(open(&sealed, &one, GATEWAY, 8).is_err());
         assert!(open(&sealed, &one, "Gateway/default/other", 7).is_err());
         for place in 0..sealed.len() {

@@ -1,4 +1,4 @@
-//! Creates bundles and adds signatures to them.
+//! Creates and signs bundles.
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -9,10 +9,8 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
 use crate::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Creates a bundle from a sharded snapshot. `keys` are the key pairs encrypted by
-/// [`super::sealed::seal`], or `None` to omit them.
-///
-/// The same input always produces the same bytes.
+/// Creates a bundle, with key pairs from [`super::sealed::seal`] if included. The same input always
+/// produces the same bytes.
 pub fn write(
     label: &BundleLabel,
     sharded: &Sharded,
@@ -73,7 +71,7 @@ pub fn write(
     Ok(bytes)
 }
 
-/// Adds signatures to a bundle. Existing signatures are kept.
+/// Adds signatures to a bundle, and keeps existing ones.
 pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, BundleError> {
     let file = BundleFile::read(bundle)?;
     let signatures = signing.add_to(&file.statement(), file.signatures())?;
@@ -85,7 +83,6 @@ pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, B
     Ok(bytes)
 }
 
-/// Appends the contents, preceded by their length.
 fn put(content: &[u8], bytes: &mut Vec<u8>) -> Result<(), BundleError> {
     let length = u32::try_from(content.len()).map_err(|_| BundleError::TooLargeAsAWhole)?;
     bytes.extend(length.to_be_bytes());

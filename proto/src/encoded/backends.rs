@@ -1,7 +1,6 @@
-//! Adds and removes backends and endpoint sets in an encoded snapshot. Decodes nothing else.
+//! Adds and removes backends and endpoint sets in an encoded snapshot.
 //!
-//! Never guess: if the encoding is not as expected, return `None`, so that the caller rebuilds the
-//! snapshot.
+//! Return `None` if the encoding is not as expected, and let the caller rebuild the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +14,22 @@ use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
 use crate::wire::{append, append_message, appended_len, first};
 
-/// Field numbers of the list of backends and of a backend's name.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
-/// Backends and endpoint sets that differ between two versions of a snapshot.
+/// Changed backends and endpoint sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendChanges {
     /// Added backends.
     pub come: Vec<Backend>,
     /// Removed backends.
     pub gone: Vec<Backend>,
-    /// Names of endpoint sets that were added, removed or changed.
+    /// Names of added, removed or changed endpoint sets.
     pub sets: BTreeSet<String>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the backends that were added and removed since `before`, and the names of all
-    /// endpoint sets that differ. Returns `None` if a backend has changed, if more than `most`
-    /// backends were added or removed in total, or if the encoding is not as expected.
+    /// Returns the changes since `before`. Returns `None` if a backend has changed, if more than
+    /// `most` were added or removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -62,8 +59,8 @@ impl EncodedSnapshot {
         })
     }
 
-    /// Returns the snapshot with backends added and removed. Returns `None` if an added backend
-    /// already exists, or if a removed backend does not.
+    /// Adds and removes backends. Returns `None` if an added backend exists, or a removed one does
+    /// not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
@@ -77,15 +74,14 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if this text occurs in any field of the encoded route tables.
+    /// Returns true if this text occurs in the encoded route tables.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
 
-    /// Returns true if this text occurs in any field of the encoded snapshot other than route
-    /// tables, backends and endpoint sets.
+    /// Returns true if this text occurs outside route tables, backends and endpoint sets.
     pub fn is_in_rest(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();
@@ -93,15 +89,13 @@ impl EncodedSnapshot {
     }
 }
 
-/// Returns the encoded endpoint sets after this delta.
 pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
     let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Adds and removes entries in an encoded list that is sorted by name. `place` contains the field
-/// number of the list, and the field number of the name in an entry.
+/// The list must be sorted by name.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

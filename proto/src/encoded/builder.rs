@@ -1,8 +1,7 @@
-//! Builds an encoded snapshot from the pieces that its shards contain.
+//! Builds an encoded snapshot from its shards.
 //!
-//! Each piece is encoded and dropped before the next piece is decoded, because all decoded pieces
-//! together would take several times as much memory. The result must always equal the encoding of
-//! the whole snapshot in canonical form.
+//! Each piece is encoded before the next one is decoded to save memory. The result must equal the
+//! encoding of the canonical snapshot.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +14,15 @@ use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
 use crate::wire::{append, appended_len, numbers};
 
-/// Builds an encoded configuration without key pairs and endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigBuilder {
-    /// All fields except route tables and backends.
     rest: Snapshot,
-    /// Encoded virtual hosts with their domains, by the name of the route table.
     tables: BTreeMap<String, Encoded>,
-    /// Encoded backends with their names.
     backends: Encoded,
     hostnames: usize,
 }
 
 impl ConfigBuilder {
-    /// Adds a decoded piece.
     pub(crate) fn add(&mut self, piece: Snapshot) {
         let Snapshot {
             gateway,
@@ -90,7 +84,6 @@ impl ConfigBuilder {
         rest.filters = rest.filters.take().or(filters);
     }
 
-    /// Returns the configuration in canonical order.
     pub(crate) fn build(self) -> EncodedSnapshot {
         let Self {
             mut rest,
@@ -114,7 +107,6 @@ impl ConfigBuilder {
     }
 }
 
-/// Encoded messages with their names.
 type Encoded = Vec<(String, Vec<u8>)>;
 
 fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
@@ -130,7 +122,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Appends each message as a field, and drops it at once to save memory.
+/// Drops each message at once to save memory.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

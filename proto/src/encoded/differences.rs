@@ -1,24 +1,19 @@
-//! Compares two versions of an encoded list by name. The messages are not decoded.
+//! Compares two versions of an encoded list by name.
 //!
-//! Never guess: if the encoding is not as expected, or the names are out of order, return `None`.
+//! Return `None` if the encoding is not as expected, or the names are out of order.
 
 use std::cmp::Ordering;
 
 use crate::wire::{contents, first};
 
-/// Encoded messages that differ between two versions of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences<'e> {
-    /// Messages only in the first version.
     pub(super) gone: Vec<&'e [u8]>,
-    /// Messages only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// New versions of the messages whose names are in both lists but whose contents differ.
+    /// New versions of messages that are in both lists.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list. `place` contains the field number of the list, and the
-/// field number of the name in a message.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],
@@ -50,10 +45,8 @@ pub(super) fn differences<'e>(
     }
 }
 
-/// An encoded name, and the encoded message with that name.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-/// Returns a list's messages with their names, given the field numbers of the list and the name.
 pub(super) fn by_name(
     list: &[u8],
     (field, name_field): (u32, u32),

@@ -1,4 +1,4 @@
-//! Compares and patches the endpoint sets in an encoded snapshot. Unchanged sets are not decoded.
+//! Compares and patches endpoint sets without decoding unchanged sets.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,11 +9,10 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// Field numbers of the list of endpoint sets, and of the name in a set.
+/// Field numbers of the list and of a set's name.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
-/// Replaces endpoint sets by name. Names that do not exist are ignored. Returns `None` if the
-/// encoding is not as expected.
+/// Ignores names that do not exist.
 pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     let sets: HashMap<&[u8], &EndpointSet> =
         sets.iter().map(|set| (set.name.as_bytes(), set)).collect();
@@ -28,8 +27,7 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the endpoint sets that differ from `before`. Returns `None` if a set was added, removed
-/// or moved, or if the encoding is not as expected.
+/// Returns `None` if a set was added, removed or moved.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
     let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
@@ -37,7 +35,7 @@ pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
         .collect()
 }
 
-/// Returns the messages that differ. Returns `None` if a name was added, removed or moved.
+/// Returns `None` if a set was added, removed or moved.
 fn differ_in_place<'e>(
     before: &[NamedMessage<'_>],
     now: &[NamedMessage<'e>],
@@ -48,7 +46,6 @@ fn differ_in_place<'e>(
     same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 
-/// Returns the name of the endpoint set that an encoded backend uses.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
     // Encoded fields are in numeric order, and all fields before this one are length-delimited.
@@ -61,8 +58,6 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of the sets that exist in both versions and differ. Returns `None` if the
-/// encoding is not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
@@ -79,7 +74,6 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
     names.collect::<Result<_, _>>().ok()
 }
 
-/// Decodes the endpoint sets with these names. Returns `None` if the encoding is not as expected.
 pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
     let all = by_name(encoded, PLACE)?.into_iter();
     let wanted = all.filter(|(name, _)| {

@@ -1,8 +1,7 @@
-//! Snapshots in encoded form.
+//! Snapshots in encoded form, which takes much less memory.
 //!
-//! A decoded snapshot takes several times as much memory, and is not needed between changes. Parts
-//! are encoded separately, so that comparing their bytes shows which parts a change affects. Never
-//! print a private key.
+//! Parts are encoded separately, so comparing bytes shows which parts a change affects. Never print
+//! a private key.
 
 mod backends;
 mod builder;
@@ -31,7 +30,7 @@ use crate::schema::{
 };
 use crate::wire::{self, numbers};
 
-/// An encoded snapshot with its key pairs, and a few frequently needed values.
+/// An encoded snapshot with its key pairs and frequently needed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
@@ -48,12 +47,12 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions of the snapshot with the same key pairs.
+    /// Shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot. `keys` are the key pairs for its references, in the same order.
+    /// Encodes a snapshot. `keys` must be in the order of its references.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -84,8 +83,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with other key pairs. They must match the snapshot's references, in the
-    /// same order.
+    /// Returns the snapshot with other key pairs, in the order of its references.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -96,7 +94,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with all its endpoint sets replaced.
+    /// Returns the snapshot with other endpoint sets.
     #[must_use]
     pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
         let mut changed = self.clone();
@@ -104,15 +102,15 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the snapshot with some endpoint sets replaced by name. Missing names are ignored.
+    /// Replaces endpoint sets by name, and ignores missing ones.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
         Some(changed)
     }
 
-    /// Returns the endpoint sets that differ from `before`, and the backends that use these sets,
-    /// in order. Decodes nothing else. Returns `None` if a set was added or removed.
+    /// Returns the endpoint sets that differ from `before`, and their backends. Returns `None` if a
+    /// set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -125,26 +123,24 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of the endpoint sets that exist in both snapshots and differ. Does not
-    /// decode them.
+    /// Returns the names of endpoint sets that are in both snapshots and differ.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
-        // Encodings that are not canonical cannot be compared, so report no changes.
+        // Non-canonical encodings cannot be compared, so report no changes.
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
-    /// Returns the snapshot with these changes to virtual hosts. Returns `None` if a virtual host
-    /// does not equal its previous version.
+    /// Returns the snapshot with changed virtual hosts, or `None` if one does not equal its
+    /// previous version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
-    /// Returns the snapshot after this delta. Returns `None` if the delta belongs to another
-    /// version.
+    /// Applies a delta. Returns `None` if it belongs to another version.
     pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -160,7 +156,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Compares the parts with `before`'s parts, byte for byte.
+    /// Compares the parts byte for byte.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
@@ -173,17 +169,17 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the settings for clients.
+    /// Returns client settings.
     pub fn edge(&self) -> Edge {
         self.edge
     }
 
-    /// Returns the settings for credential rotation.
+    /// Returns credential rotation settings.
     pub fn rotation(&self) -> Rotation {
         self.rotation
     }
 
-    /// Returns the names of routes that have separate statistics.
+    /// Returns the routes with separate statistics.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
     }
@@ -193,17 +189,17 @@ impl EncodedSnapshot {
         &self.rate_limits
     }
 
-    /// Returns the filters that virtual hosts and routes share, sorted by name.
+    /// Returns shared filters, sorted by name.
     pub fn shared_filters(&self) -> &[SharedFilter] {
         &self.shared_filters
     }
 
-    /// Returns the default filters, for virtual hosts that have no filters.
+    /// Returns the filters for virtual hosts without filters.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
 
-    /// Decodes the references to the key pairs.
+    /// Decodes the references to key pairs.
     pub fn key_refs(&self) -> Vec<KeyRef> {
         decoded(&self.parts.behind).keys
     }
@@ -213,17 +209,17 @@ impl EncodedSnapshot {
         decoded(&self.parts.behind).trust_bundles
     }
 
-    /// Returns the Gateway in the form `Gateway/namespace/name`.
+    /// Returns `Gateway/namespace/name`.
     pub fn gateway(&self) -> &str {
         &self.gateway
     }
 
-    /// Decodes the complete snapshot.
+    /// Decodes the snapshot.
     pub fn snapshot(&self) -> Snapshot {
         decoded(&self.bytes())
     }
 
-    /// Decodes the snapshot without its route tables, which are the largest part.
+    /// Decodes the snapshot without route tables, its largest part.
     pub fn without_route_tables(&self) -> Snapshot {
         let Parts {
             ahead,
@@ -235,7 +231,7 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind, endpoints].concat())
     }
 
-    /// Decodes the snapshot without its route tables and endpoint sets.
+    /// Decodes the snapshot without route tables and endpoint sets.
     pub fn without_route_tables_and_endpoints(&self) -> Snapshot {
         let Parts {
             ahead,
@@ -247,8 +243,8 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind].concat())
     }
 
-    /// Returns the route tables. Their virtual hosts remain encoded. Returns `None` if the encoding
-    /// is not as expected.
+    /// Returns the route tables with encoded virtual hosts, or `None` if the encoding is not as
+    /// expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
     }
@@ -263,17 +259,15 @@ impl EncodedSnapshot {
         self.parts.backends.len()
     }
 
-    /// Returns the names of all endpoint sets that backends use, even if the sets are missing.
-    /// Returns `None` if the encoding is not as expected.
+    /// Returns all endpoint sets that backends use, even missing ones. Returns `None` if the
+    /// encoding is not as expected.
     pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
         let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
         let names = backends.into_iter().map(endpoints::set_of);
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the SHA-256 digest in hex of everything except endpoints and private keys. It
-    /// includes the digests of the keys. For a canonical snapshot, the result is its revision. Does
-    /// not decode anything.
+    /// Returns the SHA-256 in hex without endpoints and private keys: the revision, if canonical.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -285,14 +279,13 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the SHA-256 digest in hex of everything except private keys. It includes the digests
-    /// of the keys.
+    /// Returns the SHA-256 in hex without private keys, but with their digests.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
 
-    /// Decodes the endpoint sets with these names. Names that do not exist are skipped. Returns
-    /// `None` if the encoding is not as expected.
+    /// Decodes the endpoint sets with these names, if they exist. Returns `None` if the encoding is
+    /// not as expected.
     pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
         endpoints::named(&self.parts.endpoints, names)
     }
@@ -302,7 +295,7 @@ impl EncodedSnapshot {
         decoded(&self.parts.endpoints).endpoints
     }
 
-    /// Returns the complete encoded snapshot. Its fields are not in numeric order.
+    /// Returns the encoded snapshot, whose fields are not in numeric order.
     pub fn bytes(&self) -> Vec<u8> {
         self.parts.all().concat()
     }
@@ -312,13 +305,12 @@ impl EncodedSnapshot {
         &self.addresses
     }
 
-    /// Returns the external ports of the listeners, each with the port that hosts open for it.
+    /// Returns external ports, with the ports that hosts open for them.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
 
-    /// Returns, by key name, the certificate serial number that clients should see in a TLS
-    /// handshake.
+    /// Returns the certificate serial numbers that clients should see, by key name.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
     }
@@ -328,13 +320,12 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if a listener refers to missing session ticket keys, so that hosts use their
-    /// own.
+    /// Returns true if a listener's session ticket keys are missing, so hosts use their own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
 
-    /// Returns the numbers of listeners, hostnames and backends.
+    /// Returns the numbers of objects.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -345,7 +336,6 @@ impl EncodedSnapshot {
     }
 }
 
-/// Decodes one or more parts of a snapshot.
 fn decoded(bytes: &[u8]) -> Snapshot {
     #[expect(clippy::expect_used, reason = "proven")]
     Snapshot::decode(bytes).expect("`EncodedSnapshot` encoded these bytes from a Snapshot")
@@ -354,29 +344,28 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 /// Numbers of objects in a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of listeners on all ports.
+    /// Listeners on all ports.
     pub listeners: usize,
-    /// Number of hostnames in all route tables. Excludes hostnames that only reject misdirected
-    /// requests for another listener.
+    /// Hostnames, except those that only reject misdirected requests.
     pub hostnames: usize,
-    /// Number of backends.
+    /// Backends.
     pub backends: usize,
 }
 
-/// Result of comparing two snapshots. A field is true if that part has the same bytes in both.
+/// Parts with the same bytes in two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each part is the same or not, whatever the others are"
 )]
 pub struct UnchangedParts {
-    /// The route tables.
+    /// Route tables.
     pub route_tables: bool,
-    /// The backends.
+    /// Backends.
     pub backends: bool,
-    /// The endpoint sets.
+    /// Endpoint sets.
     pub endpoints: bool,
-    /// Everything else: listeners, trust bundles, key pairs and settings.
+    /// Listeners, trust bundles, key pairs and settings.
     pub rest: bool,
 }
 
@@ -387,7 +376,7 @@ fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     !names.into_iter().all(is_here)
 }
 
-/// Returns, by key name, the certificate serial number that clients should see in a TLS handshake.
+/// Returns the certificate serial numbers that clients should see, by key name.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
         .keys

@@ -1,19 +1,16 @@
-//! The bytes of an encoded snapshot, split by how often they change. This module never decodes
-//! them.
+//! The bytes of an encoded snapshot, split by how often they change.
 
 use bytes::Bytes;
 
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Returns true if the bytes are equal. Unchanged parts are shared, so megabytes are rarely
-/// compared.
+/// Unchanged parts are shared, so megabytes are rarely compared.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Parts of an encoded snapshot. Each part is an encoded snapshot with different fields, so the
-/// parts form the whole snapshot when concatenated.
+/// Concatenating all parts gives the encoded snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// Fields with lower numbers than the route tables.
@@ -35,7 +32,6 @@ impl PartialEq for Parts {
 impl Eq for Parts {}
 
 impl Parts {
-    /// Encodes a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let Snapshot {
             gateway,
@@ -55,8 +51,7 @@ impl Parts {
             shared_filters,
             filters,
         } = snapshot;
-        // Encode each field separately. Encoding a `Snapshot` per part would require clones of the
-        // values.
+        // Encode each field separately, because a `Snapshot` per part would require clones.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
         if !gateway.is_empty() {
             wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
@@ -94,7 +89,7 @@ impl Parts {
         }
     }
 
-    /// Returns all parts, in the order in which they are stored and hashed.
+    /// In the order in which they are stored and hashed.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,
@@ -107,7 +102,6 @@ impl Parts {
     }
 }
 
-/// Encodes a snapshot that contains only this repeated field.
 pub(super) fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
     let mut bytes = Vec::new();
     wire::append_messages(field, messages, &mut bytes);

@@ -1,7 +1,6 @@
-//! Reads and patches the route tables of an encoded snapshot. Their virtual hosts are not decoded.
+//! Reads and patches encoded route tables without decoding virtual hosts.
 //!
-//! Never guess: if the encoding is not as expected, return `None`, so that the caller rebuilds the
-//! snapshot.
+//! Return `None` if the encoding is not as expected, and let the caller rebuild the snapshot.
 
 use std::collections::HashMap;
 
@@ -18,29 +17,28 @@ use crate::wire::{append, append_message, contents, each, first};
 /// An encoded route table.
 #[derive(Debug)]
 pub struct EncodedTable<'a> {
-    /// The table's name.
+    /// Table name.
     pub name: &'a str,
-    /// The virtual hosts, in order.
+    /// Virtual hosts, in order.
     pub hosts: Vec<EncodedHost<'a>>,
 }
 
 /// An encoded virtual host.
 #[derive(Debug, PartialEq)]
 pub struct EncodedHost<'a> {
-    /// The virtual host's domain.
+    /// Domain.
     pub domain: &'a str,
-    /// The complete encoded virtual host.
+    /// Encoded virtual host.
     pub bytes: &'a [u8],
 }
 
 impl<'a> EncodedTable<'a> {
-    /// Returns the domains of the virtual hosts, in order.
+    /// Returns the domains in order.
     pub fn domains(&self) -> impl Iterator<Item = &'a str> {
         self.hosts.iter().map(|host| host.domain)
     }
 }
 
-/// Returns the route tables of an encoded snapshot that has no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -64,7 +62,6 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
-/// Replaces `content` with the encoding of a route table that has no virtual hosts yet.
 pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     content.clear();
     if !name.is_empty() {
@@ -72,10 +69,9 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     }
 }
 
-/// Returns the patched route tables. Returns `None` unless each changed virtual host occurs exactly
-/// once and equals its previous version.
+/// Returns `None` unless each changed virtual host occurs once and equals its previous version.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
-    // A value of `None` means that the virtual host has already been replaced.
+    // `None` means that the virtual host has already been replaced.
     let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
     for host in delta.hosts() {
         let place = (host.table.as_str(), host.before.domain.as_str());
@@ -105,7 +101,6 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
     changed.values().all(Option::is_none).then_some(bytes)
 }
 
-/// Returns the number of hostnames that a route table serves.
 pub(super) fn hostnames(table: &RouteTable) -> usize {
     table
         .virtual_hosts
@@ -114,8 +109,7 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns true if a virtual host has any routes. Other virtual hosts only respond with 421, and
-/// their number depends on how many listeners share the port.
+/// Other virtual hosts only respond with 421.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

@@ -6,19 +6,17 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// A host's own key pairs and trust bundles. Each has the name of the key pair or trust bundle that
-/// it replaces.
+/// A host's own key pairs and trust bundles, by the name that they replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. A bundle without revocation lists keeps the replaced bundle's lists.
+    /// Trust bundles. One without revocation lists keeps the replaced bundle's lists.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the snapshot with key pairs and trust bundles replaced by name, or `None` if nothing
-    /// changes. Does not decode route tables or endpoints.
+    /// Replaces key pairs and trust bundles by name. Returns `None` if nothing changes.
     pub fn with_substitutes(&self, substitutes: &Substitutes) -> Option<Self> {
         let Substitutes { pairs, bundles } = substitutes;
         let is_new = |(name, (_, pair)): (&String, &(KeyRef, KeyPair))| {
@@ -60,7 +58,7 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the names of keys that should be in files on the host but are missing.
+    /// Returns the keys that should be in files on the host but are missing.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();

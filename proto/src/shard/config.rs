@@ -1,4 +1,4 @@
-//! Configuration shards. Their names contain a digest of their contents.
+//! Configuration shards, whose names contain a digest of their contents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,35 +9,28 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
-/// implausible.
+/// With 80 bits, accidental collisions are implausible.
 const NAME_DIGITS: usize = 20;
 
-/// A configuration shard.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// Bucket to which the contents belong, or `None` for contents that are not divided into
-    /// buckets.
+    /// `None` for contents without a bucket.
     pub(super) bucket: Option<usize>,
-    /// SHA-256 digest of the uncompressed contents.
     pub(super) content: [u8; 32],
-    /// Size in bytes that the contents take in memory after decoding.
+    /// Bytes in memory after decoding.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,
 }
 
-/// References to those parts of a snapshot that belong to one bucket. Copying all buckets at the
-/// same time would take as much memory as the snapshot.
+/// Borrows one bucket's contents, because copies of all would take as much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts, each with the name of its table, in the order of the snapshot.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }
 
 impl Piece<'_> {
-    /// Copies the piece into a snapshot.
     fn snapshot(&self) -> Snapshot {
         let mut route_tables: Vec<RouteTable> = Vec::new();
         for (table, host) in &self.hosts {
@@ -57,7 +50,6 @@ impl Piece<'_> {
     }
 }
 
-/// Divides virtual hosts and backends among `count` buckets.
 fn pieces<'s>(
     route_tables: &'s [RouteTable],
     backends: &'s [Backend],
@@ -77,7 +69,7 @@ fn pieces<'s>(
     pieces
 }
 
-/// Splits a canonical configuration into shards. Reuses earlier shards with the same contents.
+/// Reuses earlier shards with the same contents.
 pub(super) fn split_config(
     config: &Snapshot,
     count: usize,
@@ -139,7 +131,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds a piece as one shard. If the piece exceeds the limits for a shard, adds several shards.
+/// Adds several shards if the piece exceeds a shard's limits.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,
@@ -184,7 +176,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// Returns the size in bytes that all shards together take in memory after decoding.
+/// In bytes, after decoding.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

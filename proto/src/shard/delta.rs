@@ -1,9 +1,6 @@
-//! Computes the difference between two versions of a configuration. Reads only the shards that
-//! changed.
+//! Computes the difference between two versions of a configuration from changed shards only.
 //!
-//! Never trust the result: the caller must apply it and verify the resulting revision. If anything
-//! has changed besides virtual hosts and added or removed backends, the result is `None`, and the
-//! caller must join all shards.
+//! Never trust the result: the caller must apply it and verify the resulting revision.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +9,23 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Maximum number of changed shards. With more changes, joining all shards takes hardly more time.
+/// Maximum number of changed shards. Beyond it, joining all shards is hardly slower.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
-/// Difference between two versions of a configuration.
+/// Difference between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardDelta {
     /// Changed virtual hosts.
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Size in bytes that all shards take in memory after the change.
+    /// Size in bytes of all shards in memory after the change.
     pub size: u64,
 }
 
-/// Computes the difference between the configurations in `before` and `after`. `size` is the size
-/// of `before` in memory, and `stored` returns a shard's bytes by digest. Returns `None` if a shard
-/// is missing or damaged, or if anything has changed besides virtual hosts and added or removed
-/// backends.
+/// Compares two configurations; `before` takes `size` bytes in memory, and `stored` returns a
+/// shard's bytes by digest. Returns `None` if a shard is missing or damaged, or if anything has
+/// changed besides virtual hosts and added or removed backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -68,7 +64,6 @@ pub fn delta<'s>(
     (delta.size <= MAX_SNAPSHOT_BYTES).then_some(delta)
 }
 
-/// Compares two versions of a shard.
 fn between(mut before: Snapshot, mut after: Snapshot) -> Option<(RouteTableDelta, BackendDelta)> {
     let taken = |shard: &mut Snapshot| {
         let tables = std::mem::take(&mut shard.route_tables);
@@ -117,7 +112,6 @@ mod tests {
         }
     }
 
-    /// Packs pieces into shards. Returns the shard references, and the stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
@@ -199,8 +193,7 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // If two shards had the same name, a reader would join one of them twice and omit the
-        // other.
+        // A reader would join one of the shards twice and omit the other.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

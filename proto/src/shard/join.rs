@@ -16,26 +16,25 @@ use crate::dns_name::is_dns_label;
 use crate::encoded::{ConfigBuilder, EncodedSnapshot};
 use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 
-/// A configuration whose revision matches its manifest.
+/// A configuration with a verified revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// The canonical configuration without key pairs and endpoints.
+    /// Canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Size in bytes that the shards take in memory after decoding.
+    /// Bytes in memory after decoding.
     pub size: u64,
 }
 
-/// The decoded content of an endpoint shard.
+/// Decoded endpoint shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
-    /// Endpoint sets in the shard's order.
+    /// Sets in the shard's order.
     pub sets: Vec<EndpointSet>,
-    /// Size in bytes that the sets take in memory after decoding.
+    /// Bytes in memory after decoding.
     pub size: u64,
 }
 
-/// Joins the shards of a manifest into a snapshot. `stored` contains the stored bytes by shard
-/// name.
+/// Joins a manifest's shards. `shards` contains the stored bytes by shard name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -55,7 +54,7 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Checks the format version of a manifest, and the number and names of its shards.
+/// Checks the manifest's format version, and the number and names of its shards.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -77,7 +76,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Joins the configuration, without endpoints, and verifies its revision.
+/// Joins the configuration without endpoints, and verifies its revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -108,8 +107,8 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// Decodes an endpoint shard. Anything but endpoints is rejected, because no manifest contains the
-/// digest of such a shard.
+/// Decodes an endpoint shard. Rejects anything else, because no manifest contains the shard's
+/// digest.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -123,8 +122,7 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Replaces the endpoint sets of a configuration and puts them in canonical order. If several sets
-/// have the same name, the first is used.
+/// Sets canonical endpoint sets. The first set with each name wins.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);
@@ -132,7 +130,7 @@ pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     snapshot.endpoints = sets;
 }
 
-/// Checks that the stored bytes have the digest that the manifest contains.
+/// Compares the stored bytes with the digest in the manifest.
 pub fn check_digest(reference: &ShardRef, bytes: &[u8]) -> Result<(), ShardError> {
     let found = sha256(bytes);
     if found == reference.sha256 {
@@ -166,9 +164,8 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard, and also returns its size in memory in bytes. `size` is the decompressed size
-/// in the manifest, which the shard must not exceed. If `size` is 0, the general limit applies,
-/// because an endpoint shard might have grown since the manifest was written.
+/// `size` is the decompressed size in the manifest, or 0 for an endpoint shard, which might have
+/// grown since.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

@@ -1,4 +1,4 @@
-//! Endpoint shards. They keep their names and change in place, independently of the manifest.
+//! Endpoint shards, which keep their names and change in place, independently of the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +10,31 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Target size of a shard before compression, in bytes. It is small, because each change causes a
-/// whole shard to be rewritten, transferred and read.
+/// In bytes before compression. Each change rewrites a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// Maximum number of endpoint shards. With more endpoints, shards become larger instead.
+/// With more endpoints, shards become larger instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
-/// A snapshot's endpoint sets, divided into shards.
 #[derive(Debug, Default)]
 pub(super) struct LiveShards {
-    /// Number of buckets among which the sets are divided.
     count: usize,
     /// Encoded size of all sets, in bytes.
     size: usize,
-    /// Shards by bucket. Empty buckets have no shard.
+    /// By bucket. Empty buckets have no shard.
     shards: BTreeMap<usize, LiveShard>,
 }
 
 #[derive(Debug)]
 struct LiveShard {
-    /// Endpoint sets, sorted by name.
+    /// Sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Size of the decoded sets in memory, in bytes.
+    /// Bytes in memory after decoding.
     decoded: u64,
 }
 
 impl LiveShards {
-    /// Splits canonical endpoint sets. Reuses earlier shards with the same contents.
+    /// Sets must be canonical. Reuses earlier shards with the same contents.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -68,8 +65,7 @@ impl LiveShards {
         })
     }
 
-    /// Replaces endpoint sets by name, even if the number of shards changes. Names that do not
-    /// exist are ignored.
+    /// Works even if the number of shards changes. Ignores missing names.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -81,7 +77,7 @@ impl LiveShards {
         self.after(sets)
     }
 
-    /// Returns an error if the total size exceeds what readers accept.
+    /// Fails if the total size exceeds what readers accept.
     pub(super) fn check(&self) -> Result<(), ShardError> {
         let decoded = self.shards.values().map(|shard| shard.decoded);
         let size = decoded.fold(0, u64::saturating_add);
@@ -97,8 +93,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces endpoint sets in place. Names that do not exist are ignored. Returns
-    /// [`RefreshedShards::Whole`] if the number of shards would change.
+    /// Ignores missing names. Returns [`RefreshedShards::Whole`] if the number of shards would
+    /// change.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -129,8 +125,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Adds and removes endpoint sets. Returns false if the number of shards would change, if an
-    /// added set already exists, or if a removed set does not. The shards must then be discarded.
+    /// Returns false if the delta does not fit, or the number of shards would change. Discard the
+    /// shards in that case.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -170,8 +166,7 @@ impl LiveShards {
         Ok(true)
     }
 
-    /// Returns the references for a manifest. They contain no digests or sizes, because the shards
-    /// change in place.
+    /// The references contain no digests or sizes, because the shards change in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
             name: shard.name.clone(),
@@ -180,14 +175,12 @@ impl LiveShards {
         })
     }
 
-    /// Returns the shards in bucket order.
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.values().map(|live| &live.shard)
     }
 }
 
 impl LiveShard {
-    /// Returns the shard of this bucket without sets and before packing.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
@@ -198,8 +191,7 @@ impl LiveShard {
         }
     }
 
-    /// Returns the position of the set with this name, or `Err` with the position at which it can
-    /// be inserted.
+    /// `Err` contains the position for inserting the set.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

@@ -1,13 +1,11 @@
 //! Splits a snapshot into shards that are small enough to store, and joins them again.
 //!
-//! Configuration shards are content-addressed: their name ends in the digest of the stored bytes,
-//! so a shard never changes. Virtual hosts and backends are divided into pieces by a hash of their
-//! name, so an edit rewrites only one piece. A piece that is too large is stored in several shards,
-//! which may divide a virtual host. Readers join the shards in the order of the manifest. Endpoint
-//! shards keep their names and change in place.
+//! Configuration shards are content-addressed and never change. Virtual hosts and backends are
+//! divided by a hash of their name, so an edit rewrites only one piece. Endpoint shards keep their
+//! names and change in place.
 //!
-//! Each shard is a partial `Snapshot`, compressed with zstd. Stored data is not trusted: sizes are
-//! limited before decompression, and the digest and the size in memory are checked before decoding.
+//! Stored data is not trusted: sizes are limited before decompression, and the digest and the size
+//! in memory are checked before decoding.
 
 mod config;
 mod delta;
@@ -31,16 +29,16 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// The version of the schema's semantics that this version of Sesame reads and writes.
+/// Supported version of the schema's semantics.
 pub const FORMAT: u32 = 1;
-/// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including its metadata.
+/// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
 /// Maximum size of a decompressed shard in bytes.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum size of a decoded shard in memory, in bytes.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Maximum size in bytes of all configuration shards together, in memory after decoding. The same
-/// limit applies separately to all endpoint shards.
+/// Maximum size in memory of all configuration shards, in bytes. All endpoint shards together have
+/// the same limit.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// Maximum number of shards in a manifest.
 pub const MAX_SHARDS: usize = 1024;
@@ -48,7 +46,7 @@ pub const MAX_SHARDS: usize = 1024;
 /// A stored shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Name of at most 63 lower-case letters, digits and `-`.
+    /// At most 63 lower-case letters, digits and `-`.
     pub name: String,
     /// Contents, compressed with zstd.
     pub bytes: Bytes,
@@ -57,77 +55,77 @@ pub struct Shard {
 /// A snapshot, split into shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharded {
-    /// The manifest, which refers to the shards.
+    /// Manifest, which refers to the shards.
     pub manifest: Manifest,
-    /// All shards, with configuration shards first.
+    /// Configuration shards, then endpoint shards.
     pub shards: Vec<Shard>,
 }
 
 /// Error when creating or joining shards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
-    /// A single item exceeds the limits of a shard, or the snapshot exceeds what readers accept.
+    /// An item does not fit into a shard, or readers would reject the snapshot.
     #[error("{what} would need {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
-        /// The item's name.
+        /// Item name.
         what: String,
-        /// Actual size in bytes.
+        /// Size in bytes.
         size: u64,
-        /// Form in which the size is measured.
+        /// Measured form.
         form: Form,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
-        /// Remedy, appended to the message.
+        /// Remedy for the message.
         remedy: String,
     },
-    /// The manifest version is not supported.
+    /// Unsupported manifest version.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
     Format {
-        /// Actual format version.
+        /// Actual version.
         found: u32,
     },
-    /// There are more shards than a manifest may refer to.
+    /// Too many shards for a manifest.
     #[error("{found} shards exceed the limit of {MAX_SHARDS} per manifest")]
     TooMany {
         /// Number of shards.
         found: usize,
     },
-    /// A shard's name is invalid.
+    /// Invalid shard name.
     #[error("shard name {name:?} is not a plain name of letters, digits and \"-\"")]
     Name {
-        /// The name.
+        /// Name.
         name: String,
     },
-    /// A shard to which the manifest refers is missing.
+    /// A shard of the manifest is missing.
     #[error("shard {name} is missing")]
     Missing {
-        /// The shard's name.
+        /// Shard name.
         name: String,
     },
-    /// A shard's bytes do not match the digest in the manifest.
+    /// A shard's digest differs from the manifest.
     #[error("shard {name} has SHA-256 {found}, expected {expected}")]
     Digest {
-        /// The shard's name.
+        /// Shard name.
         name: String,
-        /// Digest according to the manifest.
+        /// Digest in the manifest.
         expected: String,
-        /// Actual digest of the bytes.
+        /// Actual digest.
         found: String,
     },
-    /// A shard cannot be decompressed or decoded, or exceeds a limit.
+    /// A shard is malformed or exceeds a limit.
     #[error("shard {name}: {reason}")]
     Malformed {
-        /// The shard's name.
+        /// Shard name.
         name: String,
-        /// The reason.
+        /// Reason.
         reason: String,
     },
-    /// The revision of the shards differs from the revision in the manifest.
+    /// The shards have a different revision than the manifest.
     #[error("the shards have revision {found}, but the manifest has {expected}")]
     Revision {
-        /// Revision according to the manifest.
+        /// Revision in the manifest.
         expected: String,
-        /// Actual revision of the shards.
+        /// Actual revision.
         found: String,
     },
 }
@@ -135,11 +133,11 @@ pub enum ShardError {
 /// Form in which a size is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As encoded and compressed bytes.
+    /// Compressed bytes.
     Stored,
-    /// As encoded bytes.
+    /// Encoded bytes.
     Encoded,
-    /// As decoded values in memory.
+    /// Values in memory.
     Decoded,
 }
 
@@ -153,8 +151,8 @@ impl fmt::Display for Form {
     }
 }
 
-/// Adds to the shard `new` the endpoint sets that only `old` contains, for readers that still have
-/// the old manifest.
+/// Adds to `new` the endpoint sets that only `old` contains, for readers that still have the old
+/// manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
     // `set_endpoints` keeps the first set with each name, so put the new sets first.
@@ -164,9 +162,7 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
     Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
-/// Returns the number of buckets for `size` bytes: about `target` bytes per bucket, and at most
-/// `most` buckets. It is a power of two, so doubling it moves only half of the names, and most
-/// edits do not change it at all.
+/// A power of two: doubling it moves only half of the names, and most edits do not change it.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -178,15 +174,13 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-/// A shard's packed contents.
 struct Packed {
     bytes: Bytes,
-    /// Size in memory once decoded, in bytes.
+    /// Bytes in memory after decoding.
     decoded: u64,
 }
 
-/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name`
-/// identifies the shard in errors.
+/// `name` identifies the shard in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

@@ -7,11 +7,9 @@ use prost::Message;
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
-/// Maximum number of namespaces that a message lists.
 const MAX_NAMESPACES: usize = 4;
 
-/// Splits a piece into two parts of similar size. Returns `None` if the piece consists of a single
-/// route, backend or trust bundle, or cannot be split for another reason.
+/// Splits a piece into two parts of similar size. Returns `None` if it cannot be split.
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
     let sizes = [
@@ -37,8 +35,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
     let several = sizes.iter().filter(|size| **size > 0).count() + usize::from(has_head) > 1;
-    // Split the largest list. If it has only one element, separate the element from the rest of the
-    // piece.
+    // If the largest list has only one element, separate it from the rest.
     let splittable = sizes.iter().zip(counts).enumerate();
     let splittable = splittable.filter(|(_, (size, count))| **size > 0 && (*count > 1 || several));
     let (largest, (_, count)) = splittable.max_by_key(|(_, (size, _))| **size)?;
@@ -54,9 +51,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Removes all routes after the first `left` from the tables, and returns the removed routes. If
-/// the cut is within a virtual host, both results contain the virtual host, each with its part of
-/// the routes.
+/// Keeps the first `left` routes. If the cut is within a virtual host, both results contain it.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -95,7 +90,6 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
     rest
 }
 
-/// Returns the name of a piece that cannot be split, for use in messages.
 pub(super) fn name(piece: &Snapshot) -> String {
     if let Some(host) = hosts(piece).next() {
         let routes = host.routes.first().map(|route| route.name.as_str());
@@ -110,8 +104,6 @@ pub(super) fn name(piece: &Snapshot) -> String {
         .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
 }
 
-/// Describes the largest virtual host for use in messages, with its size and the namespaces of its
-/// routes.
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
         return String::new();
@@ -153,7 +145,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Generates a string that cannot be compressed to less than half its length.
+    /// Cannot be compressed to less than half its length.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -182,8 +174,6 @@ mod tests {
         }
     }
 
-    /// Returns a snapshot with two virtual hosts. That of `team-a` is small and has one endpoint;
-    /// that of `team-b` has routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),

@@ -1,7 +1,6 @@
 //! Splits successive snapshots of one Gateway into shards.
 //!
-//! Shards that a change does not affect are not built, compressed or hashed again. The result must
-//! always be the same as that of a new splitter.
+//! Unaffected shards are reused. The result must always equal a new splitter's.
 
 use std::collections::BTreeMap;
 
@@ -19,34 +18,30 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// Target size of a configuration shard before compression, in bytes. Smaller shards make an edit
-/// cheaper, because it rewrites a whole shard. Larger shards help a reader that has just started,
-/// because it fetches all shards.
+/// In bytes before compression. Smaller shards make an edit cheaper; larger shards help a reader
+/// that fetches them all.
 const TARGET_BYTES: usize = 64 * 1024;
-/// Maximum number of configuration buckets. For a larger configuration, shards become larger
-/// instead.
+/// For a larger configuration, shards become larger instead.
 const MAX_CONFIG_SHARDS: usize = 512;
 
 /// Splits one Gateway's snapshots.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// The last snapshot in canonical form, without endpoints.
+    /// Last snapshot in canonical form, without endpoints.
     snapshot: EncodedSnapshot,
     revision: String,
-    /// Number of buckets among which virtual hosts and backends are divided.
     count: usize,
-    /// Shards of the contents without a bucket, followed by the shards of each bucket that is not
-    /// empty. A bucket usually has one shard.
+    /// Shards without a bucket come first. A bucket usually has one shard.
     config: Vec<ConfigShard>,
     live: LiveShards,
 }
 
-/// Result of an attempt to change only endpoints.
+/// Result of changing only endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
-    /// Only these endpoint shards have changed. The manifest has not.
+    /// Changed endpoint shards. The manifest is unchanged.
     Changed(Vec<Shard>),
-    /// The number of shards would change, so the complete snapshot must be split.
+    /// The number of shards would change, so split the complete snapshot.
     Whole,
 }
 
@@ -56,9 +51,8 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. If
-    /// its configuration cannot be stored, returns an error, and keeps the last configuration with
-    /// the new endpoints; see [`last`](Self::last).
+    /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. On
+    /// error, keeps the last configuration with the new endpoints; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -86,8 +80,7 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces the endpoints of the last snapshot. Needed if the configuration of the next
-    /// snapshot cannot be published.
+    /// Replaces the endpoints of the last snapshot, if the next configuration cannot be published.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
         endpoints.iter_mut().for_each(canonicalize_endpoints);
@@ -97,13 +90,12 @@ impl Splitter {
         Ok(())
     }
 
-    /// Returns the last configuration that could be stored, with the current endpoints, or `None`
-    /// if there is none.
+    /// Returns the last storable configuration with the current endpoints.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }
 
-    /// Returns an error if readers would reject the number or total size of the shards.
+    /// Fails if readers would reject the number or total size of the shards.
     fn check(&self) -> Result<(), ShardError> {
         let found = self.config.len() + self.live.references().count();
         if found > MAX_SHARDS {
@@ -112,9 +104,8 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Applies a delta to the last snapshot. The result is the same as if the changed snapshot were
-    /// split. Returns `None` if the delta cannot be applied. After `None` or an error, the complete
-    /// snapshot must be split.
+    /// Applies a delta, with the same result as splitting the changed snapshot. After `None` or an
+    /// error, split the complete snapshot.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -143,12 +134,10 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Applies a delta to the shard of a bucket. Returns false if the delta does not match the
-    /// shard's contents, or if the bucket needs more than one shard.
+    /// Returns false if the delta does not match, or if the bucket needs more than one shard.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
-        // Shards without a bucket come first.
         let place = config.binary_search_by_key(&Some(bucket), |shard| shard.bucket);
         let parts = config.iter().filter(|shard| shard.bucket == Some(bucket));
         if parts.count() > 1 {
@@ -203,9 +192,8 @@ impl Splitter {
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot by name. Names that do not exist are ignored.
-    /// The result is the same as if the changed snapshot were split. After an error, the complete
-    /// snapshot must be split.
+    /// Replaces endpoint sets by name, with the same result as splitting the changed snapshot.
+    /// After an error, split the complete snapshot.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {
@@ -215,7 +203,6 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets among which virtual hosts and backends are divided.
 fn count(config: &EncodedSnapshot) -> usize {
     bucket_count(
         config.size_of_route_tables() + config.size_of_backends(),
@@ -224,14 +211,12 @@ fn count(config: &EncodedSnapshot) -> usize {
     )
 }
 
-/// Changes to the contents of one bucket.
 #[derive(Default)]
 struct BucketDelta {
     hosts: Vec<ChangedHost>,
     backends: BackendDelta,
 }
 
-/// Divides changes among buckets.
 fn by_bucket(
     route_tables: &RouteTableDelta,
     backends: &BackendDelta,

@@ -1,4 +1,4 @@
-//! Verifies that enough trusted keys have signed the same statement.
+//! Verifies that enough trusted keys have signed.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::{SignatureError, Statement, TrustedKeys, id, list, parse};
 use crate::keys::hex;
 
 impl TrustedKeys {
-    /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// different trusted keys have signed.
+    /// Returns the trusted signatures. Fails if fewer than `required` different trusted keys have
+    /// signed.
     pub fn verify_by(
         &self,
         required: usize,
@@ -50,16 +50,16 @@ impl TrustedKeys {
     }
 }
 
-/// The valid signatures by trusted keys.
+/// Valid signatures by trusted keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoodSignatures {
-    /// Stamp that all signatures cover.
+    /// Stamp of all signatures.
     pub stamp: u64,
-    /// Identifiers of the trusted keys that have signed, without duplicates.
+    /// Identifiers of the signing trusted keys, without duplicates.
     pub signers: Vec<String>,
 }
 
-/// Returns the key identifiers in all signatures, without verifying the signatures.
+/// Returns the key identifiers in all signatures, without verifying them.
 pub fn signers(stored: &[u8]) -> Vec<String> {
     let signatures = parse(stored).map(|(_, signatures)| signatures);
     let signatures = signatures.unwrap_or_default();

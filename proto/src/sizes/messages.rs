@@ -1,4 +1,4 @@
-//! Computes the sizes of a route's parts.
+//! Sizes of a route's parts.
 
 use super::{
     EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
@@ -178,7 +178,7 @@ pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
     sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
-/// Returns the size of a path replacement. It is doubled, because the path may need quoting.
+/// Doubled, because the path may need quoting.
 pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
     path.map_or(0, of_message).saturating_mul(2)
 }
@@ -191,7 +191,6 @@ pub(super) fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-/// Returns the size of a small message, i.e. its encoded size in the snapshot.
 pub(super) fn of_message(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }

@@ -33,7 +33,6 @@ pub(crate) struct CompareArgs {
     output: Format,
 }
 
-/// An object in which the bundles differ.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChangedName {
@@ -42,8 +41,7 @@ struct ChangedName {
     name: String,
 }
 
-/// Prints the differences. Like `diff`, exits with 0 if the bundles are equal, and with 1 if they
-/// differ.
+/// Like `diff`, exits with 0 if the bundles are equal, and with 1 if they differ.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
     let (from, to) = if let Some(to) = &args.to {

@@ -1,4 +1,4 @@
-//! `sesame-agent bundle show` and `verify`: print or verify the content of a bundle.
+//! `sesame-agent bundle show` and `verify`: print or verify a bundle.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub(crate) struct VerifyArgs {
     output: Format,
 }
 
-/// Content of a bundle that has not been verified.
+/// Unverified content of a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSummary {
@@ -66,7 +66,6 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Identifiers of the keys that the signatures name. The signatures have not been verified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
@@ -77,21 +76,17 @@ pub(super) struct BundleSummary {
     trust_bundles: usize,
 }
 
-/// The private keys in a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct KeySummary {
-    /// Names and digests of the key pairs.
     named: Vec<String>,
-    /// Number of hosts for which the private keys are encrypted, or `None` if the bundle contains
-    /// no private keys.
+    /// `None` if the bundle contains no private keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<usize>,
 }
 
 impl BundleSummary {
-    /// Parses a bundle that may come from an untrusted source, so the size limits for bundles
-    /// apply.
+    /// The bundle may come from an untrusted source, so the size limits apply.
     pub(super) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
         let file = BundleFile::read(bytes)?;
         let snapshot = file.snapshot()?;
@@ -210,7 +205,6 @@ struct VerifyAnswer {
     valid: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// Trusted keys that have signed the bundle.
     signers: Vec<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     summary: Option<BundleSummary>,

@@ -1,5 +1,4 @@
-//! `sesame-agent bundle`: creates, signs, verifies, shows and compares bundles. Needs neither an
-//! agent nor a network connection.
+//! `sesame-agent bundle`: creates, signs, verifies, shows and compares bundles offline.
 
 mod compare;
 mod create;
@@ -38,7 +37,7 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads a bundle whose path is a command-line argument. The path may be a symbolic link.
+/// The path may be a symbolic link.
 pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
     Ok(bundle::read(&real)?)

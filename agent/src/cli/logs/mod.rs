@@ -21,7 +21,6 @@ use crate::access_log::{
 };
 use crate::run::inspect;
 
-/// Interval between checks for new lines.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -87,14 +86,13 @@ impl ChoiceArgs {
     }
 }
 
-/// Parses a duration. Negative durations are invalid.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let read = text.parse::<SignedDuration>().ok();
     read.filter(|duration| !duration.is_negative())
         .ok_or_else(|| "expected a duration such as 250ms, 10s, 5m or 2h".to_owned())
 }
 
-/// Parses a point in time. A duration is subtracted from the current time.
+/// A duration is subtracted from the current time.
 pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     let ago = |duration| Timestamp::now().checked_sub(duration).ok();
     duration(text)
@@ -106,8 +104,7 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
         })
 }
 
-/// Prints the lines. Clients control some of the content, so never write that content to a terminal
-/// unescaped.
+/// Clients control some of the content, so never write it to a terminal unescaped.
 pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     let LogsArgs {
         name,
@@ -166,7 +163,6 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns the log files of the selected Gateways. If there are none, fails with an explanation.
 pub(super) fn files(
     agent: &AgentArgs,
     name: Option<&NamespacedName>,
@@ -186,8 +182,7 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Returns true if a line passes the filter. A line that was truncated by a power failure passes
-/// only if the filter has no conditions.
+/// A truncated line passes only if the filter has no conditions.
 fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
     if filter.is_everything() {
         return true;

@@ -1,14 +1,13 @@
-//! Formats access log lines for people. Pure.
+//! Formats access log lines for people.
 //!
-//! Clients control some of the content, so control characters must be escaped before the text is
-//! written to a terminal.
+//! Clients control some of the content, so control characters must be escaped.
 
 use serde_json::Value;
 
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
-    // A line from a log with a custom text format. Tabs separate its columns.
+    // A custom text format separates columns with tabs.
     if let Value::String(line) = value {
         let columns = line.split('\t').map(|column| plain(&Value::from(column)));
         return columns.collect::<Vec<_>>().join("\t");
@@ -48,8 +47,6 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Formats the request's stages that took at least one millisecond, in parentheses. Returns an
-/// empty string if there are none.
 fn stages(value: &Value) -> String {
     let known = [
         ("before_backend_ms", "before the backend"),
@@ -68,7 +65,7 @@ fn stages(value: &Value) -> String {
     }
 }
 
-/// Returns a value as text. Control characters, which a terminal would interpret, are escaped.
+/// Escapes control characters, which a terminal would interpret.
 pub(in crate::cli) fn plain(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -1,26 +1,21 @@
-//! Converts the entries in a settings file to command-line arguments, so that the options' own
-//! parsers also check the settings. Pure.
+//! Converts the settings file to command-line arguments.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Minimum similarity between an unknown name and the known name that is suggested instead.
 const LIKENESS: f64 = 0.75;
 
-/// A valid entry in a settings file, with the equivalent command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
-    /// Name of the option without dashes.
     pub(crate) key: String,
-    /// Line number in the settings file.
     pub(crate) line: u64,
-    /// Equivalent arguments. Empty for a switch that is set to `false`.
+    /// Empty for a switch that is set to `false`.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Returns the options that a settings file may set: the options of `run`, and those for logging.
+/// A settings file may set the options of `run` and those for logging.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
@@ -36,11 +31,8 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     })
 }
 
-/// Names of the options that a settings file must not set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Checks each entry with the parser of its option. Returns the valid entries, and the errors in
-/// the others.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -100,8 +92,7 @@ fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String
         (ArgAction::Append, SettingValue::List(items)) => {
             items.iter().map(|item| Ok(with(scalar(item)?))).collect()
         }
-        // A list or mapping for the port map becomes a single value, in which commas separate the
-        // pairs.
+        // A list or mapping for the port map becomes one value, in which commas separate the pairs.
         (_, SettingValue::List(items)) if takes_pairs(option) => {
             let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
             Ok(vec![with(pairs?.join(","))])
@@ -135,7 +126,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
     }
 }
 
-/// Checks the arguments with the option's own parser. Conflicts with other options are ignored.
+/// Ignores conflicts with other options.
 fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     let option = option
         .clone()
@@ -155,8 +146,7 @@ fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns the parser's message on one line, without the prefix `error:`, the usage and the hint
-/// about `--help`.
+/// Omits the prefix `error:`, the usage and the hint.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -1,5 +1,4 @@
-//! Adds settings to a command line if neither the command line nor an environment variable sets the
-//! same option. Pure, except that clap reads environment variables.
+//! Adds settings that neither the command line nor an environment variable sets.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,8 +9,6 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that apply to every command with an option of the same name, because they mean the same
-/// there.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -31,24 +28,19 @@ const SHARED: [&str; 16] = [
     "trusted-hops",
 ];
 
-/// A command line to which settings were added.
 #[derive(Debug)]
 pub(crate) struct Completed {
-    /// Program name and arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Keys of the settings that were added.
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Parses a command line as far as possible, even if it is incomplete or invalid. Returns `None` if
-/// the command line asks for help.
+/// Returns `None` if the command line asks for help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Adds settings to a command line. Adds a setting only if it applies to the command, and if the
-/// command line and the environment neither set the option nor conflict with it.
+/// Skips settings that conflict with the command line or environment.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -96,8 +88,6 @@ fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a Ar
     (command, found)
 }
 
-/// Returns true if the option is set on the command line or in an environment variable, rather than
-/// by default.
 fn is_explicit(found: &ArgMatches, id: &str) -> bool {
     matches!(found.try_contains_id(id), Ok(true))
         && matches!(
@@ -106,7 +96,6 @@ fn is_explicit(found: &ArgMatches, id: &str) -> bool {
         )
 }
 
-/// Returns true if the setting `key` applies to the command.
 fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let has = |command: &Command, is_global: bool| {
         let mut options = command.get_arguments();
@@ -116,11 +105,11 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let logs = key == "log" || key == "log-format";
     match name {
         "run" => true,
-        // For these commands, setting the option would mean reading a state directory instead of
-        // asking the agent.
+        // With this option, these commands would read a state directory instead of asking the
+        // agent.
         "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
-        // For these commands, setting the option would mean examining manifests instead of the
-        // configuration that is served.
+        // With this option, these commands would examine manifests instead of the served
+        // configuration.
         "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)
@@ -130,7 +119,6 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     }
 }
 
-/// Returns the options of the command that conflict with `option`.
 fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     let find = |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id);
     let Some(option) = find(option.get_id()) else {

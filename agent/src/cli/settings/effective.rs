@@ -10,8 +10,7 @@ use super::arguments::options;
 use super::complete::{complete, look};
 use crate::run::reload::{Setting, SettingOrigin};
 
-/// Returns the settings that take effect with this `run` command line, sorted by name. Includes
-/// defaults.
+/// Includes defaults, sorted by name.
 pub(crate) fn effective(
     program: &Command,
     arguments: Vec<OsString>,

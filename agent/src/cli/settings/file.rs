@@ -1,4 +1,4 @@
-//! Parses a settings file into keys, line numbers and YAML values. Pure.
+//! Parses a settings file into keys, line numbers and YAML values.
 
 use std::fmt;
 
@@ -6,45 +6,34 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter};
 
-/// An entry in the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
-    /// Name of the option, without dashes.
     pub(crate) key: String,
-    /// Line number of the key, starting at 1.
+    /// Starts at 1.
     pub(crate) line: u64,
-    /// Value of the option.
     pub(crate) value: SettingValue,
 }
 
-/// Value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
-    /// The entry has no value.
     Nothing,
-    /// `true` or `false`.
     Switch(bool),
     /// Text, or an integer as text.
     Text(String),
-    /// A number with a decimal point, which is invalid. YAML would drop trailing zeros, so `1.10`
-    /// would become `1.1`.
+    /// A number with a decimal point. Invalid, because YAML would read `1.10` as `1.1`.
     Fraction,
-    /// A list.
     List(Vec<SettingValue>),
-    /// A mapping.
     Pairs(Vec<(String, SettingValue)>),
 }
 
-/// An error in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Line number in the file, starting at 1. 0 means that the error concerns the whole file.
+    /// Starts at 1. 0 means that the error concerns the whole file.
     pub(crate) line: u64,
-    /// Error message. If a single entry is invalid, the message starts with the key.
+    /// Starts with the key if a single entry is invalid.
     pub(crate) message: String,
 }
 
-/// Parses the entries of a settings file. An empty file is valid.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
     let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {
@@ -72,7 +61,6 @@ fn options() -> Options {
     }
 }
 
-/// All entries in a settings file, in order.
 #[derive(Default)]
 struct Entries(Vec<SettingEntry>);
 

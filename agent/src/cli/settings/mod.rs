@@ -1,8 +1,7 @@
-//! A host's settings file, which sets options of `run` by name. The program reads the file before
-//! it parses the command line.
+//! A host's settings file, which sets options of `run` by name.
 //!
 //! Precedence, highest first: command line, environment variables, settings file, defaults. Every
-//! option of `run` can be a setting, so a new option is automatically a new setting.
+//! option of `run` is also a setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -22,9 +21,7 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// Path of the settings file to read if no other path is given. The file need not exist.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
-/// Maximum size of a settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The option that sets the path of the file.
@@ -56,7 +53,6 @@ pub(crate) struct LoadedSettings {
     pub(crate) faults: Vec<SettingFault>,
 }
 
-/// Error that lists everything wrong with a settings file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.description())]
 pub(crate) struct SettingsError {
@@ -72,7 +68,6 @@ impl SettingsError {
 }
 
 impl SettingFault {
-    /// Returns the message, preceded by the path and the line number.
     pub(crate) fn at(&self, path: &Path) -> String {
         let Self { line, message } = self;
         match line {
@@ -83,7 +78,6 @@ impl SettingFault {
 }
 
 impl LoadedSettings {
-    /// Fails if the settings file contains errors.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if self.faults.is_empty() {
             return Ok(());
@@ -95,11 +89,8 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the settings file whose path is on the command line or in an environment variable. If
-/// neither names a path, reads the default file if it exists.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
-    // Do not read the file for `launch-envoy`. That command has no settings, and must not delay the
-    // start of Envoy.
+    // `launch-envoy` has no settings, and reading the file would delay the start of Envoy.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }
@@ -111,7 +102,7 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     }
 }
 
-/// Reads a settings file. A missing file is an error only if `named` is set.
+/// A missing file is an error only if `named` is set.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
     let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),

@@ -1,5 +1,4 @@
-//! Rereads the settings of a running agent: parses the original command line again, with the
-//! current settings file.
+//! Rereads the settings of a running agent with its original command line.
 
 use std::ffi::OsString;
 
@@ -11,7 +10,6 @@ use crate::cli::logging::SetLog;
 use crate::cli::{Cli, Command, options, run};
 use crate::run::reload::{ReadSettings, SettingsReading};
 
-/// The agent's original command line, and a function that changes its log filter.
 pub(crate) struct SettingsReader {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) set_log: SetLog,

@@ -19,9 +19,8 @@ use super::{EXIT_FAULT, EXIT_USAGE};
 use crate::run::report::Report;
 use sesame_gateway_api::status::AgentState;
 
-/// Interval between polls with `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
-/// Terminal escape codes that clear the screen and move the cursor to the top left corner.
+/// Clears the screen and moves the cursor to the top left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows problems, then Gateways, then the number of served objects by kind. The exit code is 0 if
@@ -84,8 +83,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_FAULT })
 }
 
-/// Answers a readiness probe. A host without Gateways is healthy but not ready, because it must not
-/// get traffic.
+/// A host without Gateways is healthy but not ready, because it must not get traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
@@ -96,16 +94,13 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Returns the part of the agent's report that concerns the selected objects. Also returns the
-/// digest of the inputs from which the agent made the report.
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
     let mut report = ask_for(agent, "/status")?;
     let inputs = std::mem::take(&mut report.inputs);
     Ok((selection.apply(report)?, inputs))
 }
 
-/// Fetches the report with objects (`/status`) or without them (`/gateways`). `/status` is slower,
-/// because the agent resolves all objects again.
+/// `/status` is slower than `/gateways`, because the agent resolves all objects again.
 fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, path)?;
@@ -114,8 +109,7 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
-/// Returns the agent's report, or `None` if its inputs still have the digest `inputs`. Older agents
-/// do not report a digest. Their inputs always count as changed.
+/// Older agents report no digest, so their inputs always count as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,
@@ -129,8 +123,6 @@ fn ask_newer(
     }
 }
 
-/// Prints the status, and prints it again whenever it changes. Returns when standard output is
-/// closed.
 fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
     let (mut shown, mut failed) = (None, None);
@@ -141,8 +133,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 inputs = of;
                 let text = || {
                     let text = text::text(&report, selection);
-                    // End with a blank line, which separates consecutive reports if the screen is
-                    // not cleared.
+                    // The blank line separates consecutive reports if the screen is not cleared.
                     format!("{}{text}\n", if clears { CLEAR } else { "" })
                 };
                 if !agent.output.write_next(&report, text)? {
@@ -169,8 +160,6 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if nothing that is selected has a problem. The selection may consist of objects, of
-/// a Gateway, or of everything in the report.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

@@ -1,4 +1,4 @@
-//! Selects the objects that `status` shows. Follows the naming conventions of kubectl. Pure.
+//! Selects the objects that `status` shows, with the naming conventions of kubectl.
 
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
@@ -6,7 +6,6 @@ use sesame_gateway_api::world::Kind;
 use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
-/// Kinds of objects that have a status.
 const KINDS: [Kind; 19] = [
     Kind::GatewayClass,
     Kind::Gateway,
@@ -29,17 +28,14 @@ const KINDS: [Kind; 19] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// Which objects to show, and in how much detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// True if every condition of every object is to be shown.
     pub(super) all: bool,
 }
 
-/// Selects all objects of a kind, or one of them by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Selector {
     kind: Kind,
@@ -94,26 +90,22 @@ impl Selection {
         !self.names_objects() && self.gateway.is_none()
     }
 
-    /// Returns true if the selection is limited to certain kinds, objects or namespaces.
     pub(super) fn names_objects(&self) -> bool {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns true if this kind is selected by name, so all problems with its objects are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()
             .any(|wanted| wanted.kind.as_str() == kind)
     }
 
-    /// Returns true if all conditions of this object are to be shown.
     pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
         let named = |wanted: &Selector| wanted.name.is_some() && wanted.is(object);
         self.all || self.wanted.iter().any(named)
     }
 
-    /// Removes everything from the report that is not selected. Fails if the selected Gateway is
-    /// unknown.
+    /// Fails if the selected Gateway is unknown.
     pub(super) fn apply(&self, mut report: Report) -> anyhow::Result<Report> {
         if let Some(name) = &self.gateway {
             report.gateways.retain(|gateway| gateway.gateway == *name);
@@ -134,7 +126,6 @@ impl Selection {
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
     }
 
-    /// Returns true if the problem concerns an object in the report, or if everything is selected.
     pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
@@ -152,7 +143,6 @@ impl Selection {
                 .is_some_and(|of| report.objects.iter().any(|object| name(object) == *of))
     }
 
-    /// Returns the names of selected objects that are not in the report.
     pub(super) fn missing(&self, report: &Report) -> Vec<String> {
         self.wanted
             .iter()
@@ -202,7 +192,7 @@ impl Selector {
     }
 }
 
-/// Parses the name of a kind in upper or lower case, in the singular, the plural or the short form.
+/// Accepts upper or lower case, and the singular, plural or short form.
 fn kind(text: &str) -> anyhow::Result<Kind> {
     if let Some(kind) = Kind::parse(text).filter(|kind| KINDS.contains(kind)) {
         return Ok(kind);

@@ -1,4 +1,4 @@
-//! Counts objects by kind and by whether they have problems. Pure.
+//! Counts objects by kind and by whether they have problems.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use super::conditions::is_wrong;
 use super::text::{GOOD, WARNING, WRONG};
 use crate::run::report::Report;
 
-/// Returns one line per kind. The kinds have the same order as in the report.
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let problems = report.source.problems.iter();
     let hidden: BTreeSet<&str> = problems
@@ -50,7 +49,6 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     kinds.into_iter().map(line).collect()
 }
 
-/// Formats a number of objects and their kind, in the singular or plural.
 pub(super) fn counted(count: usize, kind: &str) -> String {
     let plural = Kind::parse(kind).map_or(kind, |kind| kind.plural());
     match count {
@@ -59,7 +57,6 @@ pub(super) fn counted(count: usize, kind: &str) -> String {
     }
 }
 
-/// Formats a number with commas between groups of three digits.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

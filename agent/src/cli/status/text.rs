@@ -1,5 +1,5 @@
-//! Formats the status as text: first the problems, then the Gateways, then the number of objects
-//! per kind. Pure. The module `output` removes the colors if standard output is not a terminal.
+//! Formats the status as text. The module `output` removes colors if standard output is not a
+//! terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,15 +15,14 @@ use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::digest::short;
 
-/// Maximum number of objects per kind whose problems are listed. Does not apply to a kind that is
-/// selected explicitly.
+/// Maximum number of objects per kind whose problems are listed, unless the kind is selected.
 const MAX_LISTED: usize = 20;
 
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const WARNING: Style = AnsiColor::Yellow.on_default();
 pub(super) const WRONG: Style = AnsiColor::Red.on_default();
 
-/// Formats the report. Ignores write errors, because writing to a String cannot fail.
+/// Ignores write errors, because writing to a String cannot fail.
 pub(super) fn text(report: &Report, selection: &Selection) -> String {
     let mut text = String::new();
     if selection.is_everything() {
@@ -71,7 +70,6 @@ fn headline(report: &Report, text: &mut String) {
     text.push('\n');
 }
 
-/// Appends warnings about upcoming problems, and hints.
 fn advice(report: &Report, text: &mut String) {
     for warning in &report.warnings {
         let _ = writeln!(text, "{WARNING}warning:{WARNING:#} {warning}");
@@ -101,8 +99,6 @@ fn advice(report: &Report, text: &mut String) {
     }
 }
 
-/// Formats all problems, one per line: problems of the source, objects that Envoy has rejected, and
-/// conditions that report a problem.
 fn wrong(report: &Report, selection: &Selection) -> String {
     let mut text = String::new();
     let problems = report.source.problems.iter();
@@ -144,7 +140,6 @@ fn wrong(report: &Report, selection: &Selection) -> String {
     text
 }
 
-/// Appends the conditions of objects that report a problem.
 fn faults(report: &Report, selection: &Selection, text: &mut String) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for object in report.objects.iter().filter(|object| is_wrong(object)) {
@@ -225,7 +220,6 @@ fn ports(open: &[String]) -> String {
     }
 }
 
-/// Formats all conditions of the objects as a table, one condition per row.
 fn objects(shown: &[&ObjectReport]) -> String {
     let header = [
         "KIND",
@@ -273,8 +267,7 @@ fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
 }
 
-/// Formats a table. Computes the column widths before adding colors, because escape codes have no
-/// width.
+/// Computes the column widths before adding colors, because escape codes have no width.
 fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);

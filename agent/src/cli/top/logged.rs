@@ -14,7 +14,6 @@ use crate::access_log::{LogEntry, LogReader, Readability};
 /// Maximum time from the end of a request to its log line. Envoy buffers log lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
-/// The log files that are being read, and the counts for each second.
 pub(super) struct LoggedTraffic {
     logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
@@ -45,8 +44,7 @@ impl LoggedTraffic {
         })
     }
 
-    /// Reads new lines, and reports the requests that ended within the window. The window ends
-    /// `LATE` before `now`.
+    /// The window ends `LATE` before `now`.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;

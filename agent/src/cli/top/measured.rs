@@ -1,4 +1,4 @@
-//! Derives counts per backend from the agent's metrics, for hosts that have no access log files.
+//! Derives counts per backend from the agent's metrics, for hosts without access log files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
-/// Totals per backend since Envoy started, by the backend's name.
+/// Totals since Envoy started, by backend name.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
-/// An agent whose metrics are polled, and its most recent responses.
 pub(super) struct MeasuredTraffic {
     socket: PathBuf,
     gateway: Option<NamespacedName>,
@@ -24,7 +23,6 @@ pub(super) struct MeasuredTraffic {
 }
 
 impl MeasuredTraffic {
-    /// Creates the source. Does not poll the agent yet.
     pub(super) fn new(
         socket: PathBuf,
         gateway: Option<NamespacedName>,
@@ -38,8 +36,7 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Polls the agent, and reports the difference between its response and the one from the start
-    /// of the window. If no response is that old, uses the oldest one.
+    /// Uses the oldest response if none is as old as the window.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;
@@ -77,7 +74,6 @@ impl MeasuredTraffic {
     }
 }
 
-/// Parses the metrics, and returns each backend's counts.
 fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     let mut all = BackendCounts::new();
     for sample in text.lines().filter_map(Sample::read) {
@@ -114,12 +110,11 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     all
 }
 
-/// Returns the increase from `before` to `now`. If a counter has decreased because Envoy restarted,
-/// returns its current value.
+/// If a counter has decreased because Envoy restarted, returns its current value.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
-        // The backend is new in the metrics. Its counts may cover more time than the window, so
-        // ignore them.
+        // The backend is new in the metrics. Ignore its counts, which may cover more time than the
+        // window.
         return TopCounts::default();
     };
     let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);

@@ -1,9 +1,7 @@
-//! `sesame-agent top`: shows rates, errors and durations of recent requests by route, backend and
-//! endpoint.
+//! `sesame-agent top`: shows rates, errors and durations by route, backend and endpoint.
 //!
-//! The numbers come from the access logs, because Envoy would need a lot of memory to count
-//! requests by route and endpoint. If the access logs are not in files, the agent's metrics provide
-//! counts, but only by backend.
+//! The numbers come from access logs, because Envoy would need a lot of memory to count requests by
+//! route and endpoint. Without log files, metrics provide counts by backend only.
 
 mod logged;
 mod measured;
@@ -29,10 +27,9 @@ use super::logs::duration;
 use super::output::Format;
 use crate::run::inspect;
 
-/// Terminal escape codes that move the cursor to the top and clear the rest of the screen.
+/// Moves the cursor to the top and clears the rest of the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Time between the first two samples of the Envoys' CPU times.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The field by which requests are grouped.

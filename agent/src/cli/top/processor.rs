@@ -7,29 +7,24 @@ use serde::Serialize;
 
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// The last sample of each Envoy's CPU times, by process ID.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {
     last: BTreeMap<u32, (Instant, ProcessorTimes)>,
 }
 
-/// CPU use of an Envoy between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessorUse {
     pub(super) pid: u32,
-    /// CPU time used per second of elapsed time, summed over all threads. 1.0 is one fully used
-    /// CPU.
+    /// CPU seconds per second, summed over all threads.
     pub(super) cores: f64,
-    /// Waiting time of runnable threads per second of elapsed time, summed over all threads.
+    /// Waiting time of runnable threads per second.
     pub(super) waiting: f64,
-    /// Waiting time as a percentage of the time in which threads were running or waiting for a CPU.
     pub(super) waiting_percent: u64,
 }
 
 impl ProcessorWatch {
-    /// Samples these processes. Returns the CPU use of each process that was also in the previous
-    /// sample.
+    /// Skips processes that were not in the previous sample.
     pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
         let now = Instant::now();
         let looked = pids

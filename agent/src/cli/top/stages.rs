@@ -1,32 +1,24 @@
-//! Sums up the durations of requests by stage. Pure.
-//!
-//! The sum never exceeds the time in the log lines. Time that Envoy did not measure is not
-//! attributed to any stage.
+//! Sums up the durations of requests by stage. Time that Envoy did not measure belongs to no stage.
 
 use serde::Serialize;
 
 use crate::access_log::LogEntry;
 
-/// Time that requests spent in each stage, in milliseconds, summed over all requests.
+/// Milliseconds, summed over all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
-    /// Time spent waiting for authorization services.
     pub(super) authorization: u64,
-    /// All other time before the last attempt was sent: waiting for a connection, connecting, and
-    /// earlier attempts.
+    /// Other time before the last attempt was sent, including earlier attempts and connecting.
     pub(super) before_backend: u64,
-    /// Time spent sending requests to the backend. A slow client also increases this time.
+    /// A slow client also increases this time.
     pub(super) upload: u64,
-    /// Time from the end of the request until the start of the backend's response.
     pub(super) backend: u64,
-    /// Time spent sending responses to clients. A slow backend or a slow client increases this
-    /// time.
+    /// A slow backend or client increases this time.
     pub(super) download: u64,
 }
 
 impl StageTimes {
-    /// Adds the times from a log line.
     pub(super) fn note(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;
@@ -43,7 +35,6 @@ impl StageTimes {
         });
     }
 
-    /// Adds the times from another sum.
     pub(super) fn add(&mut self, other: &Self) {
         let Self {
             authorization,
@@ -63,8 +54,7 @@ impl StageTimes {
         }
     }
 
-    /// Returns the stage with the longest time, and its percentage of the total. Returns `None` if
-    /// the total is zero.
+    /// Returns a percentage of the total, or `None` if the total is zero.
     pub(super) fn longest(&self) -> Option<(&'static str, u64)> {
         let Self {
             authorization,

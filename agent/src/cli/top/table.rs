@@ -1,4 +1,4 @@
-//! Formats the report of `top` as tables. Pure.
+//! Formats the report of `top` as tables.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,6 @@ use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
-/// Formats one table for each grouping, with at most `most` rows per table.
 pub(super) fn text(report: &TopReport, most: usize) -> String {
     let TopReport {
         source,
@@ -110,7 +109,6 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
     ]
 }
 
-/// Formats a rate with one decimal place. Zero is formatted as `0`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

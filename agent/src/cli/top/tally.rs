@@ -1,4 +1,4 @@
-//! Counts requests by route, backend and endpoint, and makes the rows to show. Pure.
+//! Counts requests by route, backend and endpoint.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,31 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Maximum number of names to count separately in each grouping. Further names are counted together
-/// as `OTHERS`.
+/// Further names in a grouping are counted together as `OTHERS`.
 const MAX_NAMES: usize = 10_000;
-/// Name that stands for all names beyond the first `MAX_NAMES`.
 const OTHERS: &str = "other";
-/// Name that stands for a missing route, backend or endpoint.
 const NONE: &str = "none";
 
-/// Counts of the requests that ended within a period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
 }
 
-/// Counts of the requests with the same route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
-    /// Number of requests. Each passed-through connection also counts as one.
+    /// Passed-through connections count as requests.
     pub(super) requests: u64,
-    /// Number of requests by status class. The index is the first digit of the status. Index 0
-    /// counts the requests whose client disconnected before the response.
+    /// Indexed by the first digit of the status; 0 for disconnected clients.
     pub(super) classes: [u64; 6],
-    /// Number of requests that were sent more than once.
     pub(super) retried: u64,
-    /// Number of requests by duration. The key is in milliseconds, rounded down to three
-    /// significant digits. Empty if durations are unknown.
+    /// By milliseconds, rounded to three significant digits. Empty if unknown.
     pub(super) durations: BTreeMap<u64, u64>,
-    /// Total time that the requests spent in each stage.
     pub(super) stages: StageTimes,
-    /// Number of requests by Envoy's response flag, or by kind of failure if the counts come from
-    /// metrics.
+    /// By Envoy's response flag, or by kind of failure in metrics.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Counts a log line in each of the groupings `by`.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -58,7 +47,6 @@ impl Tally {
         }
     }
 
-    /// Returns the counts for `name` in the grouping `by`.
     pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
         let names = self.counts.entry(by).or_default();
         let is_new = !names.contains_key(name);
@@ -70,7 +58,6 @@ impl Tally {
         names.entry(name.to_owned()).or_default()
     }
 
-    /// Adds the counts from another period.
     pub(super) fn add(&mut self, other: &Self) {
         for (by, names) in &other.counts {
             for (name, counts) in names {
@@ -79,7 +66,6 @@ impl Tally {
         }
     }
 
-    /// Returns the rows of a grouping, highest `order` value first.
     pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
@@ -143,7 +129,6 @@ impl TopCounts {
         }
     }
 
-    /// Returns the duration at this percentile in milliseconds, or `None` if durations are unknown.
     fn quantile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.durations.values().sum();
         let rank = (all * percent).div_ceil(100).max(1);
@@ -156,8 +141,7 @@ impl TopCounts {
     }
 }
 
-/// Rounds a duration down to three significant digits, so that few distinct values have to be
-/// counted.
+/// Rounds to three significant digits, which limits the number of distinct values.
 fn rounded(took: u64) -> u64 {
     let mut step = 1;
     while took / step >= 1000 {
@@ -166,8 +150,7 @@ fn rounded(took: u64) -> u64 {
     took / step * step
 }
 
-/// Returns the part of a route's name that names the object. For example, returns
-/// `HTTPRoute/shop/cart` for `HTTPRoute/shop/cart/rules/0/matches/0`.
+/// Returns `HTTPRoute/shop/cart` for `HTTPRoute/shop/cart/rules/0/matches/0`.
 fn route(name: &str) -> &str {
     let end = name.match_indices('/').nth(2).map(|(end, _)| end);
     end.map_or(name, |end| &name[..end])
@@ -176,25 +159,22 @@ fn route(name: &str) -> &str {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopReport {
-    /// Source of the counts: `accessLog` or `metrics`.
+    /// `accessLog` or `metrics`.
     pub(super) source: &'static str,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
-    /// CPU use of each Envoy since the previous report.
     pub(super) envoys: Vec<ProcessorUse>,
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,
 }
 
-/// One row of a table.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopRow {
     pub(super) name: String,
     pub(super) requests: u64,
     pub(super) per_second: f64,
-    /// Number of requests by status class. Excludes passed-through connections, and requests whose
-    /// client disconnected, because they have no status.
+    /// Excludes passed-through connections and disconnected clients, which have no status.
     pub(super) classes: BTreeMap<String, u64>,
     pub(super) retried: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,7 +183,6 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
-    /// Total time per stage in milliseconds. `None` if no stage was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
@@ -230,7 +209,6 @@ impl TopRow {
     }
 }
 
-/// Returns the rate per second, rounded to three decimal places.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

@@ -3,7 +3,6 @@
 use crate::doctor::facts::{AgentFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Reports the problems with the settings file.
 pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("settings", weight, found);
     match &facts.settings {
@@ -20,7 +19,6 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Reports whether an agent is running and responds, and which problems the agent itself reports.
 pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let AgentFacts {
         pid,
@@ -58,7 +56,7 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// If this process is root, reports which checks only the agent's user can run.
+/// Some checks must run as the agent's user.
 pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let user = facts.left_to.as_ref()?;
     let found = format!(

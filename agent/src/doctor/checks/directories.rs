@@ -7,19 +7,15 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Free space in bytes below which the agent cannot store a change.
+/// In bytes. With less, the agent cannot store a change.
 const LEAST_BYTES: u64 = 16 << 20;
-/// Free space in bytes below which the accepted generations may not fit on the disk.
+/// In bytes. With less, the accepted generations may not fit.
 const FEW_BYTES: u64 = 320 << 20;
-/// Free space in bytes in the runtime directory below which the files of a large Gateway may not
-/// fit.
+/// In bytes. With less, the files of a large Gateway may not fit.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
-/// Number of free inodes below which creating files may fail.
 const LEAST_INODES: u64 = 256;
-/// Maximum number of paths to list in a finding.
 const SHOWN: usize = 5;
 
-/// Checks that the directories exist, and that other users have no access to them.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     let (foreign, open): (Vec<&PathFacts>, Vec<_>) = facts
         .misplaced
@@ -52,7 +48,6 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     .remedy(command)
 }
 
-/// Reports paths that do not belong to the agent's user.
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
@@ -70,7 +65,6 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Reports paths whose mode gives other users access.
 fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
@@ -80,14 +74,11 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Joins the paths. Each path is preceded by a space.
 fn paths(paths: &[&PathFacts]) -> String {
     let paths = paths.iter().map(|path| format!(" {}", path.path.display()));
     paths.collect()
 }
 
-/// Returns shell commands that make the modes strict enough. Paths with the same new mode share a
-/// command.
 fn chmod(open: &[&PathFacts]) -> String {
     let mut modes: BTreeMap<u32, String> = BTreeMap::new();
     for path in open {
@@ -101,10 +92,9 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// Returns the severity of the finding about these paths. A directory that others can read but not
-/// write is a lesser problem, because the files in it have their own modes.
+/// A readable directory is a lesser problem, because the files in it have their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Mode that most directories should have, but no file.
+    /// Most directories should have this mode, but no file should.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {
@@ -122,7 +112,6 @@ fn listed(paths: &[&PathFacts], found: impl Fn(&&PathFacts) -> String) -> String
     words.join("; ")
 }
 
-/// Checks that there is enough free space, and that the runtime directory is in memory.
 pub(super) fn disks(facts: &HostFacts) -> Vec<HostFinding> {
     facts.disks.iter().flat_map(disk).collect()
 }

@@ -1,9 +1,8 @@
-//! Checks of the Envoy binary with which the agent would start Envoy.
+//! Checks of the Envoy binary.
 
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Checks that the binary exists and runs.
 pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     match &facts.envoy {
         Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(
@@ -19,7 +18,6 @@ pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that Envoy supports hot restart, and that shared memory for it can be created.
 pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("hot-restart", weight, found);
     let Ok(EnvoyFacts {

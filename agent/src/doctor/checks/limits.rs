@@ -1,4 +1,4 @@
-//! Checks of limits that the kernel and control groups impose.
+//! Checks of kernel and control group limits.
 
 use sesame_render::limits::{Limits, heap_of};
 
@@ -6,13 +6,13 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 use crate::host::reserve::MAX_HELD;
 
-/// With fewer inotify instances, a host with more than a few Gateways or backends runs out of them.
+/// A host with more than a few Gateways or backends needs more inotify instances.
 const USUAL_INSTANCES: usize = 1024;
-/// This number of inotify instances suffices for thousands of backends.
+/// Suffices for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
 /// With fewer inotify watches, the agent may have to poll large manifest directories.
 const USUAL_WATCHES: usize = 8192;
-/// With less memory (in bytes), Envoy and the agent may run out of memory.
+/// In bytes. With less, Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
 /// With fewer open files, Envoy can serve only a few connections.
 const USUAL_FILES: u64 = 65_536;
@@ -27,7 +27,6 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     ]
 }
 
-/// Checks that each Envoy may watch as many files as it needs.
 fn instances(facts: &HostFacts) -> HostFinding {
     let InotifyFacts {
         instances,
@@ -46,8 +45,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, two Envoys watch `wanted` files each. Leave the same number for other
-    // processes of this user.
+    // During a hot restart, two Envoys watch `wanted` files each. Leave as many for other
+    // processes.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
@@ -78,7 +77,6 @@ fn watches(facts: &HostFacts) -> HostFinding {
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
 }
 
-/// Checks the available memory, and that Envoy's heap limit does not exceed it.
 fn memory(facts: &HostFacts) -> HostFinding {
     let (memory, heap) = (
         facts.memory,
@@ -103,7 +101,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the control group's task limit leaves room for the threads of two Envoys.
+/// The control group's task limit must leave room for the threads of two Envoys.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)

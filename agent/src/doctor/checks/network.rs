@@ -3,8 +3,6 @@
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Checks that each socket that the configuration needs is free, or held by one of this host's
-/// Envoys.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {
@@ -54,7 +52,6 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
     )
 }
 
-/// Checks that the agent's user may bind the privileged ports that the configuration needs.
 pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     let first = facts.first_free_port;
     let low = facts
@@ -72,8 +69,8 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the kernel moves waiting connections from a closed socket to another socket of the
-/// same port.
+/// The kernel should move waiting connections from a closed socket to another socket of the same
+/// port.
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {
@@ -88,8 +85,7 @@ pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the kernel can steer new connections to the new Envoy during a restart. If only the
-/// agent's user can check that, returns `None`.
+/// Returns `None` if only the agent's user can check this.
 pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
     if facts.left_to.is_some() {
         return None;

@@ -1,12 +1,11 @@
-//! Checks of the clock, certificates, the cluster, systemd units and mandatory access control.
+//! Checks of the clock, certificates, the cluster, units and access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// How many seconds the clock may be behind the time of the last accepted configuration.
+/// Seconds that the clock may be behind the last accepted configuration.
 const SLACK: i64 = 60;
 
-/// Checks that the clock is synchronized and plausible.
 pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     let ClockFacts {
         now,
@@ -45,7 +44,6 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Reports certificates that have expired or expire soon.
 pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     if facts.certificates.is_empty() {
         let found = format!("none of {} expires soon", facts.certificate_count);
@@ -64,8 +62,6 @@ pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     findings.collect()
 }
 
-/// Checks that the API server is reachable, and that it grants this host all permissions that are
-/// needed.
 pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     let Some(ClusterFacts {
         unreachable,
@@ -154,7 +150,7 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Reports whether SELinux or AppArmor is active. They may deny access that owners and modes allow.
+/// SELinux and AppArmor may deny access that owners and modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new(

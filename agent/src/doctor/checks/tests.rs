@@ -10,7 +10,6 @@ use crate::doctor::facts::{
 use crate::doctor::{FindingSeverity, HostFinding, findings};
 use crate::host::reserve::MAX_HELD;
 
-/// Returns facts about a healthy host.
 fn good() -> HostFacts {
     HostFacts {
         settings: (Some("/etc/sesame/agent.yaml".into()), Vec::new()),
@@ -80,7 +79,6 @@ fn good() -> HostFacts {
     }
 }
 
-/// Returns the findings that are warnings or errors. The key is the name of the check.
 fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
     let found = findings(facts).into_iter();
     found
@@ -94,8 +92,6 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change to the facts about a healthy host, and the expected finding: check, severity, and part
-/// of the text.
 type Case = (
     fn(&mut HostFacts),
     &'static str,

@@ -10,7 +10,7 @@ use crate::envoy::process::Lineage;
 /// Why a request to the admin interface failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The connection failed, because Envoy is not running or not ready yet.
+    /// Envoy is not running or not ready yet.
     #[error("{socket}: cannot connect to the admin socket; is Envoy running? {source}", socket = .socket.display())]
     Connect {
         /// Path of the socket.
@@ -21,31 +21,31 @@ pub enum AdminError {
     /// The connection broke during a request.
     #[error("{path}: the admin connection broke: {reason}")]
     Broken {
-        /// URL path of the request.
+        /// URL path.
         path: String,
         /// How the connection broke.
         reason: String,
     },
-    /// No response within the time limit, because the main thread is busy or stuck.
+    /// Envoy's main thread is busy or stuck.
     #[error("{path}: no response from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
-        /// URL path of the request.
+        /// URL path.
         path: String,
-        /// Time limit that was exceeded.
+        /// Exceeded time limit.
         after: Duration,
     },
-    /// The admin interface returned an unexpected response.
+    /// Unexpected response.
     #[error("{path}: unexpected response from the admin interface: {reason}")]
     Answer {
-        /// URL path of the request.
+        /// URL path.
         path: String,
-        /// Why the response is unexpected.
+        /// The reason.
         reason: String,
     },
 }
 
 impl AdminError {
-    /// Returns true if the process behind the socket seems to be gone, and not merely busy.
+    /// Returns true if the process seems to be gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
@@ -55,27 +55,27 @@ impl AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
-    /// Serving. Does not mean that Envoy has accepted its dynamic configuration.
+    /// Serving, although dynamic configuration may not be accepted yet.
     Live,
-    /// Failing its health check because a client of the admin interface requested it.
+    /// An admin client made the health check fail.
     Draining,
-    /// Loading the clusters in its bootstrap.
+    /// Loading bootstrap clusters.
     PreInitializing,
-    /// Loading its listeners.
+    /// Loading listeners.
     Initializing,
 }
 
-/// The fields of `/server_info` that Sesame uses.
+/// Fields of `/server_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
     /// Version, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub version: String,
     /// Server state.
     pub state: Readiness,
-    /// Version of the hot restart protocol, such as `11.104`, or `disabled`.
+    /// Hot restart protocol, such as `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
-    /// Command line with which Envoy was started.
+    /// Envoy's command line.
     #[serde(default)]
     pub command_line_options: CommandLineOptions,
 }
@@ -98,8 +98,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns this Envoy's place in its lineage, according to its command line. Returns `None` if
-    /// hot restart is disabled. If Envoy chose its own base ID, the command line contains 0.
+    /// Returns `None` if hot restart is disabled. If Envoy chose its own base ID, the command line
+    /// contains 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

@@ -1,10 +1,9 @@
-//! Parses `/clusters`, Envoy's report on the endpoints of all clusters. Pure.
+//! Parses Envoy's report on endpoints (`/clusters`).
 //!
-//! Never fails on unknown or missing fields, because the fields differ between Envoy versions.
+//! Never fails on unknown or missing fields, because they differ between Envoy versions.
 
 use serde::Deserialize;
 
-/// Response to `/clusters?format=json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClustersAnswer {
@@ -16,30 +15,30 @@ pub(super) struct ClustersAnswer {
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Limit on concurrent connections across all endpoints, or `None` if not reported.
+    /// Connection limit across all endpoints, if reported.
     pub max_connections: Option<u64>,
-    /// Endpoints of the cluster.
+    /// The cluster's endpoints.
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// Statistics for one endpoint. Totals start at zero when the endpoint is added.
+/// Statistics of one endpoint since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
     /// True if Envoy sends requests to the endpoint.
     pub healthy: bool,
-    /// Number of open connections.
+    /// Open connections.
     pub connections: u64,
-    /// Total number of connection attempts that failed.
+    /// Failed connection attempts.
     pub failed_connections: u64,
-    /// Number of requests in progress.
+    /// Requests in progress.
     pub active: u64,
-    /// Number of requests that are waiting for a connection to this endpoint.
+    /// Requests waiting for a connection.
     pub waiting: u64,
-    /// Total number of requests.
+    /// Total requests.
     pub requests: u64,
-    /// Total number of requests that failed or got a 5xx status.
+    /// Requests that failed or got a 5xx status.
     pub failed: u64,
 }
 
@@ -60,7 +59,7 @@ struct Breakers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Threshold {
-    /// `None` means the default priority. Sesame routes all requests at this priority.
+    /// `None` means the default priority, which Sesame uses for all requests.
     priority: Option<String>,
     max_connections: Option<u64>,
 }
@@ -90,7 +89,7 @@ struct SocketAnswer {
 #[serde(default)]
 struct Statistic {
     name: String,
-    /// Number as a string. `None` if the number is zero.
+    /// Number as a string. `None` means zero.
     value: Option<String>,
 }
 
@@ -103,7 +102,6 @@ struct HealthAnswer {
 }
 
 impl ClustersAnswer {
-    /// Returns the clusters, sorted by name.
     pub(super) fn clusters(self) -> Vec<ClusterEndpoints> {
         let clusters = self.cluster_statuses.into_iter();
         let mut clusters: Vec<ClusterEndpoints> = clusters.map(ClusterAnswer::endpoints).collect();

@@ -1,26 +1,23 @@
-//! Queries how many listeners Envoy's main thread has accepted, and how many its workers serve.
+//! Counts accepted listeners, and listeners that workers serve.
 
 use super::{Admin, AdminError, Sample};
 
-/// Counters of the listener manager since Envoy started.
+/// Listener manager counters since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Number of listener additions and modifications. Each counts once, regardless of the number
-    /// of workers.
+    /// Additions and modifications, once for all workers.
     pub changed: u64,
-    /// Number of times that a worker started to serve a listener. Each listener counts once per
-    /// worker.
+    /// Listeners taken over, once per worker.
     pub taken: u64,
-    /// Number of times that a worker failed to start an accepted listener.
+    /// Listeners that a worker failed to start.
     pub failed: u64,
-    /// Number of worker threads.
+    /// Worker threads.
     pub workers: u64,
 }
 
 impl ListenerCounts {
-    /// Returns true if every worker has taken over, or failed to take over, every listener that
-    /// changed since `before`. This may never happen, because a listener that is replaced while
-    /// warming never reaches the workers.
+    /// Returns true once every worker has processed every listener that changed since `before`. May
+    /// never happen, because listeners replaced while warming never reach the workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

@@ -1,8 +1,7 @@
 //! Client for Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
-//! Envoy's main thread both handles queries and loads configuration. A query must wait until Envoy
-//! has finished loading, and a large response delays the next load. This client therefore sends
-//! only cheap queries, one at a time, over one connection.
+//! Queries run on the main thread, which also loads configuration. Send only cheap queries, one at
+//! a time, because a large response delays the next load.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,16 +33,15 @@ pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
-/// Maximum size of a response in bytes.
+/// In bytes.
 const MAX_ANSWER: usize = 32 << 20;
-/// Time limit for a response. Long enough for Envoy to load the largest file first (5,000 clusters
-/// take 3 s).
+/// Envoy may first have to load its largest file (5,000 clusters take 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum length of a Unix socket path in bytes. The kernel's limit of 108 includes the final zero
+/// Maximum length of a Unix socket path. The kernel's limit of 108 bytes includes the final zero
 /// byte.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// Client for the admin socket of one Envoy. Clones share one connection.
+/// Client for one Envoy's admin socket. Clones share one connection.
 #[derive(Clone)]
 pub struct Admin {
     socket: Arc<Path>,
@@ -71,7 +69,7 @@ impl Admin {
         }
     }
 
-    /// Returns a client for the same socket with its own connection and this request timeout.
+    /// Returns a client with its own connection and this request timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -85,9 +83,7 @@ impl Admin {
         &self.socket
     }
 
-    /// Drops the connection, so that the next request reaches the process that listens on the
-    /// socket by then. Without this, a draining Envoy would keep serving requests on the existing
-    /// connection.
+    /// Drops the connection. Otherwise, a draining Envoy would keep serving requests on it.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
     }
@@ -106,19 +102,17 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the non-zero counters whose names match a regular expression. Envoy scans all
-    /// statistics.
+    /// Returns the non-zero counters that match a regular expression. Scans all statistics.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the gauges that Envoy has set and whose names match a regular expression. Envoy
-    /// scans all statistics.
+    /// Returns the gauges that match a regular expression. Scans all statistics.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
 
-    /// Returns the names of warming clusters, for display. Takes 10 ms with 5,000 clusters.
+    /// Returns the names of warming clusters. Takes 10 ms with 5,000 clusters.
     pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Dump {
@@ -140,16 +134,15 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose names match a regular expression, with their endpoints. Envoy
-    /// scans all clusters. Envoy versions that do not support the filter return all clusters.
+    /// Returns the endpoints of clusters that match a regular expression. Older Envoys ignore the
+    /// filter.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
         Ok(answer.clusters())
     }
 
-    /// Returns the serial numbers of all certificates that Envoy uses, in lower-case hexadecimal
-    /// without leading zeros.
+    /// Returns the serial numbers of all certificates, normalized by [`serial`].
     pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Certs {
@@ -171,8 +164,7 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Returns the number of open client connections, including raw TCP connections, TLS
-    /// passthrough connections and UDP sessions. Excludes connections to the admin interface.
+    /// Returns the number of client connections, including UDP sessions but not admin connections.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -194,17 +186,15 @@ impl Admin {
         Ok(total.saturating_sub(1))
     }
 
-    /// Returns the statistics that Envoy has set and whose names match a regular expression, in the
-    /// Prometheus text format. Envoy scans all statistics.
+    /// Returns statistics in the Prometheus text format. Scans all statistics.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Returns the statistics that Envoy has set and whose names match a regular expression, one
-    /// `name: value` per line. Names are complete, whereas the Prometheus format moves parts of a
-    /// name into labels. Envoy scans all statistics.
+    /// Returns statistics, one `name: value` per line. Unlike in the Prometheus format, names are
+    /// complete. Scans all statistics.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
@@ -256,8 +246,7 @@ impl Admin {
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
         let exchange = async {
             let mut slot = self.connection.lock().await;
-            // Take the connection out during the exchange. If this future is dropped, the
-            // connection is then dropped with it.
+            // If this future is dropped during the exchange, the connection is dropped with it.
             let kept = slot.take().filter(|c| !c.is_closed());
             let reused = kept.is_some();
             let mut connection = match kept {
@@ -297,8 +286,8 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // The connection task ends when the sender is dropped or the peer closes. Ignore the task's
-        // error, because the pending request returns it as well.
+        // The connection task ends when the sender is dropped or the peer closes. The pending
+        // request returns its error.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -358,7 +347,6 @@ pub fn serial(text: &str) -> String {
     }
 }
 
-/// Percent-encodes everything except letters and digits.
 fn encode_query(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -1,8 +1,8 @@
-//! Parses statistics in the Prometheus text format, line by line.
+//! Parses statistics in the Prometheus text format.
 //!
-//! Never fails on a line that it cannot parse, and never mistakes one sample for another.
+//! Never fails on an unknown line, and never mistakes one sample for another.
 
-/// Converts a sample's value to an integer. Envoy's counters have no fractional part.
+/// Envoy's counters have no fractional part.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -12,7 +12,6 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// One sample: a line of statistics.
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     labels: &'a str,
@@ -20,7 +19,7 @@ pub(crate) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Parses `name{label="text",…} 1`. Returns `None` for comments and all other lines.
+    /// Parses `name{label="text",…} 1`. Returns `None` for all other lines.
     pub(crate) fn read(line: &'a str) -> Option<Self> {
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{')?;
@@ -31,15 +30,13 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Returns the sample's value as an integer.
     pub(crate) fn count(&self) -> u64 {
         whole(self.value)
     }
 
-    /// Returns the value of the label with this name.
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
-        // Assumes that names and values contain neither quotes nor commas, which holds for all
-        // labels used here.
+        // Assumes that labels contain neither quotes nor commas, which holds for all labels used
+        // here.
         let found = self.labels.split(',').find_map(|label| {
             let (found, value) = label.split_once('=')?;
             (found == name).then_some(value)

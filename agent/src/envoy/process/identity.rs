@@ -1,6 +1,6 @@
-//! Identifies Envoy processes, so that an agent recognizes an Envoy left by an earlier agent.
+//! Recognizes Envoy processes left by an earlier agent.
 //!
-//! The kernel reuses PIDs, but a PID together with a start time is unique.
+//! The kernel reuses PIDs, but a PID and a start time together are unique.
 
 use std::fs;
 use std::io;
@@ -18,13 +18,13 @@ use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::host::processes::{arguments, is_alive, start_time};
 use crate::host::{durable, written_by_agent};
 
-/// Name of the PID file in an Envoy's runtime directory.
+/// PID file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// Name of the PID file of a second Envoy during a takeover.
+/// PID file of a second Envoy during a takeover.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// Executable file of a process, used to detect that Envoy's binary was replaced.
+/// Identifies an executable file, to detect a replaced Envoy binary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
     /// Path from which the process was started.
@@ -39,7 +39,7 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Returns the identity of the file that is currently at this path.
+    /// Identifies the file that is now at this path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self {
@@ -50,21 +50,20 @@ impl Executable {
         })
     }
 
-    /// Returns true if both files have the same device, inode and modification time. The paths may
-    /// differ.
+    /// Compares everything but the paths.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)
     }
 }
 
-/// Content of a PID file: identifies one Envoy process, its bootstrap and its arguments.
+/// Content of a PID file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process ID.
     pub pid: u32,
     /// Start time in clock ticks since boot (field 22 of `/proc/<pid>/stat`).
     pub start_time: u64,
-    /// Executable file, or `None` if it could not be read.
+    /// Executable file, or `None` if unreadable.
     pub executable: Option<Executable>,
     /// SHA-256 of the bootstrap in hexadecimal.
     pub bootstrap_digest: String,
@@ -73,14 +72,13 @@ pub struct Identity {
     /// Place in the lineage, or `None` if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// True if Envoy is stopping. A drain cannot be undone, so an agent does not adopt such an
-    /// Envoy.
+    /// True if Envoy is stopping. A drain cannot be undone, so no agent adopts this Envoy.
     #[serde(default)]
     pub stopping: bool,
 }
 
 impl Identity {
-    /// Returns the identity of a process that was just started.
+    /// Returns the identity of a newly started process.
     pub fn of(process: &Process, command: &CommandLine, bootstrap: &[u8]) -> Self {
         Self {
             pid: process.pid(),
@@ -95,8 +93,7 @@ impl Identity {
         }
     }
 
-    /// Returns why this Envoy must be replaced, or `None` if its bootstrap and arguments are
-    /// current. Does not compare the executable file.
+    /// Returns why this Envoy must be replaced, if so. Ignores the executable.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
@@ -107,8 +104,7 @@ impl Identity {
         }
     }
 
-    /// Returns the drain time on this Envoy's command line. The Envoy that this one replaced drains
-    /// for the same time.
+    /// The Envoy that this one replaced drains for the same time.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -116,7 +112,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Returns true if this process's executable file is the file that is currently at this path.
+    /// Returns true if the file at this path started this process.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -124,7 +120,7 @@ impl Identity {
         }
     }
 
-    /// Rereads the executable file and the base ID. Call this once the process has executed Envoy.
+    /// Must be called once the process has executed Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
@@ -147,12 +143,12 @@ impl Identity {
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Handle that refers to this process even after its PID is reused.
+    /// Process handle that stays valid after the PID is reused.
     pub process: Process,
 }
 
 impl RunningEnvoy {
-    /// Removes the sockets and shared memory of this Envoy. Call this once the Envoy has exited.
+    /// Must be called once the Envoy has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -160,10 +156,8 @@ impl RunningEnvoy {
     }
 }
 
-/// Finds the running Envoys of a runtime directory, oldest first. If the agent died during a
-/// replacement, there may be two. PID files identify most of these Envoys. The agent may die before
-/// it writes a PID file, so all processes that were started with this bootstrap path are included
-/// as well.
+/// Finds a runtime directory's Envoys, oldest first. There may be two if the agent died during a
+/// replacement. Finds processes without a PID file by their bootstrap path.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -184,8 +178,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Finds this user's processes that have `--config-path <bootstrap>` among their arguments and are
-/// not in `noted`. Skips `--mode validate` runs.
+/// Skips `--mode validate` runs.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
@@ -218,7 +211,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // This launcher is about to become Envoy. Skip the launcher's own arguments.
+            // Skip the arguments of a launcher that is about to become Envoy.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }

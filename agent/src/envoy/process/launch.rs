@@ -1,10 +1,8 @@
-//! Starts Envoys that outlive the agent, including Envoys that take over in a hot restart.
+//! Starts Envoys that outlive the agent.
 //!
-//! With hot restart enabled, Envoy asks the kernel for a signal when its parent thread exits, and
-//! exits on that signal. The parent must therefore exit before Envoy starts. The agent starts a
-//! *launcher* process, which starts a second launcher process and exits. Once its parent has
-//! exited, the second launcher executes Envoy. The first launcher exits only after the agent has
-//! recorded the second launcher's PID.
+//! With hot restart, Envoy exits when its parent thread exits. The agent therefore starts a
+//! *launcher* process, which starts a second launcher, waits until the agent has recorded its PID,
+//! and exits. The second launcher then executes Envoy.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -21,23 +19,23 @@ use crate::envoy::log::EnvoyLog;
 
 /// Subcommand of the agent's binary that launches Envoy.
 pub const LAUNCH: &str = "launch-envoy";
-/// Argument with the PID of the parent whose exit a launcher process must await.
+/// Argument with the PID of the parent that must exit first.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// How long a launcher process waits for its parent to exit, which normally takes microseconds.
+/// The parent normally exits within microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
-/// How to launch an Envoy that outlives the agent.
+/// Launches an Envoy that outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Path of a program that has the [`LAUNCH`] subcommand, usually the agent.
+    /// Program with the [`LAUNCH`] subcommand, usually the agent.
     Program(PathBuf),
-    /// Socket of a launcher service, which runs independently of the agent.
+    /// Socket of an independent launcher service.
     Socket(PathBuf),
 }
 
-/// A process that will execute Envoy once it is released. Dropping this value also releases the
-/// process, so that an agent crash does not leave a process that waits forever.
+/// A process that executes Envoy once it is released or this value is dropped, so it never waits
+/// for a crashed agent.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -46,7 +44,6 @@ pub(crate) struct WaitingEnvoy {
 
 #[derive(Debug)]
 enum Gate {
-    /// The process is not held back.
     None,
     Own(Child, UnixStream),
     Remote(launcher::StartSignal),
@@ -57,7 +54,6 @@ impl WaitingEnvoy {
         &self.process
     }
 
-    /// Lets the process execute Envoy.
     pub(crate) fn release(self) -> io::Result<Process> {
         match self.gate {
             Gate::None => {}
@@ -76,8 +72,7 @@ impl WaitingEnvoy {
     }
 }
 
-/// Starts a process that will execute Envoy with this command line. Without a launcher, Envoy is a
-/// child of the agent and is not held back.
+/// Without a launcher, Envoy is a child of the agent and is not held back.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -102,7 +97,6 @@ pub(crate) fn launch(
     }
 }
 
-/// Returns a child's standard output: this process's own if `shared`, otherwise `/dev/null`.
 pub(super) fn stdout(shared: bool) -> Stdio {
     if shared {
         Stdio::inherit()
@@ -111,8 +105,6 @@ pub(super) fn stdout(shared: bool) -> Stdio {
     }
 }
 
-/// Starts a process that will execute `binary` with these arguments and this standard output. The
-/// program `launcher` starts that process.
 pub(super) fn own(
     launcher: &Path,
     binary: &Path,
@@ -120,8 +112,8 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // The launcher's standard input is a socket that carries data in both directions, because
-    // standard output belongs to Envoy.
+    // Standard output belongs to Envoy, so the launcher's standard input is a socket for both
+    // directions.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
@@ -142,16 +134,15 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // The PID is valid, because the second launcher does not exit before the first, which waits.
+    // The PID is valid, because the second launcher does not exit before the first.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs one of the two launcher processes. Without `orphan_of`, runs the first one, and returns
-/// after `program` is released. With `orphan_of`, runs the second one, which executes `program`,
-/// and returns only on error.
+/// Runs the first launcher, which returns after `program` is released. With `orphan_of`, runs the
+/// second, which executes `program`.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));
@@ -182,7 +173,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     Err(Command::new(binary).args(arguments).exec())
 }
 
-/// Returns a path to this program that stays valid even if the file is replaced or removed.
+/// Returns a path to this program that stays valid if the file is replaced or removed.
 pub fn own_binary() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

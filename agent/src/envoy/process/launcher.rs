@@ -1,15 +1,8 @@
-//! The launcher service: a long-lived process that starts Envoys for an agent in another container
-//! or unit. When the launcher is stopped, it stops its Envoys.
+//! Launcher service: starts Envoys for an agent in another container or unit.
 //!
-//! When the first process in a container exits, the kernel kills all other processes in the
-//! container. Similarly, systemd may kill all processes of a unit that stops. The launcher runs in
-//! a different container or unit from the agent, so that stopping, replacing or killing the agent
-//! does not kill its Envoys. The launcher does little more than start a program, so it rarely needs
-//! an update. The agent observes and signals the Envoys directly, so agent and launcher must share
-//! a PID namespace and a user.
-//!
-//! Only users with access to the runtime directory can connect to the socket. A request contains
-//! only arguments: the launcher chooses the program.
+//! Stopping the agent's container or unit also kills its processes, so the Envoys run elsewhere.
+//! Agent and launcher must share a PID namespace and a user. Only users with access to the runtime
+//! directory can connect, and a request contains only arguments: the launcher chooses the program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -36,66 +29,52 @@ use crate::host::{limits, remove_if_exists};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// Maximum size of a message in bytes. An Envoy's command line takes several hundred bytes.
+/// In bytes. An Envoy's command line takes several hundred bytes.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long the launcher holds an Envoy back. If no start signal arrives, Envoy starts anyway.
+/// If no start signal arrives, Envoy starts after this time.
 const HELD: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent connections. An agent sends one request at a time for each Envoy.
 const MAX_CALLERS: u32 = 64;
 
-/// Request to a launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 enum LauncherRequest {
-    /// Starts an Envoy.
     Launch {
         /// Directory of the Envoy's log, relative to the runtime directory.
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Queries the launcher's state, such as whether it is stopping.
     State,
-    /// Queries the hot restart protocol of the launcher's program. Older launchers do not support
-    /// this request.
+    /// Older launchers do not support this request.
     HotRestartVersion,
-    /// Queries whether the launcher's Envoys can append to a file. Older launchers do not support
-    /// this request.
+    /// Older launchers do not support this request.
     Append {
-        /// Path of the file.
         file: PathBuf,
     },
 }
 
-/// Response from a launcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// ID of the process that will execute Envoy.
     pid: Option<u32>,
     /// Inode number of the PID namespace in which `pid` is valid.
     process_namespace: u64,
-    /// True while the launcher is stopping its Envoys.
     stopping: bool,
-    /// Maximum number of files that each Envoy may open. `None` in responses from older launchers.
+    /// Limit per Envoy. `None` in responses from older launchers.
     open_files: Option<u64>,
-    /// Memory available to all of the launcher's Envoys together, in bytes. `None` in responses
-    /// from older launchers.
+    /// Memory in bytes for all Envoys together. `None` in responses from older launchers.
     memory: Option<u64>,
-    /// Program that the launcher would start now. `None` in responses from older launchers, or if
-    /// the file cannot be read, for example during an upgrade.
+    /// `None` in responses from older launchers, or if the file cannot be read.
     executable: Option<Executable>,
-    /// Hot restart protocol, as printed by the program.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
-/// Releases an Envoy that a launcher is holding back.
 #[derive(Debug)]
 pub(super) struct StartSignal(UnixStream);
 
 impl StartSignal {
-    /// Releases the Envoy. Returns once the launcher has confirmed.
+    /// Returns once the launcher has confirmed.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: LauncherAnswer = receive(&self.0)?;
@@ -105,8 +84,7 @@ impl StartSignal {
     }
 }
 
-/// Starts an Envoy through the launcher at this socket. The launcher holds the Envoy back until the
-/// `StartSignal` is sent or dropped.
+/// The launcher holds the Envoy back until the signal is sent or dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -143,35 +121,28 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
-/// Returns true if the launcher at this socket is stopping its Envoys. Fails if no launcher
-/// responds.
+/// Returns true if the launcher is stopping its Envoys. Fails if no launcher responds.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-/// Returns the program that the launcher at this socket would start now, or `None` if the launcher
-/// does not report one.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
-/// Returns the hot restart protocol of the launcher's program, or `None` if the launcher does not
-/// report one.
 pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
     asked.ok()?.1.hot_restart_version
 }
 
-/// Asks the launcher at this socket for the limits on its Envoys: open files per Envoy, and bytes
-/// of memory. The agent's own limits may differ, because it runs in another unit or container.
+/// Returns the limits on a launcher's Envoys: open files per Envoy, and bytes of memory.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is too old to support this request"))
 }
 
-/// Makes the launcher at this socket check that its Envoys can append to a file. The launcher may
-/// see different directories from the agent.
+/// The launcher may see different directories from the agent.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -219,14 +190,12 @@ pub struct Server {
     binary: PathBuf,
     runtime: PathBuf,
     stopping: AtomicBool,
-    /// Limits the number of concurrent callers.
     callers: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Starts a launcher that runs `binary`. A thread listens on the socket in the runtime
-    /// directory. With `take_over`, replaces another launcher's socket. That launcher continues to
-    /// manage the Envoys that it has started.
+    /// Starts a launcher that runs `binary`. With `take_over`, replaces another launcher's socket;
+    /// that launcher keeps managing its Envoys.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -245,8 +214,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Reclaims the socket if no launcher responds on it any more. Returns true if the socket was
-    /// reclaimed.
+    /// Reclaims the socket if no launcher responds on it. Returns true if reclaimed.
     pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
@@ -255,10 +223,9 @@ impl Server {
         Ok(true)
     }
 
-    /// Serves the socket, and replaces any previous listener.
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // Replace the socket by rename, so that there is always a listener at the path.
+        // Replace the socket by rename, because there must always be a listener at the path.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_exists(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -271,13 +238,13 @@ impl Server {
         Ok(())
     }
 
-    /// Rejects further launch requests. Returns once all earlier requests are complete.
+    /// Rejects new launch requests, and waits for earlier ones.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.answered().await;
     }
 
-    /// Waits until no request is in progress, for at most `HELD`.
+    /// Waits for requests in progress, for at most `HELD`.
     pub async fn answered(&self) {
         // All permits are available only if no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
@@ -298,8 +265,7 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // If no thread can be created, the connection closes without a response, and the caller
-            // retries.
+            // The connection closes without a response, and the caller retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -368,7 +334,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // An error or timeout means that the agent is gone or stuck. Release Envoy anyway.
+        // The agent is gone or stuck. Release Envoy anyway.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");

@@ -1,13 +1,8 @@
-//! Describes an Envoy's place in its lineage. A lineage is a sequence of Envoys in which each one
-//! takes over from the previous one by hot restart. All of them share a base ID, and their epochs
-//! are numbered from 0.
+//! Lineages: sequences of Envoys that take over from each other by hot restart.
 //!
-//! Envoy derives the shared memory's name from the base ID. The hot restart sockets are files in
-//! the Envoy's own directory, because any user of the host could connect to abstract sockets.
-//!
-//! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
-//! Envoy's command line, any user of the host could read it and create the shared memory first, and
-//! Envoy would abort.
+//! All share a base ID, and epochs count from 0. The first Envoy writes the base ID to a file. From
+//! a command line, any user could read it and create the shared memory first, and Envoy would
+//! abort. The hot restart sockets are files, because any user could connect to abstract sockets.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,52 +15,43 @@ use sesame_files::open::{self, Rule};
 
 use crate::host::durable;
 
-/// Directory that contains Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// File in an Envoy's directory that contains the base ID of the newest lineage. The first Envoy in
-/// the lineage writes it.
+/// Written by the first Envoy of the newest lineage.
 const BASE_ID_FILE: &str = "base-id";
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time between the end of the previous Envoy's drain and its exit.
+/// Time between the previous Envoy's drain and its exit.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Maximum length of a socket's file name in bytes, including the preceding separator and one spare
-/// byte: `/hot_udp_parent_18446744072098938870`.
+/// Bytes with separator and one spare byte: `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// An Envoy's place in a lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base ID of the lineage, or `None` until it has been read from the file that the first Envoy
-    /// writes.
+    /// Base ID, or `None` until read from the first Envoy's file.
     pub base_id: Option<u32>,
     /// Restart epoch, starting at 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// First place in a new lineage. Envoy has not chosen its base ID yet.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
     };
 
-    /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
-    /// lineage's ID is not mistaken for the new one. Envoy then writes to this file, which has mode
-    /// 0600, instead of creating a file that other users can read.
+    /// Empties the base ID file, which may contain an earlier lineage's ID. Envoy then keeps its
+    /// mode of 0600; a new file would be readable by other users.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place follows `earlier` in the same lineage. If `earlier` is the first
-    /// place, its base ID may be missing. It is then read from the base ID file, which is valid
-    /// until a new lineage begins.
+    /// The base ID file is valid until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
-    /// Fills in the base ID if it is missing and the first Envoy has written it.
     #[must_use]
     pub(crate) fn resolve(self, directory: &Path) -> Self {
         let read = || {
@@ -79,7 +65,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the place of this Envoy's successor in a hot restart.
+    /// Returns the successor's place in a hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -88,7 +74,6 @@ impl Lineage {
         }
     }
 
-    /// Returns the command-line arguments for this place.
     pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
         let shutdown = (drain_time + AFTER_DRAIN).as_secs();
         let mut arguments: Vec<OsString> = match self.base_id {
@@ -112,13 +97,12 @@ impl Lineage {
         arguments
     }
 
-    /// Returns the time between a hot restart and the exit of the previous Envoy.
+    /// Time between a hot restart and the exit of the previous Envoy.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits an Envoy's arguments into general arguments and a place in a lineage. The place is
-    /// `None` if Envoy cannot be hot-restarted.
+    /// The place is `None` if Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -141,22 +125,21 @@ impl Lineage {
         (rest, lineage)
     }
 
-    /// Returns the path of the lineage's shared memory, or `None` if the base ID is unknown.
+    /// Returns `None` if the base ID is unknown.
     pub(crate) fn shared_memory(self) -> Option<PathBuf> {
         let id = u64::from(self.base_id?) * 10;
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Removes this Envoy's sockets. Call this once the Envoy has exited.
+    /// Must be called once this Envoy has exited.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
         }
     }
 
-    /// Removes this Envoy's sockets and its lineage's shared memory. Call this once the last Envoy
-    /// of the lineage has exited. Envoy does not remove these files, and a new lineage uses
-    /// different names.
+    /// Must be called once the lineage's last Envoy has exited, because Envoy does not remove these
+    /// files.
     pub(crate) fn remove(self, directory: &Path) {
         // Envoy may have exited before the agent read its base ID.
         let line = self.resolve(directory);
@@ -166,18 +149,16 @@ impl Lineage {
         }
     }
 
-    /// Returns the paths of this Envoy's sockets.
     fn sockets(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// Returns the paths of the sockets on which this Envoy receives replies from the previous
-    /// Envoy.
+    /// This Envoy receives replies from the previous Envoy on these sockets.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the socket paths for these roles, or an empty vector if the base ID is unknown.
+    /// Empty if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();

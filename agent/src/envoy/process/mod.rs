@@ -1,7 +1,7 @@
-//! Envoy processes, whether started by this agent or adopted from an earlier agent.
+//! Envoy processes, started by this agent or adopted from an earlier one.
 //!
 //! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
-//! child of the agent. See `launch` for the reason.
+//! child of the agent (see `launch`).
 
 pub mod identity;
 pub mod launch;
@@ -35,19 +35,16 @@ use crate::host::processes;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
 
-/// How long to wait after SIGTERM before sending SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument that sets the drain time of removed listeners and, after a hot restart, of the previous
-/// Envoy.
+/// Drain time of removed listeners and, after a hot restart, of the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
-/// Drain times below this minimum use the `immediate` strategy.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns the drain strategy, which determines when Envoy asks clients to disconnect. A gradual
-/// drain prevents all clients from reconnecting at the same time. However, Envoy counts whole
-/// seconds, and asks no client to disconnect during the first second. A short gradual drain would
-/// therefore close connections without warning.
+/// A gradual drain keeps clients from reconnecting all at once. Envoy counts whole seconds and asks
+/// no client to disconnect during the first one, so a short gradual drain would close connections
+/// without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -61,9 +58,9 @@ fn drain_strategy(drain_time: Duration) -> &'static str {
 pub struct CommandLine {
     /// Path of the program.
     pub binary: PathBuf,
-    /// Path of the bootstrap file. Its suffix determines the format.
+    /// Bootstrap file. Its suffix determines the format.
     pub bootstrap: PathBuf,
-    /// Number of worker threads, or `None` for one per core.
+    /// Worker threads, or `None` for one per core.
     pub concurrency: Option<u32>,
     /// How long a removed listener drains.
     pub drain_time: Duration,
@@ -71,7 +68,7 @@ pub struct CommandLine {
     pub log_level: String,
     /// Place in a lineage, or `None` to disable hot restart.
     pub lineage: Option<Lineage>,
-    /// True if Envoy shares its launcher's standard output. If false, the output is discarded.
+    /// True if Envoy shares its launcher's standard output.
     pub has_stdout: bool,
 }
 
@@ -89,8 +86,7 @@ impl CommandLine {
         arguments
     }
 
-    /// Returns the arguments that do not depend on the place in a lineage. If any of them changes,
-    /// Envoy must be replaced.
+    /// Returns arguments that do not depend on the lineage. If any changes, Envoy must be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -131,7 +127,7 @@ pub enum Exit {
     Code(i32),
     /// The process was killed by a signal.
     Signal(i32),
-    /// The process is gone. How it exited is unknown, because only its parent can learn this.
+    /// Unknown, because only a parent learns how a process exited.
     Unknown,
 }
 
@@ -165,7 +161,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts an Envoy in a new process group. Its standard error is appended to the log.
+    /// Starts an Envoy in a new process group, and appends its standard error to the log.
     pub fn spawn(command: &CommandLine, log: &EnvoyLog) -> io::Result<Self> {
         let mut program = Command::new(&command.binary);
         program
@@ -181,8 +177,8 @@ impl Process {
             .spawn(move || {
                 let result = program.spawn();
                 let (answer, child) = match result {
-                    // Open the handle before the child is reaped, because afterwards, another
-                    // process may reuse the PID.
+                    // Open the handle before the child is reaped, because another process may reuse
+                    // the PID afterwards.
                     Ok(child) => (open(child.id()).map(|fd| (child.id(), fd)), Some(child)),
                     Err(error) => (Err(error), None),
                 };
@@ -203,8 +199,7 @@ impl Process {
         })
     }
 
-    /// Adopts a process that this program did not start. Returns `None` if the process is gone,
-    /// even if its PID was reused.
+    /// Adopts a running process. Returns `None` if it is gone, even if its PID was reused.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
             Ok(handle) => Arc::new(handle),
@@ -213,15 +208,14 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Check the start time after opening the handle, because the handle then refers to the
-        // checked process even if the PID is reused later.
+        // Check the start time after opening the handle, which stays valid if the PID is reused.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
         Self::watch(pid, start_time, handle).map(Some)
     }
 
-    /// Opens a process that cannot have been reaped yet.
+    /// The process must not have been reaped yet.
     pub(crate) fn hold(pid: u32) -> io::Result<Self> {
         let handle = Arc::new(open(pid)?);
         Self::watch(pid, processes::start_time(pid).unwrap_or_default(), handle)
@@ -251,8 +245,7 @@ impl Process {
         self.pid
     }
 
-    /// Returns the start time in clock ticks since boot. The PID and the start time together
-    /// identify the process.
+    /// Returns the start time in clock ticks since boot.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -272,7 +265,7 @@ impl Process {
         }
     }
 
-    /// Duplicates one of the process's file descriptors. Requires ptrace access to the process.
+    /// Requires ptrace access to the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -281,7 +274,7 @@ impl Process {
         )?)
     }
 
-    /// Sends SIGTERM. Envoy then exits without waiting for requests in progress.
+    /// Sends SIGTERM. Envoy exits without waiting for requests in progress.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
@@ -291,7 +284,6 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    /// Terminates the process, and kills it if it does not exit soon.
     pub(crate) async fn end(&self) -> Exit {
         self.terminate();
         if let Ok(exit) = timeout(KILL_AFTER, self.wait()).await {
@@ -315,9 +307,7 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Returns how a process that this program did not start has exited. The exit status is known only
-/// if orphans become children of the agent, which is the case if the agent is the first process in
-/// a container.
+/// The status is known only if the agent is the first process in a container and adopts orphans.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

@@ -1,9 +1,7 @@
-//! Reads and clears the flag in a lineage's shared memory that marks a hot restart in progress.
+//! Reads and clears the shared memory flag that marks a hot restart in progress.
 //!
-//! A second Envoy sets the INITIALIZING bit when it attaches to the shared memory, and clears the
-//! bit after the takeover. If the takeover fails, the bit remains set, and every later hot restart
-//! fails. A caller may clear the bit only if it knows that no restart is in progress. Never write
-//! to shared memory with an unknown layout.
+//! If a takeover fails, the INITIALIZING bit remains set, and every later hot restart fails. Clear
+//! it only if no restart is in progress. Never write to shared memory with an unknown layout.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,49 +14,33 @@ use sesame_files::open::{self, Rule};
 use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
-/// Size in bytes of the only supported layout: size, version, two mutexes, flags.
+/// The only supported layout: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
 const INITIALIZING: u64 = 1;
 
-/// Problem with a lineage's shared memory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
-    /// The file does not exist, or cannot be opened.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The lineage's base ID is unknown.
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
-    /// The file belongs to another user.
     #[error("{path}: belongs to user {owner}, but this agent runs as {user}")]
-    Owner {
-        /// Path of the file.
-        path: String,
-        /// ID of the user who owns the file.
-        owner: u32,
-        /// ID of the user that this agent runs as.
-        user: u32,
-    },
-    /// The layout of the shared memory is not supported.
+    Owner { path: String, owner: u32, user: u32 },
     #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
-        /// Path of the file.
         path: String,
-        /// Size in bytes.
         size: u64,
-        /// Layout version recorded in the file.
         version: u64,
     },
 }
 
-/// Returns true if a hot restart is in progress or was interrupted.
 pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
     Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
 
-/// Clears the bit left by an interrupted restart. Never call this while a second Envoy is running.
+/// Never call this while a second Envoy is running.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = path(line)?;
     let left = flags(&path, true)? & !INITIALIZING;
@@ -68,8 +50,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks that shared memory for a new lineage could be created and filled, by creating an unnamed
-/// file of the same size. Envoy crashes if it can create its shared memory but not fill it.
+/// Creates an unnamed file of the same size. Envoy crashes if it can create its shared memory but
+/// not fill it.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made

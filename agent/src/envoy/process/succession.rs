@@ -1,8 +1,7 @@
-//! Tracks how one launcher replaces another on the same host. The agents replace the old launcher's
-//! Envoys with Envoys of the new launcher. The old launcher exits once its last Envoy has exited.
+//! Tracks how one launcher replaces another on the same host.
 //!
-//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: even
-//! containers with the same image have different files, because each has its own file system.
+//! An Envoy belongs to the launcher whose program it runs. Containers with the same image still
+//! have different files. The old launcher exits once its last Envoy has exited.
 
 use std::io;
 use std::path::Path;
@@ -11,8 +10,8 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why another launcher may still be using the runtime directory. Returns `None` if the
-/// launcher that runs `binary` owns the socket and all serving Envoys.
+/// Returns why another launcher may still use the runtime directory. Returns `None` if the launcher
+/// of `binary` owns the socket and all serving Envoys.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
@@ -32,7 +31,6 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     }))
 }
 
-/// Returns true if this Envoy is running, is not stopping, and belongs to another launcher.
 fn is_of_another(identity: &Identity, own: &Executable) -> bool {
     let is_own = identity
         .executable

@@ -1,4 +1,4 @@
-//! Makes one attempt to have a second Envoy take over from the first.
+//! Makes one attempt to replace the first Envoy with a second one.
 
 use std::fs;
 use std::io;
@@ -18,36 +18,29 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_exists};
 
-/// File name of the first Envoy's admin socket while the second Envoy uses the usual name. Must not
-/// be longer than the usual name.
+/// Must not be longer than the usual name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// How long to wait for the second Envoy to exit after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
 pub(crate) struct Attempt<'a> {
-    /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
-    /// Client for the admin socket. Either of the two Envoys may respond.
     pub(crate) admin: &'a Admin,
     pub(crate) parent: &'a RunningEnvoy,
-    /// Method by which the second Envoy takes over.
     pub(crate) way: RestartMethod,
 }
 
-/// A failed attempt.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
     /// True if the first Envoy still accepts connections after the attempt.
     pub(crate) parent_serves: bool,
-    /// Sockets to keep open until the first Envoy exits or the next attempt starts. See [`Sink`].
+    /// Kept open until the first Envoy exits or the next attempt starts.
     pub(crate) sink: Option<Sink>,
 }
 
 impl Attempt<'_> {
-    /// Starts the second Envoy and waits until it has taken over.
     pub(crate) async fn run(&self) -> Result<RunningEnvoy, Failed> {
         let lineage = match (self.way, self.parent.identity.lineage) {
             (RestartMethod::Hot, Some(lineage)) => Some(lineage.next()),
@@ -79,15 +72,14 @@ impl Attempt<'_> {
 
     /// Continues an attempt that a crashed agent had started.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // The first Envoy's original number of sockets is unknown. Assume one: if the first Envoy
-        // has none left, it has handed over its sockets.
+        // The first Envoy's original number of sockets is unknown. If it has none left, it has
+        // handed them over.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
     }
 
-    /// Waits until the second Envoy has taken over. On failure, kills the second Envoy and restores
-    /// `bootstrap`.
+    /// On failure, kills the second Envoy and restores `bootstrap`.
     async fn finish(
         &self,
         child: RunningEnvoy,
@@ -110,12 +102,12 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == RestartMethod::Handover {
-            // The second Envoy will create its own socket at this path. Keep the first Envoy's
-            // socket reachable under another name.
+            // The second Envoy will create its own socket at this path. Keep the first Envoy
+            // reachable.
             let old = self.old_admin();
             remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // The first Envoy has no socket, because it lost the socket in an earlier restart.
+                // The first Envoy lost its socket in an earlier restart.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -134,8 +126,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// Waits until the second Envoy is live and responds on the admin socket. Fails if the second
-    /// Envoy exits, or does not respond in time.
+    /// Fails if the second Envoy exits, or does not respond in time.
     async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
@@ -153,8 +144,8 @@ impl Attempt<'_> {
             }
             if Instant::now() > deadline {
                 if !extended && self.has_given_away(listened) {
-                    // The first Envoy has closed sockets after handing them over. Killing the
-                    // second Envoy now would interrupt service.
+                    // The first Envoy has already handed over sockets, so killing the second would
+                    // interrupt service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
                 }
@@ -167,28 +158,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if a new connection to the admin socket may reach the second Envoy. During a
-    /// hot restart, this is always possible. During a handover, it is possible once the socket and
-    /// the first Envoy's renamed socket have different inodes.
+    /// In a handover, the second Envoy has its own socket once the inodes differ.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
             || inode(&self.config.admin_socket) != inode(&self.old_admin())
     }
 
-    /// Returns true if this response came from the second Envoy.
     fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
         self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
 
-    /// Records the second Envoy as the serving one by replacing the first Envoy's PID file.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh(&self.config.runtime_dir);
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            // The file is missing if a crashed agent started the second Envoy but had not written
-            // the file.
+            // A crashed agent may not have written this file.
             .and_then(|()| remove_if_exists(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
             // A later agent can still identify the process by its command line.
@@ -197,8 +183,6 @@ impl Attempt<'_> {
         child
     }
 
-    /// Kills the second Envoy and cleans up after it. The returned boolean is true if the first
-    /// Envoy still accepts connections.
     async fn abandon(
         &self,
         child: &RunningEnvoy,
@@ -226,8 +210,7 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Returns true if the first Envoy has closed any of its listening sockets. In a hot restart,
-    /// the first Envoy does so when the second Envoy requests it.
+    /// In a hot restart, the first Envoy closes sockets when the second requests it.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == RestartMethod::Hot
             && listening::of(self.parent.process.pid()).count() < listened

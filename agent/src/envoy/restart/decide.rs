@@ -1,76 +1,73 @@
-//! Decides by which methods to replace an Envoy, based on facts about the Envoy and the host. Pure.
+//! Chooses the methods for replacing an Envoy.
 
 use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
-/// Whether the running Envoy responds on its admin socket.
+/// Whether the running Envoy responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// Envoy responds.
     Yes,
-    /// Envoy is running, but nothing listens on its admin socket. This happens after a failed hot
-    /// restart.
+    /// The admin socket is gone, as after a failed hot restart.
     NoSocket,
-    /// Envoy does not respond: its main thread is stuck, or a signal has stopped the process.
+    /// Envoy's main thread is stuck, or a signal has stopped the process.
     No,
 }
 
-/// Facts about the running Envoy, the Envoy to start, and the host.
+/// Facts about both Envoys and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// The running Envoy's place in its lineage, or `None` if hot restart is disabled.
+    /// Place in the lineage, or `None` if hot restart is disabled.
     pub lineage: Option<Lineage>,
     /// Whether the running Envoy responds.
     pub answers: Answers,
-    /// Hot restart protocol of the running Envoy, or `None` if the Envoy reports none.
+    /// Hot restart protocol of the running Envoy, if known.
     pub protocol: Option<String>,
-    /// Hot restart protocol of the binary to start, or the reason why it is unknown.
+    /// Hot restart protocol of the new binary, or why it is unknown.
     pub next_protocol: Result<String, String>,
-    /// True if an interrupted restart left the INITIALIZING bit set in the shared memory. An error
-    /// if the bit cannot be read.
+    /// True if an interrupted restart left the INITIALIZING bit set.
     pub interrupted: Result<bool, String>,
-    /// True if a launcher is available, so that the new Envoy can outlive the agent.
+    /// True if a launcher is available.
     pub can_launch: bool,
-    /// True if the new Envoy is known to have fewer workers than the running Envoy.
+    /// True if the new Envoy has fewer workers.
     pub has_fewer_workers: bool,
-    /// Number of files that the running Envoy watches.
+    /// Files that the running Envoy watches.
     pub watches: usize,
-    /// Number of inotify instances that are free for additional watched files.
+    /// Free inotify instances.
     pub free_watches: usize,
 }
 
 /// Plan for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Methods to try, in this order, until one succeeds.
+    /// Methods to try in order.
     pub ways: Vec<RestartMethod>,
-    /// True if the INITIALIZING bit in the shared memory must be cleared first.
+    /// True if the INITIALIZING bit must be cleared first.
     pub repair: bool,
-    /// Why hot restart is not among the methods, unless the request excluded it.
+    /// Why hot restart is impossible, unless the request excluded it.
     pub not_hot: Option<String>,
 }
 
 /// Why a restart is not attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
-    /// Two Envoys together would need too many inotify instances, and one of them would abort.
+    /// Two Envoys would exceed the limit on inotify instances, and one would abort.
     #[error(
         "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running Envoy keeps serving. {REMEDY}"
     )]
     Watches {
-        /// Number of files that the second Envoy would watch.
+        /// Files that the second Envoy would watch.
         needed: usize,
-        /// Number of free inotify instances.
+        /// Free inotify instances.
         free: usize,
     },
-    /// The running Envoy does not respond, so its connections can be neither taken over nor
-    /// drained.
+    /// The running Envoy can be neither taken over nor drained, because it does not respond.
     #[error(
         "the running Envoy is unresponsive (stopped or stuck), so its connections cannot be taken over"
     )]
     Silent,
-    /// The request requires a hot restart, but the facts rule it out.
+    /// The requested hot restart is impossible.
     #[error("no hot restart: {0}")]
     NotHot(String),
 }
@@ -98,15 +95,15 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // With fewer workers, the new Envoy would close the surplus sockets right after taking them
-        // over. All connections waiting on these sockets would be reset.
+        // A new Envoy with fewer workers would close the surplus sockets, which resets all
+        // connections waiting on them.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
         // After a failed hot restart, the first Envoy may have lost its admin socket, and then no
-        // handover can drain it. Try a hot restart again before resorting to a handover.
+        // handover can drain it.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![
                 RestartMethod::Hot,
@@ -124,8 +121,6 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     }
 }
 
-/// Returns true if the shared memory must be repaired before a hot restart, or an error if hot
-/// restart is impossible.
 fn hot(facts: &RestartFacts) -> Result<bool, String> {
     let RestartFacts {
         lineage,

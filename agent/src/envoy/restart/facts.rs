@@ -1,4 +1,4 @@
-//! Gathers facts about Envoy and the host, as input for restart decisions.
+//! Gathers facts for restart decisions.
 
 use std::path::Path;
 use std::process::Output;
@@ -15,11 +15,9 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Time limit for a response. A healthy Envoy responds within milliseconds, or within seconds if it
-/// is loading a large file.
+/// Envoy may take seconds to respond while it loads a large file.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Inspects the running Envoy, the binary to start, and the host.
 pub(crate) async fn gather(
     parent: &RunningEnvoy,
     admin: &Admin,
@@ -56,15 +54,12 @@ pub(crate) async fn gather(
     }
 }
 
-/// Returns true if the kernel moves waiting connections from a closing socket to another socket at
-/// the same address.
 pub(crate) fn moves_connections() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// Returns the hot restart protocol of the Envoy to start. Asks the launcher if possible, because
-/// its Envoy binary may differ from the agent's in version.
+/// The launcher's Envoy may differ in version from the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),
@@ -78,7 +73,6 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     }
 }
 
-/// Returns the hot restart protocol of a binary, such as `11.104`.
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
         // Envoy prints the protocol version to standard error.
@@ -94,7 +88,6 @@ pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     asked.await.map_err(|error| error.to_string())
 }
 
-/// Parses a protocol version. Returns `None` if the text is not a version.
 fn protocol_in(text: &str) -> Option<String> {
     let text = text.trim();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

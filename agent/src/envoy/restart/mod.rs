@@ -1,12 +1,10 @@
-//! Replaces a running Envoy with a new one without dropping requests.
+//! Replaces a running Envoy without dropping requests.
 //!
-//! There are two methods. *Hot*: the second Envoy takes over the first Envoy's sockets and
-//! statistics through Envoy's hot restart protocol and shared memory. *Handover*: the second Envoy
-//! opens the same ports (SO_REUSEPORT) and gets all new connections while the first Envoy drains.
-//! The methods to try are chosen before anything is changed. Each attempt has a time limit. If all
+//! *Hot*: the second Envoy takes over sockets and statistics through Envoy's hot restart protocol.
+//! *Handover*: the second Envoy opens the same ports (SO_REUSEPORT) while the first drains. If all
 //! attempts fail, the first Envoy keeps serving.
 //!
-//! While the second Envoy is taking over, never signal the first Envoy, and never write xDS files.
+//! During a takeover, never signal the first Envoy, and never write xDS files.
 
 mod attempt;
 mod decide;
@@ -69,19 +67,17 @@ impl std::fmt::Display for RestartMethod {
 /// Request to replace an Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Which methods may be used.
+    /// Allowed methods.
     pub strategy: Strategy,
-    /// Bootstrap for the new Envoy, or `None` to use the current bootstrap.
+    /// New bootstrap, or `None` for the current one.
     pub bootstrap: Option<Bytes>,
-    /// Configuration that Envoy serves, as static resources. It is validated with the new Envoy
-    /// before the restart.
+    /// Current configuration as static resources, to validate first.
     pub served: Option<Bytes>,
     /// Channel for progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl Request {
-    /// Reports progress.
     pub(crate) fn say(&self, what: impl Into<String>) {
         let what = what.into();
         tracing::info!("restart: {what}");
@@ -97,35 +93,35 @@ impl Request {
 pub struct Restarted {
     /// How Envoy was replaced.
     pub way: RestartMethod,
-    /// ID of the previous process.
+    /// Previous process ID.
     pub before: u32,
-    /// ID of the new process.
+    /// New process ID.
     pub now: u32,
-    /// Time from the request until the new Envoy was serving.
+    /// Time until the new Envoy was serving.
     pub took: Duration,
 }
 
-/// Why Envoy was not replaced. Unless a variant says otherwise, the previous Envoy keeps serving.
+/// Why Envoy was not replaced. The previous Envoy keeps serving unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// A precondition is not met.
     #[error("{0}")]
     Refused(#[from] RestartRefused),
-    /// The new Envoy's binary rejects its bootstrap or the current configuration.
+    /// The new binary rejects its bootstrap or the current configuration.
     #[error("the new Envoy rejects its {what}: {envoy_words}")]
     Invalid {
-        /// Which part is invalid: `bootstrap` or `configuration`.
+        /// `bootstrap` or `configuration`.
         what: &'static str,
-        /// Error message from Envoy.
+        /// Envoy's error message.
         envoy_words: String,
     },
-    /// The new Envoy's binary could not be run to validate the configuration.
+    /// The new binary could not validate the configuration.
     #[error("cannot query the new Envoy: {0}")]
     NoVerdict(String),
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// There is no live Envoy to replace.
+    /// No live Envoy to replace.
     #[error("no Envoy is live; it starts automatically")]
     NotLive,
     /// The supervisor is stopping.

@@ -1,16 +1,11 @@
-//! Parked sockets: the agent's listening sockets that hold new connections while no Envoy runs.
+//! Parked sockets, which hold new connections while no Envoy runs.
 //!
-//! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group
-//! as Envoy's sockets. A BPF program makes the kernel choose only Envoy's sockets, so the agent's
-//! socket gets no connections while Envoy is alive. When Envoy dies, only the agent's socket is
-//! left in the group. The kernel moves waiting connections to the agent's socket and queues new
-//! ones there. Once the next Envoy listens at the address, the agent closes its socket. The kernel
-//! then hands over all waiting connections, including the data already sent.
+//! The agent listens at Envoy's addresses in the same SO_REUSEPORT group, and a BPF program keeps
+//! connections away from its socket. When Envoy dies, the kernel moves connections to the agent's
+//! socket. When that socket closes, they move to the next Envoy with all data.
 //!
-//! Parking requires `net.ipv4.tcp_migrate_req` = 1. With any other value, the kernel would reset
-//! waiting connections when a socket closes, so nothing is parked. Never withhold connections from
-//! a live Envoy: if a connection reaches a parked socket because Envoy's sockets changed, hand it
-//! over promptly.
+//! Parking requires `net.ipv4.tcp_migrate_req` = 1; otherwise, the kernel resets waiting
+//! connections when a socket closes. Never withhold connections from a live Envoy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,30 +22,24 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Length of the accept queue. The kernel also limits it to `net.core.somaxconn`.
+/// The kernel also limits the accept queue to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// Interval between checks for connections waiting at parked sockets.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Time allowed for a terminating Envoy to close its sockets one by one and exit. If Envoy is still
-/// alive afterwards, it is not terminating.
+/// Time for a terminating Envoy to close its sockets one by one and exit.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The agent's listening sockets at the addresses of one Envoy.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses at which parking has failed. Only the first failure at each address is logged.
+    /// Only the first failure at an address is logged.
     refused: BTreeSet<SocketAddr>,
 }
 
 impl Parked {
-    /// Returns true if no socket is parked.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Parks a socket at each wanted address where `process` is the only listener. Closes parked
-    /// sockets at all other addresses.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -78,15 +67,13 @@ impl Parked {
         }
     }
 
-    /// Closes all parked sockets. If another process listens at the same address, the kernel moves
-    /// waiting connections to that process.
+    /// The kernel moves waiting connections to another listener at the same address.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
         }
     }
 
-    /// Waits until a connection arrives at a parked socket, and then for the duration `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -97,9 +84,6 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Closes each parked socket with waiting connections if `process` listens at the same address,
-    /// so that `process` gets the connections. All other connections keep waiting. Returns true if
-    /// any socket was closed.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (
@@ -117,8 +101,7 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Closes parked sockets at which connections are still waiting. If no process listens at the
-    /// same address, the connections are reset.
+    /// Waiting connections are reset if no process listens at the same address.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);
@@ -141,16 +124,14 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // The socket indexes in the BPF program are now stale. Attach a program that leaves the
-        // choice to the kernel.
+        // The socket indexes in the BPF program are now stale.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
 }
 
-/// Opens an additional listening socket at the address, and makes the BPF program exclude it.
-/// Returns `None` unless `process` is the only other process that listens at the address.
+/// Returns `None` unless `process` is the only other listener at the address.
 fn park(
     process: &Process,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Tests whether the kernel and this process's sandbox permit steering new connections.
+//! Tests whether the kernel and this process's sandbox permit connection steering.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::reuseport::Choice;
 use super::steer::{attach, join};
 
-/// Fails if a BPF program cannot be attached to an unused loopback socket. The test program leaves
-/// the choice of socket to the kernel.
+/// Attaches a harmless BPF program to an unused loopback socket.
 pub(crate) fn can_steer() -> io::Result<()> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     attach(&join(nowhere, 1)?, Choice::Any)

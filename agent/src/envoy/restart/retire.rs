@@ -1,4 +1,4 @@
-//! Watches over the first Envoy after a takeover, until that Envoy has exited.
+//! Watches the first Envoy after a takeover, until it has exited.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,20 +12,15 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Extra time for the first Envoy to exit after a hot restart, beyond the usual time.
 const LATE: Duration = Duration::from_secs(10);
-/// Extra time after the drain for the remaining connections to finish.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the time after the takeover at which the first Envoy is terminated, if it has not exited
-/// by then.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
 
-/// A first Envoy whose successor has taken over.
 #[derive(Debug)]
 pub(crate) struct Retiring {
     process: Process,
@@ -33,8 +28,7 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Starts a task that retires the first Envoy. After a handover, `steering` directs new
-    /// connections to the successor. If it is `None`, the kernel distributes them.
+    /// Without `steering`, the kernel distributes new connections after a handover.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
@@ -69,27 +63,24 @@ impl Retiring {
         self.process.pid()
     }
 
-    /// Returns true if the process has exited and its files have been removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Waits until the process has exited. Cancelling the wait does not affect the process.
+    /// Cancelling the wait does not affect the process.
     pub(crate) async fn gone(&mut self) {
         // Ignore a panic in the task, because the runtime has already logged it.
         let _ = (&mut self.task).await;
     }
 
-    /// Terminates the process now. Call this only after its successor has exited.
+    /// Must be called only after the successor has exited.
     pub(crate) async fn end(self) {
         self.process.end().await;
         let _ = self.task.await;
     }
 }
 
-/// Waits until the process exits at its successor's request, and terminates it if that takes too
-/// long. Terminating it earlier would also take down the successor, unless the successor has
-/// already exited.
+/// Terminates the process if it takes too long. Doing so earlier would take down a live successor.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -118,9 +109,8 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // With steering, the process gets no new connections, so it keeps its ports open until the
-    // agent terminates it. Without steering, the process must close its ports first, so that the
-    // last connections can finish.
+    // With steering, the process gets no new connections, so its ports stay open. Otherwise, it
+    // must close them first.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
@@ -133,8 +123,7 @@ async fn drains(
             !error.is_gone()
         }
     };
-    // With steering, the process gets no new connections, so wait for the existing ones even if
-    // Envoy does not drain.
+    // With steering, no new connections arrive, so wait even if Envoy does not drain.
     if drains || steering.is_some() {
         let drained = async {
             // Until the drain time is over, the process may still accept connections.
@@ -159,8 +148,7 @@ async fn drains(
 
 async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
     let is_without = async || matches!(admin.active_connections().await, Ok(0));
-    // Count connections again, because waiting connections may have been accepted after the first
-    // count.
+    // Count again, because waiting connections may have been accepted after the first count.
     is_without().await
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await

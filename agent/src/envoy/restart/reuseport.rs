@@ -1,11 +1,9 @@
-//! Builds BPF programs that choose which of the sockets at one address gets a new connection. Pure.
+//! Builds BPF programs that choose a socket for each new connection.
 //!
-//! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, ordered by
-//! when they started listening. A classic BPF program returns the index of the socket that gets a
-//! connection. If the index is invalid, the kernel chooses by hash. When a socket closes, the last
-//! socket in the group takes its index. The second process's sockets follow the first process's.
-//! The second process's first socket therefore keeps its index while the first process closes its
-//! sockets, unless more sockets close than the second process has.
+//! Sockets in an SO_REUSEPORT group are ordered by when they started listening. A classic BPF
+//! program returns an index; if it is invalid, the kernel chooses by hash. When a socket closes,
+//! the last one takes its index. The second process's first socket therefore keeps its index,
+//! unless more sockets close than that process has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,22 +15,17 @@ use nix::libc::{
 
 use crate::host::listening::Listening;
 
-/// Group of sockets that listen on one address, counted by process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketGroup {
-    /// Address at which the sockets listen.
     pub(super) address: SocketAddr,
-    /// Number of sockets that belong to the first process.
     pub(super) before: u32,
-    /// Number of sockets that belong to the second process.
     pub(super) after: u32,
-    /// Number of sockets that neither process holds, or that both hold. Their indexes are unknown.
+    /// Sockets that neither process holds, or that both hold. Their indexes are unknown.
     pub(super) others: u32,
 }
 
 impl SocketGroup {
-    /// Returns how many sockets to add to the group, so that the second process's first socket
-    /// keeps its index until the first process has closed all its sockets.
+    /// Number of additional sockets that keep the index of the second process's first socket valid.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -42,8 +35,7 @@ impl SocketGroup {
     }
 }
 
-/// Returns the groups in which both processes have sockets. `before` and `after` contain the
-/// sockets that each process holds, by inode.
+/// `before` and `after` map inodes to descriptors.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -68,24 +60,19 @@ pub(super) fn groups(
     by_address.into_values().filter(both).collect()
 }
 
-/// Which socket in a group gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// A random one of several sockets with consecutive indexes.
+    /// Chooses at random among consecutive indexes.
     Among {
-        /// Index of the first of these sockets.
         first: u32,
-        /// Number of these sockets, at least one.
         count: u32,
     },
-    /// The socket with this index.
     Only(u32),
-    /// Any socket, chosen by the kernel's hash.
+    /// The kernel chooses by hash.
     Any,
 }
 
 impl Choice {
-    /// Returns the BPF program for this choice.
     pub(super) fn program(self) -> Vec<sock_filter> {
         match self {
             Self::Among { first, count } => vec![
@@ -104,7 +91,6 @@ impl Choice {
     }
 }
 
-/// Returns a BPF instruction that does not jump.
 pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
         // Operation codes fit into 8 bits.
@@ -180,7 +166,6 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // The worst cases: the first process's sockets close from the front, or from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

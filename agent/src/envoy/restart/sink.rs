@@ -1,14 +1,8 @@
-//! Receives replies that the first Envoy still sends to a second Envoy that has died.
+//! Receives replies that the first Envoy still sends to a dead second Envoy.
 //!
-//! If an Envoy cannot send a reply over the hot restart sockets, it terminates: immediately if the
-//! socket file is missing, or after ten seconds if no process has the socket open. The first Envoy
-//! may have been busy when the second one died, and may reply later. To keep the first Envoy alive,
-//! the agent opens a socket in place of the dead Envoy's socket and reads the replies.
-//!
-//! The second Envoy of the next attempt must not get a late reply, because it would mistake that
-//! reply for the answer to its own request. It would then match all later replies to the wrong
-//! requests, and terminate once it serves. The next attempt therefore starts only after the reply
-//! has arrived, or is no longer expected.
+//! An Envoy that cannot send a hot restart reply terminates: immediately if the socket file is
+//! missing, or after ten seconds if no process has it open. The next second Envoy must not get a
+//! late reply, because it would match all replies to the wrong requests.
 
 use std::fs;
 use std::io;
@@ -24,23 +18,20 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_exists;
 
-/// Reads from sockets in place of a dead Envoy until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
     answered: watch::Receiver<bool>,
 }
 
-/// Maximum time to wait for the reply to the dead Envoy's last request.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Number of admin requests that must be answered. A single one does not suffice, because the main
-/// thread handles a new connection and its request as separate events.
+/// One request does not suffice, because the main thread handles a new connection and its request
+/// separately.
 const ROUNDS: usize = 3;
-/// Time allowed for a reply's remaining messages after the first message.
+/// Time for a reply's remaining messages after the first one.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
-    /// Opens sockets in place of the dead Envoy's. `lineage` is the dead Envoy's place.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -63,9 +54,8 @@ impl Sink {
         })
     }
 
-    /// Waits until the first Envoy has sent the reply, if it owes one to the dead Envoy. The first
-    /// Envoy's main thread handles hot restart messages and admin requests in order. A response to
-    /// an admin request therefore means that any earlier reply has been sent.
+    /// The main thread handles hot restart messages and admin requests in order, so an admin
+    /// response means that earlier replies have been sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {
@@ -89,7 +79,7 @@ impl Sink {
     }
 }
 
-/// Binds a socket and renames it into place, so that there is always a socket at the path.
+/// Renames the socket into place, because there must always be a socket at the path.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_exists(&staged)?;

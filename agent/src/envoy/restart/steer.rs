@@ -1,15 +1,12 @@
-//! Steers new connections to the second Envoy while both Envoys have the same ports open.
+//! Steers new connections to the second Envoy while both have the same ports open.
 //!
-//! Closing a listening socket resets the connections that wait on it. While both Envoys listen, a
-//! BPF program therefore makes the kernel choose only the second Envoy's sockets for new
-//! connections. The program can be attached through any socket in the SO_REUSEPORT group. The agent
-//! normally attaches it through one of the second Envoy's sockets, which requires ptrace access. If
-//! the kernel denies that access, the agent adds its own socket to the group. That socket drops all
-//! packets, so a client whose connection is assigned to it retransmits. The first Envoy closes its
-//! sockets only after a whole drain time without new connections.
+//! Closing a listening socket resets the connections that wait on it, so a BPF program first
+//! directs new ones to the second Envoy. Attaching it to that Envoy's socket requires ptrace
+//! access. Otherwise, the agent adds its own socket to the SO_REUSEPORT group, which drops all
+//! packets, so clients retransmit.
 //!
-//! The kernel keeps the program as long as the group exists. Remove the program once the first
-//! Envoy has exited.
+//! The kernel keeps the program as long as the group exists. Remove it once the first Envoy has
+//! exited.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +21,8 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Maximum number of repeated reads of the host's sockets while successive reads disagree.
 const MAX_LOOKS: usize = 20;
 
-/// Steers new connections to the second of two processes.
 #[derive(Debug)]
 pub(crate) struct Steering {
     before: Process,
@@ -35,22 +30,19 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Groups in which all new connections go to one socket, whose index stays the same when other
-/// sockets close. Release this once the first process has exited.
+/// Release this once the first process has exited.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// A group of sockets, represented by a descriptor for one of them.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Additional sockets that keep the chosen socket's index valid while others close.
+    /// Keeps the chosen socket's index valid while others close.
     more: Vec<OwnedFd>,
 }
 
-/// Why new connections cannot be steered to the new Envoy. The kernel then distributes them between
-/// the two Envoys.
+/// If steering fails, the kernel distributes connections between the two Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -59,8 +51,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Steers new connections to `after` at every address where both processes listen. On error, no
-    /// steering remains in place.
+    /// On error, no steering remains in place.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -91,14 +82,12 @@ impl Steering {
         })
     }
 
-    /// Returns true if any connection is waiting for the first process to accept it.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
-    /// Narrows each group's choice to a single socket. Call this immediately before the first
-    /// process closes its sockets, because closing changes the indexes of other sockets. If a group
-    /// has changed since steering began, the kernel chooses its socket.
+    /// Must be called immediately before the first process closes its sockets, because closing
+    /// changes indexes.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -106,7 +95,7 @@ impl Steering {
         for group in self.groups {
             match narrow(&sight, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
-                // The listener may have been removed, in which case the group no longer exists.
+                // The listener may have been removed, and with it the group.
                 Err(error) => {
                     tracing::debug!(address = %group.address, %error, "cannot narrow the steering of new connections");
                 }
@@ -117,7 +106,6 @@ impl Steering {
 }
 
 impl Narrowed {
-    /// Leaves the choice of sockets to the kernel again.
     pub(crate) fn release(self) {
         for Member { socket, more } in self.0 {
             drop(more);
@@ -128,8 +116,7 @@ impl Narrowed {
     }
 }
 
-/// Leaves the choice among a process's sockets to the kernel. This removes any BPF program that an
-/// earlier agent left.
+/// Removes any BPF program that an earlier agent left.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
     for Listening { address, inode, .. } in &sight.all {
@@ -144,7 +131,6 @@ pub(crate) fn any(process: &Process) {
     }
 }
 
-/// The listening sockets at one moment, and which of them each process holds.
 struct Sight<'a> {
     process: &'a Process,
     all: Vec<Listening>,
@@ -162,9 +148,8 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Reads the sockets until two consecutive reads agree. The kernel returns its table in pieces.
-    /// If a socket is opened or closed during a read, the table may omit another socket or list it
-    /// twice. The socket indexes would then be wrong.
+    /// While sockets open or close, the kernel's table may omit or repeat others, which makes
+    /// indexes wrong. Reads until two results agree.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -181,8 +166,7 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// Returns one socket of the group at the address. This is a duplicate of a socket of the
-    /// second process or, if access is denied, a new socket that joins the group.
+    /// Joins the group with a new socket if access to the second process is denied.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -226,7 +210,7 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// Opens an additional listening socket at the address. The socket drops all packets.
+/// The socket drops all packets.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -266,8 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that listens but never accepts, so that the connections waiting on each socket can
-    /// be counted.
+    /// Listens but never accepts, so waiting connections can be counted.
     struct Server {
         child: Child,
         process: Process,
@@ -275,11 +258,10 @@ mod tests {
     }
 
     impl Server {
-        /// Starts a server with up to three sockets on an unused port.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // Find an unused port without SO_REUSEPORT. With it, the kernel may choose a port
-                // that another test uses.
+                // Find an unused port without SO_REUSEPORT, with which the kernel may choose
+                // another test's port.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
                 drop(free);
@@ -365,8 +347,7 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the number of connections at each server's sockets once all connections have
-    /// arrived. Polls, because a client may be connected before the kernel queues its connection.
+    /// A client may be connected before the kernel queues its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -379,8 +360,6 @@ mod tests {
         }
     }
 
-    /// Checks which process gets connections before, during and after steering. Also checks that no
-    /// connection is lost when the first process exits.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;
@@ -426,7 +405,6 @@ mod tests {
         assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
     }
 
-    /// Returns the test addresses that exist on this host.
     fn addresses() -> impl Iterator<Item = IpAddr> {
         [
             IpAddr::V4(Ipv4Addr::LOCALHOST),

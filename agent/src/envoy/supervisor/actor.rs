@@ -1,4 +1,4 @@
-//! The task that owns an Envoy process. It starts, supervises, replaces and stops Envoy.
+//! The task that owns an Envoy process.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,25 +23,18 @@ use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
-/// Interval between checks of the log's size, the binary file and the previous Envoy.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long a live Envoy may take to accept its first listeners and clusters. After that, its files
-/// count as not loaded.
+/// After this time, a live Envoy's files count as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-/// Pauses between queries to an Envoy that is starting.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
-/// How long new connections wait for the next Envoy after Envoy dies. Afterwards, they are refused.
+/// How long new connections wait for the next Envoy after Envoy dies.
 const WAIT: Duration = Duration::from_secs(5);
-/// Number of times that parked sockets may catch connections while Envoy is alive. If it happens
-/// more often, the agent parks no more sockets for this Envoy.
+/// If parked sockets catch more connections of a live Envoy, the agent stops parking for it.
 const MAX_STRAYS: u32 = 3;
 
-/// Command for the [`Actor`].
 #[derive(Debug)]
 pub(super) enum SupervisorCommand {
-    /// Stops Envoy.
     Stop(Stop),
-    /// Replaces Envoy.
     Restart(
         restart::Request,
         oneshot::Sender<Result<Restarted, RestartError>>,
@@ -54,7 +47,6 @@ pub(super) struct Stop {
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// State of the task that owns the process.
 pub(super) struct Actor {
     pub(super) config: SupervisorConfig,
     pub(super) admin: Admin,
@@ -65,13 +57,11 @@ pub(super) struct Actor {
     pub(super) retiring: Option<Retiring>,
     /// Sockets that the last failed replacement left open.
     pub(super) sink: Option<Sink>,
-    /// Addresses at which connections wait while a dead Envoy is restarted.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// Sockets that are parked at `ports`.
     pub(super) parked: Parked,
-    /// When to close the parked sockets if no Envoy is live by then.
+    /// Close the parked sockets then if no Envoy is live.
     pub(super) parked_until: Option<Instant>,
-    /// Inotify instances on loan to the Envoy that is starting.
+    /// On loan to the Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
 }
 
@@ -83,7 +73,6 @@ enum StartFailure {
     Io(#[from] io::Error),
 }
 
-/// Why supervision of a process ends.
 enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
@@ -131,8 +120,7 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // If too few instances are free, the number of files that Envoy must watch is reduced
-        // before the next attempt.
+        // If too few instances are free, Envoy must watch fewer files before the next attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -151,8 +139,7 @@ impl Actor {
         })
     }
 
-    /// Supervises Envoy until the process exits, or supervision ends for another reason. Also
-    /// returns how long Envoy was live. After a replacement, `running` is the new Envoy.
+    /// Also returns how long Envoy was live. After a replacement, `running` is the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -213,8 +200,7 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns true if it has loaded its files. If supervision of the
-    /// process ends first, returns the event as an error.
+    /// Returns an error if supervision ends first.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -233,15 +219,12 @@ impl Actor {
         }
     }
 
-    /// Closes the parked sockets. Waiting connections move to the Envoy that now listens at the
-    /// same address, and are reset if there is none.
+    /// Waiting connections move to the Envoy that now listens at the same address, or are reset.
     pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
     }
 
-    /// Parks sockets. Closes them if the previous Envoy is still running, or if they have caught
-    /// too many connections.
     fn park(&mut self, running: &RunningEnvoy, strays: u32) {
         if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
@@ -262,7 +245,6 @@ impl Actor {
         });
     }
 
-    /// Performs the checks that are due once per `CHECK` interval.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot limit the size of Envoy's log");
@@ -304,8 +286,7 @@ impl Actor {
         }
     }
 
-    /// Records that Envoy is stopping, so that a new agent that starts during the drain does not
-    /// adopt it.
+    /// A new agent that starts during the drain must not adopt this Envoy.
     pub(super) fn record_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -342,7 +323,7 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// Waits for the next event or command. A restart command is returned as `Err`.
+/// Returns a restart command as `Err`.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
@@ -357,8 +338,7 @@ async fn event(
     }
 }
 
-/// Waits until Envoy is live and has accepted its first listeners and clusters. Returns false if
-/// Envoy is live but has not accepted them within `FIRST_VERSIONS`.
+/// Returns false if a live Envoy has accepted nothing within `FIRST_VERSIONS`.
 async fn first_load(admin: &Admin) -> bool {
     let mut polls = POLLS;
     let mut live_since = None;

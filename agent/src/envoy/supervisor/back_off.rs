@@ -1,5 +1,4 @@
-//! The pauses before Envoy is restarted, either after it died or while too few inotify instances
-//! are free.
+//! Pauses before Envoy is restarted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,13 +11,10 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Interval between attempts to borrow inotify instances. Without enough of them, Envoy would
-/// abort.
+/// Without enough inotify instances, Envoy would abort.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Records that Envoy died after it was live for `lived`. Returns how long to pause before the
-    /// next start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1
@@ -34,8 +30,7 @@ impl Actor {
         pause
     }
 
-    /// Pauses briefly because too few inotify instances are free to start Envoy. During the pause,
-    /// the number of files that Envoy must watch may be reduced.
+    /// During the pause, Envoy's files may be reduced.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,
@@ -55,7 +50,7 @@ impl Actor {
         self.back_off(POLL_INTERVAL).await
     }
 
-    /// Waits for `pause`. Returns `Break` if a stop command arrives or the `Supervisor` is dropped.
+    /// Returns `Break` if a stop command arrives or the `Supervisor` is dropped.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);

@@ -1,10 +1,8 @@
 //! Stops a launcher's Envoys when the launcher is stopping.
 //!
-//! The launcher may stop only an Envoy that is serving. While an Envoy is taking over or being
-//! replaced, the agent is responsible for it. After a hot restart, the second Envoy keeps querying
-//! the first, and finally asks it to exit. The second Envoy aborts if it gets no reply, so the
-//! first one must not be stopped earlier. How long the first Envoy drains depends on the second
-//! Envoy's command line, not on the launcher's settings.
+//! During a replacement, the agent is responsible for both Envoys. After a hot restart, the second
+//! Envoy keeps querying the first and aborts without a reply, so the first must not be stopped
+//! earlier.
 
 use std::time::Duration;
 
@@ -18,25 +16,21 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Maximum duration of a replacement: long enough for a first attempt whose deadline is extended,
-/// and a second attempt.
+/// Long enough for a first attempt with an extended deadline, and a second attempt.
 const REPLACEMENT: Duration = Duration::from_secs(300);
 /// Extra time for the agent to terminate a replaced Envoy before the launcher does.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// An Envoy's role, according to the PID files in its runtime directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// This Envoy is serving, and no replacement is in progress.
     Serves,
-    /// This Envoy is taking over from another Envoy, or is being replaced by one.
     Changes,
-    /// Another Envoy has taken over, and this one may drain for the given time.
+    /// This Envoy may drain for the given time.
     Retires(Duration),
 }
 
-/// Stops an Envoy whose launcher is stopping. A serving Envoy is drained for at most `grace`.
+/// A serving Envoy is drained for at most `grace`.
 pub(super) async fn end(
     config: &SupervisorConfig,
     admin: &Admin,
@@ -65,7 +59,6 @@ pub(super) async fn end(
     }
 }
 
-/// Waits until a replaced Envoy has exited, and terminates it if that takes too long.
 async fn see_off(process: &Process, drain: Duration) -> Exit {
     match timeout(latest_end(drain) + LATE, process.wait()).await {
         Ok(exit) => exit,

@@ -1,9 +1,6 @@
-//! Supervises one Envoy: starts or adopts it, restarts it after a crash, replaces it on request,
-//! and stops it.
+//! Supervises one Envoy.
 //!
-//! One task owns the process. All other code observes its state through a `watch` channel, and
-//! sends commands through the [`Supervisor`]. If the [`Supervisor`] is dropped or the agent is
-//! killed, supervision ends, but Envoy keeps serving.
+//! One task owns the process. If the agent is killed, Envoy keeps serving.
 
 mod actor;
 mod back_off;
@@ -30,15 +27,15 @@ use crate::host::{PathError, create_directory};
 /// Why supervision could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The path of the admin socket is longer than the kernel permits.
+    /// The admin socket path is too long for the kernel.
     #[error("{path}: {len} bytes are too long for a Unix socket, maximum {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
         path: PathBuf,
-        /// Length in bytes.
+        /// Bytes in the path.
         len: usize,
     },
-    /// The runtime directory cannot be created, or running Envoys cannot be looked up.
+    /// The runtime directory is inaccessible.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -54,9 +51,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Adopts the Envoy that is running with this bootstrap path and command line, or starts a new
-    /// one. Returns before Envoy is live, so watch [`Supervisor::state`]. The CDS and LDS files
-    /// must exist. Must be called within a Tokio runtime.
+    /// Adopts or starts an Envoy, and returns before it is live. The CDS and LDS files must exist.
+    /// Must be called within a Tokio runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
@@ -98,21 +94,18 @@ impl Supervisor {
         })
     }
 
-    /// Returns how long connections may take to finish after their listener or Envoy is replaced.
     pub(crate) fn drain_time(&self) -> Duration {
         self.drain_time
     }
 
-    /// Returns a client for the admin interface if [`Supervisor::start`] would find a running Envoy
-    /// to adopt or replace.
+    /// Returns an admin client if [`Supervisor::start`] would find a running Envoy.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops the running Envoys that [`Supervisor::start`] would find, if their program is `own`.
-    /// Returns how many there were. A serving Envoy is drained for at most `grace`. An Envoy that
-    /// has a successor exits once neither the agent nor the successor needs it.
+    /// Stops the running Envoys whose program is `own`, and returns their number. Drains a serving
+    /// Envoy for at most `grace`; one with a successor exits once it is no longer needed.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -132,8 +125,7 @@ impl Supervisor {
         Ok(found.len())
     }
 
-    /// Stops the running Envoys that [`Supervisor::start`] would find. Returns how many there were.
-    /// The newest one is first drained for at most `grace`.
+    /// Stops all running Envoys, and returns their number. Drains the newest for at most `grace`.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
@@ -149,13 +141,12 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Returns a channel that holds Envoy's current state.
+    /// Returns a channel with Envoy's state.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Sets the addresses at which new connections wait while a dead Envoy is restarted. Affects
-    /// only addresses at which Envoy listens.
+    /// Sets the addresses at which new connections wait while a dead Envoy is restarted.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -164,8 +155,7 @@ impl Supervisor {
         });
     }
 
-    /// Stops parking at all addresses except these. A port that is about to be closed must refuse
-    /// connections instead of making them wait.
+    /// Parks only at these addresses. A port that is about to be closed must refuse connections.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports
@@ -176,14 +166,12 @@ impl Supervisor {
         self.park(left);
     }
 
-    /// Returns a client for the admin interface. The client remains usable after Envoy is
-    /// restarted.
+    /// Returns an admin client, which remains usable after Envoy is restarted.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
 
-    /// Replaces Envoy with a new one without dropping requests. Do not write Envoy's xDS files
-    /// until this returns.
+    /// Replaces Envoy without dropping requests. Do not write xDS files until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
         let asked = self
@@ -194,7 +182,7 @@ impl Supervisor {
         wait.await.map_err(|_| RestartError::Stopping)?
     }
 
-    /// Drains Envoy for at most `grace`, stops it, and returns once it has exited.
+    /// Drains Envoy for at most `grace`, and waits for it to exit.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });

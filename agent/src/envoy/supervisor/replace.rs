@@ -1,5 +1,4 @@
-//! Replaces one Envoy with another, either on request or to finish a replacement that a crashed
-//! agent had started.
+//! Replaces one Envoy with another.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,15 +16,13 @@ use crate::envoy::validate::{Validity, validate};
 use crate::host::inotify::watched_by;
 use crate::host::reserve::VALIDATION;
 
-/// Time limit for a response from the running Envoy. It may be loading its largest file.
+/// The running Envoy may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Maximum number of attempts for one restart request.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Adopts an earlier agent's Envoy if it responds. If it has lost its admin socket, replaces it
-    /// with a new Envoy. Otherwise, stops it and returns `None`. If two Envoys are running, first
-    /// continues the interrupted takeover.
+    /// Adopts an earlier agent's Envoy if it responds, or replaces it if it has lost its admin
+    /// socket. Otherwise, stops it.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -43,8 +40,8 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // A failed hot restart took away this Envoy's admin socket. The Envoy is still serving,
-            // and another Envoy can take over from it.
+            // A failed hot restart took away this Envoy's admin socket, but another Envoy can still
+            // take over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -64,14 +61,12 @@ impl Actor {
         None
     }
 
-    /// Continues a replacement that a crashed agent left unfinished. Returns the Envoy that serves
-    /// afterwards.
     async fn resume(&mut self, mut parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The base ID file now contains the base ID of the second Envoy. Without this filter,
-            // the second Envoy's shared memory would be removed when the first one exits.
+            // The base ID file now contains the second Envoy's base ID, whose shared memory must
+            // outlive the first.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot {
@@ -102,14 +97,13 @@ impl Actor {
         }
     }
 
-    /// Adopts an Envoy that an earlier agent left running.
     async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
         }
-        // The earlier agent may have made Envoy fail its health check. Undo this, because clients
-        // must not avoid a host that is ready.
+        // An earlier agent may have made Envoy fail its health check, but clients must not avoid a
+        // ready host.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "cannot make the running Envoy healthy again; it might keep draining");
         }
@@ -117,7 +111,6 @@ impl Actor {
         self.note(&running.identity);
     }
 
-    /// Stops an earlier agent's Envoy that cannot be adopted.
     async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
@@ -134,7 +127,7 @@ impl Actor {
         running.forget(&self.config.runtime_dir);
     }
 
-    /// Removes the files of an Envoy that is gone. Call this only if no Envoy is running.
+    /// Must be called only if no Envoy is running.
     fn sweep(&self) {
         let directory = &self.config.runtime_dir;
         for name in [PID_FILE, NEXT_PID_FILE] {
@@ -147,7 +140,6 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement if only one of its two Envoys is still running.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
@@ -169,8 +161,7 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces Envoy. On error, no new Envoy serves, and the caller must check whether the
-    /// previous one has exited.
+    /// On error, the caller must check whether the previous Envoy has exited.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
@@ -207,7 +198,6 @@ impl Actor {
         Ok(restarted)
     }
 
-    /// Starts a new Envoy that takes over from `parent`.
     async fn replace(
         &mut self,
         parent: &RunningEnvoy,

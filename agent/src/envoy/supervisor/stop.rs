@@ -1,4 +1,4 @@
-//! Stops an Envoy: drains its connections, then terminates the process.
+//! Drains an Envoy, then terminates it.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
 const POLL: Duration = Duration::from_millis(100);
-/// Time limit for requests to the admin interface, so that a stuck Envoy does not delay a stop.
+/// A stuck Envoy must not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Drains for at most `grace`, then terminates the process. During the drain, Envoy asks clients to
-/// close their connections, but still accepts new connections. The drain ends early once no
-/// connections are left. Skips the drain if `grace` is zero.
+/// Skips the drain if `grace` is zero. During the drain, Envoy asks clients to close connections,
+/// but still accepts new ones.
 pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;
@@ -31,8 +30,8 @@ pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> E
 
 async fn drain(admin: &Admin) {
     let admin = admin.with_timeout(ADMIN_TIMEOUT);
-    // With `skip_exit`, the listeners stay open until Envoy exits. Accepting a late connection is
-    // better than refusing it.
+    // With `skip_exit`, the listeners stay open. Accepting a late connection is better than
+    // refusing it.
     if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
         if error.is_gone() {
             tracing::warn!(%error, "cannot drain Envoy; terminating it");

@@ -51,7 +51,7 @@ pub struct BundleKeys {
 /// Error for invalid arguments.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleArgsError {
-    /// The file name does not end in `.bundle`, so hosts would ignore the file.
+    /// Hosts would ignore a file whose name does not end in `.bundle`.
     #[error("-o {0}: hosts read only files named *{SUFFIX}")]
     Name(PathBuf),
     /// The signing keys are missing or invalid.
@@ -77,8 +77,8 @@ impl BundleArgs {
         Ok(BundleKeys { signing, hosts })
     }
 
-    /// Returns the label of a bundle for this Gateway. `now` is the time since the Unix epoch;
-    /// `from` describes the source.
+    /// Returns the label of a bundle. `now` is the time since the Unix epoch; `from` describes the
+    /// source.
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {
             gateway: gateway.to_owned(),

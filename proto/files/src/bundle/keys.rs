@@ -1,4 +1,4 @@
-//! Reads key files that are passed as arguments to the bundle commands.
+//! Reads key files for the bundle commands.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,13 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::open::{self, OpenError, Rule};
 
-/// Maximum size of a recipients file in bytes.
 const MAX_RECIPIENTS_BYTES: u64 = 4 << 20;
-/// Maximum size of a signing key file in bytes.
 const MAX_SIGNING_KEY_BYTES: u64 = 64 << 10;
 
 /// Error for an unusable recipients file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipientsError {
-    /// The file is not trusted or cannot be read.
+    /// The file is untrusted or unreadable.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A line is not a public key.
@@ -23,7 +21,7 @@ pub enum RecipientsError {
     Line {
         /// The file.
         path: PathBuf,
-        /// The line number, starting at 1.
+        /// Line number, from 1.
         line: usize,
         /// The reason.
         source: SealError,
@@ -48,13 +46,13 @@ pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
         .collect()
 }
 
-/// Error for an unusable signing key file. It never contains text from the file.
+/// Error for an unusable signing key file. Never contains text from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeyError {
-    /// The file is not trusted or cannot be read.
+    /// The file is untrusted or unreadable.
     #[error("--signing-key {0}")]
     Open(OpenError),
-    /// The file does not contain valid private keys.
+    /// Contains no valid private keys.
     #[error("--signing-key {path}: {reason}")]
     Keys {
         /// The file.

@@ -1,6 +1,4 @@
-//! Creates, reads and writes bundle files. Writes are atomic, and reads have a size limit.
-//! `arguments` contains the command-line arguments shared by bundle commands, and `keys` reads key
-//! files.
+//! Creates, reads and writes bundle files.
 
 #[cfg(feature = "arguments")]
 pub mod arguments;
@@ -25,16 +23,16 @@ use crate::random;
 /// Suffix of bundle file names. Other files in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
-/// The inputs from which a bundle is created.
+/// Inputs of a bundle.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
-    /// The bundle's label, which must name the same Gateway as the snapshot.
+    /// Label, which must name the snapshot's Gateway.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// Key pairs to which the snapshot refers. They are used only if `hosts` is not empty.
+    /// The snapshot's key pairs, used only if `hosts` is not empty.
     pub pairs: &'a [KeyPair],
-    /// Hosts for which the private keys are encrypted. If empty, the bundle omits the keys.
+    /// Hosts to encrypt private keys for. If empty, the bundle omits the keys.
     pub hosts: &'a [HostKey],
     /// Keys to sign with.
     pub signing: &'a SigningKeys,
@@ -49,7 +47,7 @@ pub enum MakeError {
     /// The keys cannot be encrypted.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The kernel did not return random bytes.
+    /// The kernel returned no random bytes.
     #[error("no random numbers: {0}")]
     Random(io::Error),
 }
@@ -82,13 +80,12 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads a bundle. The file can come from an untrusted user: the caller must verify the signatures.
+/// Reads a bundle. The caller must verify its signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
 
-/// Writes a file atomically. The content is written and synced under a name that starts with a dot,
-/// and then renamed.
+/// Writes a file atomically through a temporary file whose name starts with a dot.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = std::ffi::OsString::from(".");
