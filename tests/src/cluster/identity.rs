@@ -22,7 +22,6 @@ const SERVER_NAMES: [&str; 4] = [
 /// No `Debug`, because they contain secrets.
 #[derive(Clone)]
 pub(super) enum Credentials {
-    /// In PEM.
     Certificate { certificate: String, key: String },
     Token(String),
 }
