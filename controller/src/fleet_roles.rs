@@ -18,8 +18,7 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// The hosts of a new Role have to wait for the next poll, because they cannot read their keys
-/// while the Role has no rules.
+/// Hosts of a new Role cannot read their keys before the next poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The same limit applies to join tokens.
 const MAX_GATEWAYS: usize = 256;

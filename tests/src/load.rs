@@ -159,7 +159,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// Prints the results, and appends them to the file `$SESAME_FIGURES`.
+    /// Prints the results, and appends them to the file `$SESAME_FIGURES` if set.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {

@@ -63,7 +63,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks a response as an endless stream, so that no timeout applies. Add it to the response's
+/// Marks a response as an endless stream, to which no timeout applies. Add it to the response's
 /// extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;

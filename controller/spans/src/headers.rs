@@ -11,7 +11,7 @@ use crate::collector::CollectorError;
 
 const MAX_FILE_BYTES: u64 = 64 << 10;
 const MAX_HEADERS: usize = 32;
-/// Headers that frame the message or describe its content.
+/// Forbidden in the file, because they frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",

@@ -75,7 +75,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Each field is prefixed with its length, so that fields cannot be confused.
+/// Prefixes each field with its length to keep fields distinct.
 fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
     let mut hash = Sha256::new();
     for field in fields {

@@ -213,7 +213,7 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
             put(&format!("{answer:#}\n"))
         }
         Output::Table => {
-            // Print only the token to standard output, so that it can be piped.
+            // Print only the token to standard output, for use in pipes.
             let _ = writeln!(
                 std::io::stderr().lock(),
                 "Host {} may join until {expires}, once. On the host, with the token on standard input:\n\

@@ -1,5 +1,4 @@
-//! Tracks the known state of the cluster: the world (the objects to resolve), and the objects that
-//! have not been read yet.
+//! Tracks the world (the objects to resolve), and the objects that have not been read yet.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};

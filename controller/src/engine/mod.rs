@@ -1,6 +1,6 @@
 //! Turns watch events into publications and statuses. Nothing is resolved until the world is
-//! complete, so that no publication is withdrawn because an object has not arrived yet. Incremental
-//! results must equal those of a full resolution. The engine never waits for a write.
+//! complete, because a missing object could withdraw a publication. Incremental results must equal
+//! those of a full resolution. The engine never waits for a write.
 
 mod cluster_state;
 #[cfg(test)]

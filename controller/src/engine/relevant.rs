@@ -1,4 +1,4 @@
-//! Finds the Services and Pods that affect the result of resolution. Pure.
+//! Finds the Services and Pods that affect the result of resolution.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

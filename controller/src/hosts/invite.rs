@@ -20,7 +20,7 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Binding fails if the controller has already written the Role's rules.
+/// The Role is recreated if the controller writes its rules before it is bound.
 const MAX_ATTEMPTS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -120,8 +120,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules, so binding requires these permissions.
-            // Retry with a new Role.
+            // The controller has already written the rules, which only a caller with these
+            // permissions can bind.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

@@ -24,7 +24,7 @@ pub(super) struct PublishedObject {
     pub(super) seal: Seal,
     /// Increases with each write.
     pub(super) version: u64,
-    /// Names of the shards that a manifest references; empty for other parts.
+    /// Content of an endpoint shard; empty for other parts.
     pub(super) bytes: Bytes,
     /// Empty unless the object is a manifest.
     pub(super) shards: Vec<String>,

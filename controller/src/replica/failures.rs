@@ -1,5 +1,5 @@
-//! Logs failed requests to the API server: a warning when an outage starts, rare warnings while it
-//! lasts, and a message when it is over.
+//! Logs failed requests to the API server: warnings during an outage, and a message when it is
+//! over.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -53,8 +53,7 @@ pub(super) struct Reports<'a> {
 }
 
 impl Reports<'_> {
-    /// Addresses of Services are unknown, and writing would remove addresses that might still be
-    /// valid.
+    /// True while addresses of Services are unknown, because a write could remove valid addresses.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),

@@ -1,5 +1,5 @@
-//! Binds a replica's addresses. Sockets are reopened on every restart, but the guard is kept: an
-//! invalid file must neither stop the process nor disable access control.
+//! Binds a replica's addresses. Restarts reopen the sockets but keep the guard, because an invalid
+//! file must not disable access control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Reads only the Secrets and ConfigMaps that are referenced. On startup, first reads the previous
-//! publications, which replace broken objects.
+//! publications, which stay in use while a Secret is broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

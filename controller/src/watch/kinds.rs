@@ -33,7 +33,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// For a kind that the API server served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// The ClusterRole then seems to lack the permission.
+/// After these rejections, the ClusterRole is assumed to lack the permission.
 const REFUSALS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -58,7 +58,7 @@ async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
     .await
 }
 
-/// Whichever client makes them.
+/// Includes writes by all clients.
 async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;

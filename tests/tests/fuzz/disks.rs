@@ -113,7 +113,7 @@ fn snapshot_directory() {
     });
 }
 
-/// The agent must find an accepted generation and store another, whichever file is damaged.
+/// Despite any damaged file, the agent must find an accepted generation and store another.
 #[test]
 fn state_directory() {
     let root = scratch();

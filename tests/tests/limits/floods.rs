@@ -117,7 +117,7 @@ async fn floods_do_not_affect_other_clients() {
     held.abort();
 }
 
-/// Slowly, from a new port each, so that Envoy reads most of them.
+/// Uses a new port each time, and is slow enough for Envoy to read most of them.
 async fn flood_with_datagrams(address: SocketAddr) {
     for _ in 0..DATAGRAMS / 50 {
         for _ in 0..50 {

@@ -143,7 +143,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     assert_eq!(agent.envoy_pids().len(), 1);
 }
 
-/// The kernel kills a container when its first process exits, so that process must drain Envoy
+/// The kernel kills a container when its first process exits, which must therefore drain Envoy
 /// first.
 #[tokio::test(flavor = "multi_thread")]
 async fn container_init_drains_envoy_before_it_exits() {

@@ -32,7 +32,7 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// The ServiceAccount comes first: whichever Gateway gets its name gets all names.
+/// The ServiceAccount comes first: the Gateway that gets its name gets all names.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -36,7 +36,7 @@ impl Stage {
             let mut changed = 0_usize;
             while start.elapsed() < time {
                 tick.tick().await;
-                // Alternate the backends, so that every write changes something.
+                // Alternate the backends, because every write must change something.
                 let backend = &self.backends[changed / third % 2];
                 let change = objects::endpoints(backend.address());
                 let path = objects::slice_path(third + changed % third);

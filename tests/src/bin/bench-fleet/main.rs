@@ -1,6 +1,6 @@
-//! `make bench-fleet`: measures the load of a fleet on the API server and controller, and how long
-//! a change takes to reach all hosts. A light agent runs the real agent's code without an Envoy.
-//! The *floor* is the cost of as many clients that only watch one ConfigMap.
+//! `make bench-fleet`: measures the load and the latency of a fleet on the API server and
+//! controller. A light agent runs the real agent's code without an Envoy. The *floor* is the cost
+//! of as many clients that only watch one ConfigMap.
 
 mod bare;
 mod crowd;

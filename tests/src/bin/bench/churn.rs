@@ -160,7 +160,7 @@ fn storm(
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // Alternate the ports, so that every write changes something.
+        // Alternate the ports, because every write must change something.
         let port = ports[(change / third + 1) % 2];
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A minimal client and backend, so that measuring costs little.
+//! A minimal client and backend, which use little CPU time.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,4 @@
-//! Reboots an isolated host, and checks that it serves the last accepted version about as fast as
-//! an Envoy without an agent.
+//! Reboots an isolated host, and compares its startup with an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -7,7 +7,7 @@ use sesame_proto::schema::{BundleHeader, BundlePart, Manifest, Snapshot};
 use sesame_proto::shard::{self, Shard, Sharded};
 use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
-/// With 14 bytes of magic and format version.
+/// 14 bytes of magic, and the format version.
 pub(crate) const PREAMBLE: usize = 18;
 
 /// A bundle, split into parts that can be changed and joined again.
