@@ -1,9 +1,5 @@
-//! Shows the changes that adopting a Gateway's existing fleet would make, and records the user's
-//! consent. Runs with the caller's permissions.
-//!
-//! The controller publishes the objects that it would write. This module compares them with the
-//! existing objects, and writes only the consent annotation: on the Gateway, or on the GatewayClass
-//! if its Gateways are served together.
+//! Shows how adopting an existing fleet would change it, and records the user's consent. Runs with
+//! the caller's permissions, and writes only the consent annotation.
 
 use std::fmt;
 
@@ -19,15 +15,11 @@ use sesame_gateway_api::world::Kind;
 use sesame_published::names::{ADOPT_ANNOTATION, adoption_name};
 
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
-/// Type of the Gateway condition that reports whether the fleet is complete.
 const FLEET_CONDITION: &str = "projectsesame.io/Fleet";
-/// Field manager of the consent annotation.
 const MANAGER: &str = "sesame-controller-fleet";
 
-/// Reason why a fleet cannot be compared or adopted.
 #[derive(Debug, Error)]
 pub(crate) enum AdoptError {
-    /// An object cannot be read or written.
     #[error("{what}: {source}")]
     Cluster {
         /// Kind and name of the object.
@@ -56,11 +48,9 @@ pub(crate) enum AdoptError {
     Stale(String),
 }
 
-/// Object that owns a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FleetOwner {
     Gateway(NamespacedName),
-    /// GatewayClass whose Gateways share a fleet.
     Class(String),
 }
 
@@ -74,7 +64,6 @@ impl fmt::Display for FleetOwner {
 }
 
 impl FleetOwner {
-    /// Returns the API for the owner's kind, and the owner's name.
     fn api(&self, client: &Client) -> (Api<Received>, &str) {
         let resource = |kind| api_resource(kind, GATEWAY_VERSION);
         let client = client.clone();
@@ -87,7 +76,6 @@ impl FleetOwner {
         }
     }
 
-    /// Reads the fleet's owner. Returns `None` if this object does not exist.
     async fn read(self, client: &Client) -> Result<Option<(Self, Received)>, AdoptError> {
         let (api, name) = self.api(client);
         let read = api.get_opt(name).await;
@@ -96,35 +84,27 @@ impl FleetOwner {
     }
 }
 
-/// The state of a fleet, as reported by the controller and found in the cluster.
 pub(crate) enum FleetLook {
-    /// There is nothing to adopt. If the fleet is incomplete, contains the controller's
-    /// explanation.
+    /// Nothing to adopt. The text explains why the fleet is incomplete.
     Settled(Option<String>),
-    /// Some of the fleet's objects already exist.
     There(FleetComparison),
 }
 
-/// Comparison of an existing fleet with the fleet that the controller would write.
 pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectAction>,
-    /// Annotation value that approves the whole adoption, or `None` if an object has another owner.
+    /// `None` if an object has another owner.
     pub(crate) consent: Option<String>,
     /// True if the controller's last comparison led to the same agreement.
     pub(crate) is_current: bool,
 }
 
 impl FleetComparison {
-    /// Returns true if the adoption would recreate Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         let mut actions = self.objects.iter().map(|object| &object.action);
         actions.any(AdoptionAction::restarts_pods)
     }
 }
 
-/// Compares an existing fleet with the fleet that the controller would write. Also returns the
-/// fleet's owner: the Gateway, or the GatewayClass whose Gateways are published under the name
-/// `gateway`. The controller runs in `namespace`.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
@@ -167,8 +147,7 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Records the consent, provided that [`look`] still shows the same changes. Returns the annotated
-/// object.
+/// Fails unless [`look`] still shows the same changes.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,
@@ -196,7 +175,6 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Returns why a class's fleet is incomplete, according to the conditions of the class's Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);
@@ -207,7 +185,6 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
-/// Returns the reported reason for an incomplete fleet, or `None` if no condition reports one.
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
     let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;

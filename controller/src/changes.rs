@@ -1,8 +1,5 @@
-//! Tracks changes from their watch events to their publication, and exports spans for them. Does
-//! nothing unless a collector is configured.
-//!
-//! If a change arrives before an earlier change is written, the two are merged. Tracking must never
-//! delay a publication. Memory is bounded by the number of Gateways.
+//! Tracks changes from their watch events to their publication, and exports spans for them.
+//! Tracking must never delay a publication.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +11,16 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::ObjectKey;
 use sesame_spans::{ChangeTrace, CollectorError, CollectorSettings, Reporting, Spans, TraceId};
 
-/// Maximum number of objects listed in the trace of one change.
 const MAX_NAMED: usize = 32;
 
-/// Objects that have changed since the last resolution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenObjects {
-    /// Changed objects, each with the arrival time of its first change.
     named: Vec<(ObjectKey, SystemTime)>,
-    /// Number of changes, including changes to objects that are not listed.
+    /// Includes changes that are not in `named`.
     count: usize,
 }
 
 impl SeenObjects {
-    /// Records a change to an object.
     pub(crate) fn note(&mut self, object: ObjectKey, seen: SystemTime) {
         self.count += 1;
         if self.named.len() < MAX_NAMED && !self.named.iter().any(|(named, _)| *named == object) {
@@ -35,7 +28,6 @@ impl SeenObjects {
         }
     }
 
-    /// Adds changes that arrived later.
     fn add(&mut self, later: Self) {
         let count = self.count + later.count;
         for (object, seen) in later.named {
@@ -45,16 +37,13 @@ impl SeenObjects {
     }
 }
 
-/// A change to a Gateway's revision that has been resolved but not yet written.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
     seen: SeenObjects,
-    /// Start and end of the resolution.
     resolved: (SystemTime, SystemTime),
 }
 
-/// One step of a publication; its writes run concurrently.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenStep {
     pub(crate) name: &'static str,
@@ -62,7 +51,7 @@ pub(crate) struct WrittenStep {
     pub(crate) times: (SystemTime, SystemTime),
 }
 
-/// Log of changes in progress, or `None` without a collector.
+/// `None` without a collector.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Option<Arc<ChangeLog>>);
 
@@ -74,15 +63,12 @@ struct ChangeLog {
 
 #[derive(Default)]
 struct KnownChanges {
-    /// Revision of each Gateway after the last resolution. `None` before the first resolution,
-    /// which does not count as a change.
+    /// `None` before the first resolution, which does not count as a change.
     revisions: Option<BTreeMap<NamespacedName, String>>,
     waiting: BTreeMap<NamespacedName, ResolvedChange>,
 }
 
 impl Changes {
-    /// Enables tracking if a collector is configured. Returns an error if the collector settings
-    /// are unusable.
     pub(crate) fn follow(
         collector: Option<CollectorSettings>,
         replica: &str,
@@ -102,13 +88,11 @@ impl Changes {
         Ok(Self(log.map(Arc::new)))
     }
 
-    /// Returns true if a collector is configured, so that callers need to record times.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Records a resolution that began at `start` and has just ended, with the new revisions of all
-    /// Gateways. Call it before sending the revisions to the publisher.
+    /// Call it before sending the revisions to the publisher.
     pub(crate) fn resolved(
         &self,
         seen: &mut SeenObjects,
@@ -139,8 +123,7 @@ impl Changes {
         }
     }
 
-    /// Removes and returns the changes that led to these revisions. Call it before the revisions
-    /// are written.
+    /// Call it before the revisions are written.
     pub(crate) fn take(
         &self,
         revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
@@ -158,7 +141,7 @@ impl Changes {
         taken
     }
 
-    /// Puts back a change whose write failed and will be retried.
+    /// Puts back a change after a failed write.
     pub(crate) fn give_back(&self, gateway: &NamespacedName, change: ResolvedChange) {
         if let Some(log) = &self.0 {
             let mut known = log.known();
@@ -174,8 +157,7 @@ impl Changes {
         }
     }
 
-    /// Exports the spans of a published change. `steps` are its writes, the last of which wrote the
-    /// manifest; `version` is the manifest's new resource version.
+    /// The last of `steps` wrote the manifest with this `version`.
     pub(crate) fn published(
         &self,
         gateway: &NamespacedName,
@@ -229,7 +211,6 @@ impl ChangeLog {
 }
 
 impl KnownChanges {
-    /// Merges a change into an earlier change that has not been written yet.
     fn add(&mut self, gateway: &NamespacedName, later: ResolvedChange) {
         let before = self.waiting.remove(gateway);
         let change = match before {
@@ -266,7 +247,6 @@ mod tests {
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 
-    /// Returns the names of the objects that led to a revision, and the number of changes.
     fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
         let change = changes.take(|| at(revision)).remove(&edge())?;
         let names = change.seen.named.iter();

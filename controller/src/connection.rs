@@ -1,7 +1,5 @@
-//! Connects to the API server, and detects changes to its address or credentials.
-//!
-//! A client rereads its token file, but not its CA certificates and kubeconfig. Never print the
-//! content of these files.
+//! Connects to the API server, and detects changes to its address or credentials. A client rereads
+//! its token file, but not its CA certificates and kubeconfig. Never print these files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,20 +15,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a response, or for its next part. Watches end too early to reach this timeout.
+/// Longer than any watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Polling interval for the files. Rotated credentials remain valid for much longer.
+/// Rotated credentials remain valid for much longer.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum time by which the clock can be set back without harm. Tokens are reread every minute and
-/// remain valid for much longer.
+/// Tokens are reread every minute and remain valid for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
-/// A client, and the source of its settings.
 pub(crate) struct ClusterConnection {
     pub(crate) client: Client,
     kubeconfig: Option<PathBuf>,
@@ -38,8 +33,6 @@ pub(crate) struct ClusterConnection {
 }
 
 impl ClusterConnection {
-    /// Connects with the given kubeconfig, or else with the default kubeconfigs or the Pod's
-    /// ServiceAccount.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let ConnectionSettings {
             mut config,
@@ -61,9 +54,8 @@ impl ClusterConnection {
         })
     }
 
-    /// Waits until the files have changed and are usable, or until the wall clock has been set
-    /// back. The client uses the wall clock to decide when to reread a token file. After a setback,
-    /// it would keep an expired token.
+    /// Clients use the wall clock to reread tokens, and would keep an expired token if it is set
+    /// back.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());
@@ -81,7 +73,6 @@ impl ClusterConnection {
     }
 }
 
-/// Returns the client configuration for a command, from the given kubeconfig or the defaults.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let ConnectionSettings {
         mut config,
@@ -93,7 +84,6 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the client configuration for a user's command, from a kubeconfig context.
 pub(crate) async fn config_of_user(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -121,7 +111,6 @@ pub(crate) async fn config_of_user(
     Ok(config)
 }
 
-/// Waits for a response from the API server. Returns an error on timeout.
 pub(crate) async fn answer<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -136,15 +125,12 @@ pub(crate) async fn answer<T>(
         .unwrap_or_else(late)
 }
 
-/// Returns true if the wall clock advanced by much less than `passed`, i.e. was set back.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }
 
-/// Connection settings.
 struct ConnectionSettings {
     config: Config,
-    /// Digest of the settings, for detecting changes.
     fingerprint: u64,
     warnings: Vec<String>,
 }

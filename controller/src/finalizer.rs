@@ -1,9 +1,5 @@
-//! Protects a GatewayClass while a Gateway uses it. A class with the finalizer is not removed
-//! before its last Gateway is deleted. Therefore, deleting a class by mistake does not withdraw all
-//! of its Gateways at once.
-//!
-//! Only the leader adds and removes the finalizer, only on this controller's classes, and only once
-//! all classes and Gateways are known. This module never writes any other field of a class.
+//! Protects a GatewayClass from deletion while a Gateway uses it. Only the leader writes
+//! finalizers, and only once all classes and Gateways are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,30 +18,26 @@ use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
-/// Finalizer that the Gateway API defines for protecting classes in use.
+/// Defined by the Gateway API.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Finalizer {
     pub(crate) replica: Replica,
 }
 
-/// Relevant fields of a GatewayClass or Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClassOrGateway {
     version: String,
-    /// For a class, its controller name. For a Gateway, the name of its class.
+    /// For a class, its controller name; for a Gateway, its class.
     names: String,
     finalizers: Vec<String>,
     deleted: bool,
 }
 
-/// GatewayClasses, and the Gateways that use them.
 #[derive(Debug, Default)]
 struct ClassUsage {
     listed: BTreeSet<Kind>,
@@ -53,7 +45,6 @@ struct ClassUsage {
 }
 
 impl Finalizer {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -114,8 +105,7 @@ impl Finalizer {
         })
     }
 
-    /// Replaces a class's finalizers, unless the class has changed concurrently. Returns the stored
-    /// class.
+    /// Fails if the class has changed concurrently.
     async fn write(
         &self,
         name: &NamespacedName,
@@ -136,7 +126,6 @@ impl Finalizer {
     }
 }
 
-/// Name of an object, and its relevant fields.
 type Found = (NamespacedName, ClassOrGateway);
 
 fn found(received: &Received) -> Found {
@@ -180,8 +169,7 @@ impl ClassUsage {
         }
     }
 
-    /// Returns the new finalizers of each class that needs a change. The order of other finalizers
-    /// is preserved.
+    /// The order of other finalizers is preserved.
     fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
         let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);
         let used: BTreeSet<&String> = of(Kind::Gateway).map(|(_, g)| &g.names).collect();

@@ -1,8 +1,5 @@
-//! Writes the rules of the Roles that grant hosts access to keys. Each Role grants access to the
-//! keys of a fleet's Gateways, or of the Gateways listed in its annotation, and to no other Secret.
-//!
-//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A label on
-//! the Role names the fleet, or an annotation lists the Gateways.
+//! Writes the rules of the Roles that grant hosts access to keys. Each Role covers a fleet's
+//! Gateways, or the Gateways in its annotation, and no other Secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +18,9 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Polling interval for the Roles. The hosts of a new Role have to wait for the next poll, because
-/// they cannot read their keys while the Role has no rules.
+/// Hosts of a new Role cannot read their keys before the next poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of Gateways in a Role's annotation. The same limit applies to join tokens.
+/// The same limit applies to join tokens.
 const MAX_GATEWAYS: usize = 256;
 
 pub(crate) struct FleetRoles {
@@ -33,7 +29,6 @@ pub(crate) struct FleetRoles {
 }
 
 impl FleetRoles {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
         let mut told: Option<String> = None;
@@ -61,7 +56,7 @@ impl FleetRoles {
         }
     }
 
-    /// Waits until Roles might need an update. Returns false if the senders were dropped.
+    /// Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
         let look = tokio::time::sleep(POLL_INTERVAL);
         tokio::pin!(look);
@@ -71,7 +66,7 @@ impl FleetRoles {
                     if changed.is_err() {
                         return false;
                     }
-                    // Ignore changes to routes and endpoints, which are by far the most common.
+                    // Ignore the far more common changes to routes and endpoints.
                     let desired = self.desired.borrow_and_update().clone();
                     if desired.is_some_and(|desired| fleets(&desired) != *before) {
                         self.desired.mark_changed();
@@ -109,12 +104,10 @@ impl FleetRoles {
     }
 }
 
-/// Gateways by fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Gateways that currently cannot be published. A Role that already grants access to their keys
-    /// keeps that access.
+    /// Cannot be published now. Roles that grant access to their keys keep it.
     retained: BTreeSet<String>,
 }
 
@@ -138,7 +131,7 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
-    /// Returns the rules of a Role, or `None` if the Role refers to neither a fleet nor Gateways.
+    /// `None` if the Role names neither a fleet nor Gateways.
     fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
         let labels = role.metadata.labels.as_ref()?;
         if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {
@@ -155,8 +148,7 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// Returns the rules of a fleet's Role. The Role's current rules decide which unpublishable
-    /// Gateways keep their access.
+    /// The current rules decide which unpublishable Gateways keep their access.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

@@ -1,4 +1,4 @@
-//! Stores the copies of fetched key sets as ConfigMaps in the controller's namespace.
+//! Stores copies of fetched key sets as ConfigMaps in the controller's namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,9 @@ use crate::connection::answer;
 use crate::replica::Replica;
 use crate::watch::Touched;
 
-/// Timeout per API server response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fetches the requested key sets while this replica is the leader. Runs until the engine stops.
+/// Runs until the engine stops, and fetches only as leader.
 pub(crate) async fn keep_key_sets(
     replica: Replica,
     requests: watch::Receiver<Option<Arc<KeySetRequests>>>,
@@ -39,7 +38,7 @@ pub(crate) async fn keep_key_sets(
 
 struct ConfigMaps {
     replica: Replica,
-    /// Notifies the engine of each change; the controller's own namespace is not always watched.
+    /// The controller's own namespace is not always watched.
     touched: UnboundedSender<Touched>,
 }
 
@@ -59,8 +58,7 @@ impl ConfigMaps {
             .send(Touched::Object(Kind::ConfigMap.named(name)));
     }
 
-    /// Returns the label of all copies that this controller stores. Other controllers may share the
-    /// namespace.
+    /// Other controllers may share the namespace.
     fn label(&self) -> (String, String) {
         let mut of_controller =
             sesame_proto::digest::sha256(self.replica.controller_name.as_bytes());

@@ -1,10 +1,4 @@
-//! Resolves a cluster's Gateways, publishes them, and reports their status.
-//!
-//! `watch` reads the cluster's objects, and `engine` resolves them on a separate thread. `publish`
-//! writes ConfigMaps and Secrets, `report` writes statuses, and `provision` writes a Service for
-//! each Gateway. These three write only while `lead` holds the Lease. `configuration` provides the
-//! settings. `hosts` and `adopt` are separate operator commands, for hosts outside the cluster and
-//! for existing fleets.
+//! Resolves a cluster's Gateways, publishes them, and reports their status. Only the leader writes.
 
 mod adopt;
 mod changes;

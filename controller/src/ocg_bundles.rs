@@ -18,22 +18,19 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Polling interval, to notice edited ConfigMaps and newly granted permissions.
+/// Needed to notice edited ConfigMaps and newly granted permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// Timeout per API server response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Annotation with the name of the controller that manages an object. Other controllers ignore the
-/// object.
+/// Other controllers ignore the object.
 const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
-    /// Contents of the ConfigMaps. `None` before they are known, and while the feature is disabled.
+    /// `None` until known, and while the feature is disabled.
     pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
 impl OcgBundleWriter {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told: Option<String> = None;
         loop {
@@ -56,8 +53,7 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Writes changed ConfigMaps, and deletes ConfigMaps whose policy is gone. Continues after
-    /// errors, and returns the last error.
+    /// Continues after errors, and returns the last error.
     async fn write(&self, desired: &OcgBundles) -> kube::Result<()> {
         let mut outcome = Ok(());
         let mut there: BTreeMap<NamespacedName, ConfigMap> = BTreeMap::new();
@@ -96,7 +92,6 @@ impl OcgBundleWriter {
         )
     }
 
-    /// Returns true if a policy owns the ConfigMap and this controller manages it.
     fn keeps(&self, map: &ConfigMap) -> bool {
         let mut owners = map.owner_references().iter();
         let is_policy = |owner: &OwnerReference| {
@@ -139,8 +134,7 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Creates the ConfigMap, or replaces it if it is ours. A foreign ConfigMap with the same name
-    /// is left unchanged, and the policy's status reports the conflict.
+    /// Leaves a foreign ConfigMap unchanged; the policy's status reports the conflict.
     async fn put(
         &self,
         name: &NamespacedName,
@@ -165,8 +159,7 @@ impl OcgBundleWriter {
         if same {
             return Ok(());
         }
-        // If another writer changed the object first, the write fails and the next pass compares
-        // the object again.
+        // The write fails if another writer was faster; the next pass compares again.
         wanted.metadata.resource_version = before.metadata.resource_version;
         metrics.published(Kind::ConfigMap.as_str(), "update");
         let replaced = api.replace(&name.name, &parameters, &wanted);

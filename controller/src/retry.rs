@@ -6,11 +6,10 @@ use kube::runtime::utils;
 use sesame_backoff::Backoff;
 use tokio::time::Instant;
 
-/// Pauses between attempts to read or watch. An API server that has just started denies requests
-/// until it has loaded the RBAC rules, so a second attempt is often needed.
+/// A starting API server denies requests until it has loaded the RBAC rules, so a second attempt is
+/// often needed.
 pub(crate) const READS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
-/// Pauses between attempts to watch.
 pub(crate) struct WatchBackoff(pub(crate) Backoff);
 
 impl Iterator for WatchBackoff {
@@ -27,17 +26,14 @@ impl utils::Backoff for WatchBackoff {
     }
 }
 
-/// Next attempt at a failed operation.
 #[derive(Clone, Debug)]
 pub(crate) struct NextAttempt {
-    /// Time at which the attempt is due.
     pub(crate) at: Instant,
     backoff: Backoff,
 }
 
 impl NextAttempt {
-    /// Returns the next attempt after a failure at `now`. `before` is the attempt that failed, or
-    /// `None` if it was the first.
+    /// `before` is the attempt that failed, or `None` if it was the first.
     pub(crate) fn after(before: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
         let mut backoff = before.map_or(backoff, |before| before.backoff);
         Self {
@@ -46,8 +42,7 @@ impl NextAttempt {
         }
     }
 
-    /// Returns an attempt that is due `pause` after `now`. Unlike [`Self::after`], it does not
-    /// lengthen later pauses.
+    /// Unlike [`Self::after`], it does not lengthen later pauses.
     pub(crate) fn soon(pause: Duration, backoff: Backoff, now: Instant) -> Self {
         Self {
             at: now + pause,

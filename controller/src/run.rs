@@ -1,7 +1,4 @@
-//! Runs the controller's process: starts and stops all of its parts.
-//!
-//! The engine has its own thread. All other parts are tasks that pass values over channels. Every
-//! replica runs all parts, but only the leader writes.
+//! Runs the controller's process. Every replica runs all parts, but only the leader writes.
 
 mod addresses;
 mod configuration;
@@ -50,29 +47,23 @@ use sesame_gateway_api::api::SesameConfigurationSpec;
 use sesame_gateway_api::resolve::OcgBundles;
 use sesame_spans::CollectorSettings;
 
-/// The process's settings.
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
-    /// Source of the configuration.
     pub(crate) source: ConfigurationSource,
-    /// Fields set by flags and environment variables.
     pub(crate) flags: SesameConfigurationSpec,
     pub(crate) resolving: Resolving,
     pub(crate) namespace: String,
-    /// Namespaces to watch.
     pub(crate) watched: WatchedNamespaces,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
-    /// Address for metrics and the status page. If `None`, the probe address also serves the
-    /// metrics.
+    /// If `None`, the probe address also serves the metrics.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
-    /// Collector that receives spans; `None` to disable spans.
+    /// `None` disables spans.
     pub(crate) spans: Option<CollectorSettings>,
 }
 
-/// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -90,20 +81,17 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         }
         Ok(())
     });
-    // Do not wait for the engine's thread: it might still be resolving, but the result is no longer
-    // needed.
+    // Do not wait for the engine's thread, which might still be resolving.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }
 
-/// Reason for stopping all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The process received a termination signal.
     Told,
-    /// The API server's address or the credentials changed, so all tasks restart.
+    /// The API server's address or the credentials changed.
     Outdated,
-    /// The controller's name or the set of watched kinds changed, so all tasks restart.
+    /// The controller's name or the watched kinds changed.
     Renamed,
 }
 
@@ -149,7 +137,7 @@ async fn controller(
     let (readiness, ready) = watch::channel(None);
     let mut asked = spawn_servers(open, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
-        // The receiver returns an error if the sender was dropped. This also ends the election.
+        // A dropped sender also ends the election.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -201,12 +189,11 @@ async fn controller(
     );
     let _ = step_down.send(true);
     election.await;
-    // Wait until the sockets are closed, so that the next start can use the addresses again.
+    // The next start binds the same addresses, so wait until the sockets are closed.
     tasks.shutdown().await;
     Ok(end)
 }
 
-/// Receivers of the engine's results, for the tasks that write.
 struct Outcomes {
     progress: Progress,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
@@ -215,7 +202,6 @@ struct Outcomes {
     ocg_bundles: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
-/// Starts the watches and the engine.
 fn start_resolution(
     replica: &Replica,
     settings: ControllerSettings,
@@ -293,10 +279,8 @@ fn start_engine(engine: Engine) -> Result<()> {
         .context("cannot start the engine's thread")
 }
 
-/// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // Wake the engine once at the start, because the settings might have changed before this task
-    // subscribed.
+    // The settings might have changed before this task subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {
         if inputs.send(Input::Configured).is_err() {
@@ -305,7 +289,6 @@ async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Send
     }
 }
 
-/// Starts all tasks that write to the cluster while this replica is the leader.
 fn start_writers(
     replica: &Replica,
     signing: Signing,
@@ -373,7 +356,6 @@ fn start_writers(
     tasks.spawn(reporter.run());
 }
 
-/// Starts the tasks that publish snapshots and grant agents permission to read them.
 fn start_publishing(
     replica: &Replica,
     desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

@@ -31,11 +31,10 @@ pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 
-/// Parent of the agents' temporary directories. Its path is short, because the path of a Unix
-/// socket is limited to 107 bytes.
+/// Short, because Unix socket paths are limited to 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// Timeout for any expected event, generous enough for a busy machine.
+/// Timeout for any expected event, even on a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the path of the agent's binary.
@@ -46,8 +45,7 @@ pub fn agent_binary() -> PathBuf {
     }
 }
 
-/// Returns the path of the program `name` in the test's build directory, where `cargo build` with
-/// the same profile puts it.
+/// Returns the path of a program in the test's build directory.
 pub fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let mut candidates = test
@@ -68,18 +66,18 @@ pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program by renaming, as packages do, because the program at `path` may be running.
+/// Installs a program by renaming, because `path` may be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
     std::fs::rename(new, at).expect("rename the program");
 }
 
-/// A running agent and its Envoy. Both are killed on drop.
+/// A running agent and its Envoy, both killed on drop.
 pub struct AgentUnderTest {
     setup: Setup,
     directory: TempDir,
-    /// Pairs of a Gateway port and its local port.
+    /// Gateway ports and their local ports.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
     _turn: Option<Turn>,
@@ -101,7 +99,7 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
-    /// Returns the local address to which a Gateway's port is mapped.
+    /// Returns the local address of a Gateway's port.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
@@ -114,20 +112,20 @@ impl AgentUnderTest {
         Request::get(self.address(port), host, path)
     }
 
-    /// Adds arguments to `sesame-agent run`. They take effect at the next start.
+    /// Adds arguments for the next start of `sesame-agent run`.
     pub fn add_flags(&mut self, flags: &[&str]) {
         let flags = flags.iter().map(ToString::to_string);
         self.setup.flags.extend(flags);
     }
 
-    /// Writes a manifest as most tools do: to a temporary file, which is then renamed.
+    /// Writes a manifest through a renamed temporary file.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
         std::fs::write(&hidden, yaml).expect("write a manifest");
         std::fs::rename(&hidden, self.manifests().join(name)).expect("rename a manifest");
     }
 
-    /// Writes a manifest as some editors do: in place, with two writes.
+    /// Writes a manifest in place, with two writes, like some editors.
     pub fn write_in_place(&self, name: &str, yaml: &str) {
         let (first, second) = yaml.as_bytes().split_at(yaml.len() / 2);
         let mut file = File::create(self.manifests().join(name)).expect("open a manifest");
@@ -141,7 +139,7 @@ impl AgentUnderTest {
         std::fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
     }
 
-    /// Kills the agent if it is running, and starts the agent again. Its Envoy keeps running.
+    /// Kills the agent if it is running, and starts it again. Its Envoy keeps running.
     pub fn restart(&mut self) {
         self.kill9();
         let mut line: Vec<String> = self.setup.wrapper.clone();
@@ -170,7 +168,6 @@ impl AgentUnderTest {
                 Some(network) => vec!["--address-pool", network],
             })
             .args(&self.setup.flags)
-            // Ctrl-C in the test's terminal must not reach the agent.
             .process_group(0);
         log_to(&mut command, &self.log_path());
         let drains = |flag: &String| flag.starts_with("--drain-seconds");
@@ -191,7 +188,7 @@ impl AgentUnderTest {
         self.child = Some(child);
     }
 
-    /// Replaces an argument of `sesame-agent run`. The change takes effect at the next start.
+    /// Replaces an argument for the next start of `sesame-agent run`.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
         to.clone_into(flag.expect("the flag is there"));
@@ -208,8 +205,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// Sends SIGSTOP to the agent, which then does nothing until [`AgentUnderTest::thaw`]. Its
-    /// Envoy keeps running.
+    /// Sends SIGSTOP to the agent, but not to its Envoy.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
@@ -225,8 +221,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// Returns the agent's exit code, or the negated number of the signal that killed it. Returns
-    /// `None` if the agent has not exited.
+    /// Returns the exit code or negated signal, or `None` if the agent is running.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child
@@ -240,7 +235,7 @@ impl AgentUnderTest {
         )
     }
 
-    /// Returns the agent's Envoy processes, except those that only validate a configuration.
+    /// Returns the agent's Envoys, except those that only validate.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         found.retain(|process| {
@@ -259,7 +254,7 @@ impl AgentUnderTest {
         found
     }
 
-    /// Sends SIGKILL to every Envoy of this agent, and returns the number of Envoys.
+    /// Kills every Envoy of this agent and returns their number.
     pub fn kill9_envoy(&self) -> usize {
         let envoys = self.envoys();
         for envoy in &envoys {
@@ -286,8 +281,8 @@ impl AgentUnderTest {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // Test backends are on the loopback interface. Set the variable instead of the flag,
-            // because commands that do not resolve routes reject the flag.
+            // Some commands reject the flag, so set the variable. Test backends are on the loopback
+            // interface.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()
@@ -312,7 +307,7 @@ impl AgentUnderTest {
         self.directory.path().join("log")
     }
 
-    /// Returns the last 60 lines of [`AgentUnderTest::log`], with a heading.
+    /// Returns the last 60 lines of [`AgentUnderTest::log`].
     pub fn log_tail(&self) -> String {
         let tail = tail(&self.log_path(), 60);
         format!("--- the agent's last lines:\n{tail}")

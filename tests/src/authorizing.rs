@@ -1,8 +1,5 @@
-//! An in-process authorization service that speaks both HTTP and Envoy's gRPC protocol on one port.
-//!
-//! It allows requests with `authorization: NAME`, where NAME is the service's own name or
-//! `everybody`. On allowed requests it sets several headers, of which the Gateway permits only
-//! some. It records every check.
+//! An in-process authorization service for HTTP and Envoy's gRPC protocol. It allows requests with
+//! `authorization: NAME`, where NAME is the service's name or `everybody`.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,8 +23,7 @@ use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Headers that the service sets on allowed requests. In addition, it sets `x-NAME` to the size of
-/// the received body.
+/// Headers set on allowed requests, in addition to `x-NAME` with the body size.
 pub const WRITTEN: [(&str, &str); 4] = [
     ("x-user", "alice"),
     ("x-tier", "gold"),
@@ -113,7 +109,6 @@ impl Drop for Authorizing {
 type Memory = Arc<Mutex<Vec<Asked>>>;
 
 async fn accept(listener: TcpListener, name: &'static str, asked: Memory) {
-    // Dropping the `JoinSet` closes all connections when the service stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, name, Arc::clone(&asked)));
@@ -131,7 +126,7 @@ async fn serve(stream: TcpStream, name: &'static str, asked: Memory) {
     };
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, name, Arc::clone(&asked)));
-    // The proxy may disconnect at any time, so ignore errors.
+    // The proxy may disconnect at any time.
     let _ = if http2 {
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(io, answer)

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::backend::Backend;
 use crate::manifests::served;
 
-/// Starts a backend for each name, and adds its Service and endpoints to `objects`.
+/// Starts backends, and adds their Services and endpoints to `objects`.
 pub async fn start_served(names: &[&str], objects: &mut Vec<Value>) -> Vec<Backend> {
     let mut backends = Vec::new();
     for name in names {

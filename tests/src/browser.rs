@@ -6,16 +6,15 @@ use crate::agent::words;
 use crate::envoy::workspace;
 use crate::generated;
 
-/// Browser to use if the environment variable is unset.
 const BROWSER: &str = "chromium-headless-shell";
 
-/// Loads a page, runs its scripts, and returns the resulting DOM.
+/// Loads a page, runs its scripts, and returns the DOM.
 pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes a screenshot of a page in a window of the given size in pixels. Replaces the picture in
-/// `docs/pictures` if tests write generated files.
+/// Takes a screenshot of a page, with the size in pixels. Replaces the picture in `docs/pictures`
+/// if tests write generated files.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join(name);
@@ -37,8 +36,7 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // In a container, the sandbox does not work for root. The browser opens only this page,
-            // so the sandbox is not needed.
+            // In a container, the sandbox does not work for root.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()

@@ -20,13 +20,13 @@ impl Checks {
         self.same(&request, got.as_deref(), Some(expected));
     }
 
-    /// Checks the status of the response, regardless of which backend responds.
+    /// Checks the status, regardless of the backend.
     pub async fn status(&mut self, request: Request, expected: u16) {
         let reply = self.reply(&request).await;
         self.same(&request, reply.map(|reply| reply.status), Some(expected));
     }
 
-    /// Sends the request and returns the response. If there is no response, records a failure.
+    /// Returns the response, or records a failure.
     pub async fn reply(&mut self, request: &Request) -> Option<Reply> {
         match request.send().await {
             Ok(reply) => Some(reply),
@@ -59,7 +59,7 @@ impl Checks {
         }
     }
 
-    /// Panics with a list of all failures, if there are any.
+    /// Panics with a list of all failures, if any.
     pub fn finish(self) {
         assert!(self.made > 0, "nothing was checked");
         assert!(

@@ -8,18 +8,16 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Source of the preloaded library.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// A clock for all processes that are started with [`Clock::variables`].
+/// A clock for processes with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
 }
 
 impl Clock {
-    /// Creates a clock that shows the correct time until it is changed. Needs a C compiler, which
-    /// Rust needs for linking anyway.
+    /// Creates a clock with the correct time. Needs a C compiler.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-clock-")
@@ -43,14 +41,14 @@ impl Clock {
         clock
     }
 
-    /// Sets the clock to the correct time plus the given number of seconds.
+    /// Sets the offset from the correct time in seconds.
     pub fn set(&self, seconds: i64) {
-        // Write in place, because running processes have mapped the file into memory.
+        // Running processes have mapped the file, so write in place.
         let bytes = seconds.to_ne_bytes();
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
 
-    /// Returns the environment variables that make a process and its children use this clock.
+    /// Returns environment variables that make a process use this clock.
     pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let directory = self.directory.path();
         [
@@ -59,7 +57,7 @@ impl Clock {
         ]
     }
 
-    /// Returns a command prefix that makes the command after it use this clock.
+    /// Returns a command prefix that makes a command use this clock.
     pub fn command(&self) -> Vec<String> {
         let variables = self.variables();
         let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));

@@ -1,5 +1,4 @@
-//! A fake cloud, which writes the addresses that the test chooses to the status of every
-//! LoadBalancer Service.
+//! A fake cloud, which sets the addresses of LoadBalancer Services.
 
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use tokio::task::JoinHandle;
 use crate::cluster::{Client, Failure, TestCluster, User};
 
 const SERVICES: &str = "/api/v1/services";
-/// Pause between two polls of the Services.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running fake cloud, which stops on drop.
@@ -73,8 +71,7 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if two `ingress` lists are equal. Ignores fields that only `given` has, because the
-/// API server adds fields.
+/// Ignores fields that only `given` has, because the API server adds fields.
 fn has(given: &Value, wanted: &Value) -> bool {
     let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));

@@ -1,8 +1,6 @@
-//! A cluster without containers: the real `etcd` and `kube-apiserver` on free loopback ports, with
-//! RBAC.
-//!
-//! The cluster has no controllers and no nodes. Therefore Deployments have no Pods, Services have
-//! no endpoints, and namespaces have no default `ServiceAccount`.
+//! A cluster without containers: the real `etcd` and `kube-apiserver` on loopback ports. Without
+//! controllers and nodes, Deployments have no Pods, and namespaces have no default
+//! `ServiceAccount`.
 
 mod assets;
 mod client;
@@ -27,7 +25,7 @@ use self::servers::Servers;
 use crate::agent::TEST_TIMEOUT;
 use crate::wait::{eventually, holds};
 
-/// Lifetime of a `ServiceAccount` token. It must outlast every test and the conformance suite.
+/// Must outlast every test and the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
 /// The identity of an API client.
@@ -35,15 +33,14 @@ const TOKEN_SECONDS: u64 = 6 * 3600;
 pub enum User {
     /// A member of `system:masters`, authenticated by a client certificate.
     Admin,
-    /// A `ServiceAccount`, authenticated by its token. It is created if it does not exist.
+    /// A `ServiceAccount`, created if missing and authenticated by its token.
     ServiceAccount {
         /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
         /// The name of the `ServiceAccount`.
         name: String,
     },
-    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to the Pod. The
-    /// ServiceAccount, the Pod and the node are created if they do not exist.
+    /// A Pod on a node, authenticated by a token bound to the Pod. All are created if missing.
     OnNode {
         /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
@@ -63,7 +60,7 @@ impl User {
         }
     }
 
-    /// Returns a user that is a Pod of a `ServiceAccount` on a node.
+    /// Returns a Pod of a `ServiceAccount` on a node.
     pub fn on_node(namespace: &str, name: &str, node: &str) -> Self {
         Self::OnNode {
             namespace: namespace.to_owned(),
@@ -72,7 +69,7 @@ impl User {
         }
     }
 
-    /// Returns a unique string for this user that is also a valid file name.
+    /// Unique, and a valid file name.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
@@ -86,7 +83,7 @@ impl User {
     }
 }
 
-/// An API server and its etcd. Both are killed on drop, and also when the test process dies.
+/// An API server and its etcd, killed on drop or if the test dies.
 pub struct TestCluster {
     servers: Servers,
     identity: Identity,
@@ -94,17 +91,13 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts etcd and the API server. Waits until the API server is ready and the namespace
-    /// `default` exists.
-    ///
-    /// Panics if the binaries are missing or a server does not start. In the latter case, the
-    /// message contains the end of the server's log.
+    /// Starts both servers and waits until they are ready. Panics if a binary is missing or a
+    /// server fails.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], but the API server listens on the given address of the machine, so
-    /// that other network namespaces can reach it.
+    /// Like [`Self::start`], but reachable from other network namespaces.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let identity = Identity::new(address);
         let servers = Servers::start(&identity, address).await;
@@ -121,13 +114,12 @@ impl TestCluster {
         cluster
     }
 
-    /// Returns the API server's URL, which stays the same after [`TestCluster::start_apiserver`].
-    /// The host is 127.0.0.1 unless the test has chosen another address.
+    /// Returns the API server's URL, which survives [`TestCluster::start_apiserver`].
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
 
-    /// Returns the process IDs of the running API server and of etcd.
+    /// Returns the PIDs of the API server and of etcd.
     pub fn pids(&self) -> (u32, u32) {
         self.servers.pids()
     }
@@ -149,13 +141,13 @@ impl TestCluster {
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// Writes a kubeconfig for `user` with mode 0600. The file is deleted with the cluster.
+    /// Writes a kubeconfig with mode 0600, which is deleted with the cluster.
     pub async fn kubeconfig(&self, user: &User) -> PathBuf {
         let credentials = self.credentials(user).await;
         let text = self.identity.kubeconfig(&self.url(), &credentials);
         let name = format!("kubeconfig-{}.yaml", user.file_stem());
         let path = self.servers.directory().join(name);
-        // A program may be using an existing file, so replace the file atomically.
+        // A program may be using the file, so replace it atomically.
         let staged = path.with_extension("new");
         let _ = std::fs::remove_file(&staged);
         let mut file = std::fs::OpenOptions::new()
@@ -169,10 +161,8 @@ impl TestCluster {
         path
     }
 
-    /// Installs the Gateway API CRDs of the given channel, and waits until all kinds are served.
-    ///
-    /// The standard channel includes an admission policy, which later rejects CRDs of the
-    /// experimental channel.
+    /// Installs a channel's CRDs and waits until they are served. The standard channel later
+    /// rejects experimental CRDs.
     pub async fn install_crds(&self, channel: Channel) {
         self.install_release(gateway_api_version(), channel).await;
     }
@@ -191,44 +181,44 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
-    /// Installs one CRD and waits until its kind is served.
+    /// Installs one CRD and waits until it is served.
     pub async fn install_crd(&self, definition: &Value) {
         let applied = self.admin.apply_value(definition).await;
         self.wait_kind_served(&applied.expect("a definition")).await;
         self.admin.forget_kinds().await;
     }
 
-    /// Applies every object of `yaml` in order as an administrator. Returns the stored objects.
+    /// Applies all objects as an administrator, in order.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
     }
 
-    /// Applies objects as an administrator. Panics if the API server rejects one.
+    /// Applies objects as an administrator, or panics.
     pub async fn apply_all(&self, objects: &[Value]) {
         for object in objects {
             self.make(object).await;
         }
     }
 
-    /// Returns the object or list at a path. Panics if it does not exist.
+    /// Returns the object or list at a path, or panics.
     pub async fn get(&self, path: &str) -> Value {
         let got = self.admin.get(path).await;
         got.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Applies a merge patch to the object at a path. Panics if the API server rejects it.
+    /// Applies a merge patch to the object at a path, or panics.
     pub async fn merge(&self, path: &str, change: &Value) {
         let merged = self.admin.merge(path, change).await;
         merged.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Deletes the object at a path. Panics if it does not exist.
+    /// Deletes the object at a path, or panics.
     pub async fn delete(&self, path: &str) {
         let deleted = self.admin.delete(path).await;
         deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Polls the object at a path until `good` accepts the object. Returns the object.
+    /// Polls the object at a path until `good` accepts it.
     pub async fn until(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
         eventually(what, TEST_TIMEOUT, async || {
             let object = self.admin.get(path).await.map_err(|e| e.to_string())?;
@@ -238,13 +228,12 @@ impl TestCluster {
         .await
     }
 
-    /// Sends SIGKILL to the API server, so that connections are refused. etcd keeps running.
+    /// Sends SIGKILL to the API server. etcd keeps running.
     pub fn stop_apiserver(&mut self) {
         self.servers.stop_apiserver();
     }
 
-    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but clients get no
-    /// response until the API server is thawed.
+    /// Sends SIGSTOP to the API server. The kernel still accepts connections.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();
     }
@@ -254,15 +243,13 @@ impl TestCluster {
         self.servers.thaw_apiserver();
     }
 
-    /// Starts the API server again with the same address, keys and data, and waits until it is
-    /// ready.
+    /// Restarts the API server with the same address, keys and data.
     pub async fn start_apiserver(&mut self) {
         self.servers.start_apiserver();
         self.wait_ready().await;
     }
 
-    /// Replaces the CAs, the server certificate and the token key, which invalidates all issued
-    /// credentials. Then restarts the API server with the same address and data.
+    /// Replaces all CAs and keys, which invalidates all credentials, and restarts the API server.
     pub async fn rotate(&mut self) {
         self.stop_apiserver();
         let address = self.servers.address();
@@ -335,7 +322,6 @@ impl TestCluster {
         .await;
     }
 
-    /// Waits until the API server serves the CRD's kind in each version that the CRD enables.
     async fn wait_kind_served(&self, crd: &Value) {
         let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
         let group = text(&crd["spec"]["group"]);

@@ -1,6 +1,5 @@
-//! An in-process collector that accepts spans and access logs as OTLP over gRPC and HTTP on one
-//! port. On the same port, it accepts access logs in the protocol of Envoy's access log service
-//! (ALS). It stores everything that it receives.
+//! An in-process collector for OTLP over gRPC and HTTP, and for Envoy's access log service (ALS),
+//! on one port.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,7 +26,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::collecting_logs::{self, LogStream, Record};
 
-/// Timeout for expected spans and log records.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A received span.
@@ -37,17 +35,17 @@ pub struct Span {
     pub trace: String,
     /// The span ID, in hexadecimal.
     pub id: String,
-    /// The parent span's ID, in hexadecimal, or empty if there is none.
+    /// Parent span ID in hexadecimal, or empty.
     pub parent: String,
     /// The name.
     pub name: String,
     /// `service.name` of the span's resource.
     pub service: String,
-    /// Start and end of the span, in nanoseconds since the Unix epoch.
+    /// Start and end, in nanoseconds since the Unix epoch.
     pub time: (u64, u64),
     /// Attributes, with their values as strings.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the export request that contained the span. The request's path is under `:path`.
+    /// Headers of the export request, with the path under `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -79,7 +77,7 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// Errors from messages that could not be decoded.
+    /// From messages that could not be decoded.
     faults: Vec<String>,
 }
 
@@ -91,12 +89,12 @@ impl Collecting {
         Self::start_at(Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts a collector on a free port of the given address.
+    /// Starts a collector on this address.
     pub async fn start_at(address: IpAddr) -> Self {
         Self::start_with(address, None).await
     }
 
-    /// Starts a collector with TLS on a free port of 127.0.0.1.
+    /// Starts a collector with TLS.
     pub async fn start_tls(tls: TlsAcceptor) -> Self {
         Self::start_with(Ipv4Addr::LOCALHOST.into(), Some(tls)).await
     }
@@ -126,15 +124,14 @@ impl Collecting {
         memory.spans.clone()
     }
 
-    /// Returns all received log records. Panics if any message could not be decoded.
+    /// Returns all log records. Panics if a message could not be decoded.
     pub fn records(&self) -> Vec<Record> {
         let memory = self.memory.lock().expect("no panic under this lock");
         assert_eq!(memory.faults, Vec::<String>::new());
         memory.records.clone()
     }
 
-    /// Waits for a record that has the given attribute and arrived in a request whose path ends
-    /// with `path`.
+    /// Waits for a record with this attribute from a path that ends with `path`.
     pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
         let what = format!("a line at {path} whose {name} is {value}");
         eventually(&what, WAIT, async || {
@@ -149,7 +146,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits until `count` spans of a trace have arrived, and returns them.
+    /// Waits until a trace has `count` spans.
     pub async fn wait(&self, trace: &str, count: usize) -> Vec<Span> {
         let what = format!("{count} spans of trace {trace}");
         eventually(&what, WAIT, async || {
@@ -165,7 +162,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits until `good` accepts the spans of a trace, and returns them.
+    /// Waits until `good` accepts the spans of a trace.
     pub async fn wait_trace(&self, what: &str, good: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         eventually(&format!("a trace with {what}"), WAIT, async || {
             let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
@@ -187,7 +184,6 @@ impl Drop for Collecting {
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory) {
-    // Dropping the `JoinSet` closes all connections when the collector stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, memory) = (tls.clone(), Arc::clone(&memory));
@@ -208,7 +204,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, memory: Memory) {
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
-    // The proxy may disconnect at any time, so ignore errors.
+    // The proxy may disconnect at any time.
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(io, answer)
         .await;
@@ -249,7 +245,7 @@ async fn answer(
         return Ok(Response::new(Full::default().boxed()));
     }
     let mut framed = BytesMut::new();
-    // An empty message, which is a valid response for every export protocol.
+    // An empty message is a valid response for every export protocol.
     framed.put_u8(0);
     framed.put_u32(0);
     Ok(sesame_kit::grpc::answer(Response::new(Full::new(framed.freeze()))).await)
@@ -264,7 +260,6 @@ impl Collected {
     }
 }
 
-/// Reads the records of an ALS stream until the stream ends.
 async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memory) {
     let mut stream = LogStream::default();
     while let Some(Ok(frame)) = body.frame().await {
@@ -319,8 +314,8 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`. This message and the ones
-/// below contain only the OTLP fields that tests read.
+/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`, with only the fields that
+/// tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraces {
     #[prost(message, repeated, tag = "1")]

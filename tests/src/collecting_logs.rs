@@ -1,5 +1,4 @@
-//! Access logs as a collector receives them: OTLP records, and messages of Envoy's access log
-//! service (ALS).
+//! Access logs as a collector receives them.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogCommon, HttpAccessLogEntry};
@@ -13,13 +12,11 @@ use crate::collecting::{KeyValue, Resource, attributes, find};
 /// A received log record.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// `service.name` of the OTLP resource, or the name of the ALS log.
+    /// `service.name` of the OTLP resource, or the ALS log name.
     pub service: String,
-    /// Attributes, with their values as strings. Records from ALS contain only the fields that
-    /// tests read.
+    /// Attributes as strings. ALS records contain only the fields that tests read.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the export request that contained the record. The request's path is under
-    /// `:path`.
+    /// Headers of the export request, with the path under `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -35,7 +32,6 @@ impl Record {
     }
 }
 
-/// Decodes an OTLP message.
 pub(crate) fn read(
     body: Bytes,
     headers: &[(String, String)],
@@ -55,16 +51,14 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// An ALS stream, whose messages are decoded as their bytes arrive.
 #[derive(Default)]
 pub(crate) struct LogStream {
     unread: BytesMut,
-    /// Name of the log. Only the first message of a stream contains it.
+    /// Only the first message of a stream contains it.
     log: String,
 }
 
 impl LogStream {
-    /// Appends bytes, and decodes all complete messages.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
@@ -128,8 +122,8 @@ fn of_place(place: AccessLogCommon) -> Vec<(String, String)> {
     found
 }
 
-/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`. This message and the ones
-/// below contain only the OTLP fields that tests read.
+/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`, with only the fields that
+/// tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportLogs {
     #[prost(message, repeated, tag = "1")]

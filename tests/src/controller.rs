@@ -1,5 +1,4 @@
-//! A real `sesame-controller run` against the test cluster, with the ServiceAccount and permissions
-//! of `controller/deploy`.
+//! A real `sesame-controller run` with the permissions of `controller/deploy`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,8 +33,7 @@ use crate::wait::{eventually, holds};
 /// Namespace that the controller publishes to.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
-/// Applies everything in `controller/deploy` in the order of its kustomization. Waits until the
-/// permissions take effect.
+/// Applies `controller/deploy` and waits until its permissions take effect.
 pub async fn deploy(cluster: &TestCluster) {
     let directory = workspace().join("controller/deploy");
     let read = |name: &str| {
@@ -65,8 +63,7 @@ pub async fn deploy(cluster: &TestCluster) {
     }
 }
 
-/// Starts a cluster with the Gateway API CRDs of the given channel and everything in
-/// `controller/deploy`.
+/// Starts a cluster with Gateway API CRDs and `controller/deploy`.
 pub async fn deployed(channel: Channel) -> TestCluster {
     let cluster = TestCluster::start().await;
     cluster.install_crds(channel).await;
@@ -143,12 +140,11 @@ impl ControllerUnderTest {
             .args(&self.flags)
             .envs(deployed_environment())
             .envs(self.variables.iter().cloned())
-            // Ctrl-C in the test's terminal must not reach the controller.
             .process_group(0);
         if !given("--lease-seconds") {
             command.args(["--lease-seconds", "6"]);
         }
-        // Most test clusters have no nodes, so allow hosts to report any address.
+        // Most test clusters have no nodes, so allow all host addresses.
         if !given("--host-addresses") {
             command.args(["--host-addresses", "0.0.0.0/0,::/0"]);
         }
@@ -156,7 +152,7 @@ impl ControllerUnderTest {
         self.child = Some(command.spawn().expect("start the controller"));
     }
 
-    /// Replaces the controller's binary. The change takes effect at the next start.
+    /// Replaces the controller's binary for the next start.
     pub fn replace(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
         self.restart();
@@ -170,7 +166,7 @@ impl ControllerUnderTest {
         }
     }
 
-    /// Sends SIGTERM to the controller and returns its exit status.
+    /// Sends SIGTERM and returns the exit status.
     pub async fn stop(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the controller runs");
         let pid = i32::try_from(child.id()).expect("a process id");
@@ -182,8 +178,7 @@ impl ControllerUnderTest {
         .await
     }
 
-    /// Waits until the controller has resolved all objects once. Returns the duration of the
-    /// wait.
+    /// Waits for the first resolution and returns the duration.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
         eventually(
@@ -211,8 +206,7 @@ impl ControllerUnderTest {
         Ok((reply.status, body))
     }
 
-    /// Returns the sum of the metric's series whose labels contain `with`, or 0 if no series exists
-    /// yet.
+    /// Returns the sum of series whose labels contain `with`, or 0.
     pub async fn metric(&self, name: &str, with: &str) -> f64 {
         let (_, text) = self.get("/metrics").await.expect("metrics");
         text.lines()
@@ -274,7 +268,7 @@ impl Drop for ControllerUnderTest {
     }
 }
 
-/// Returns the environment variables that `controller/deploy` sets to fixed values.
+/// Only fixed values.
 fn deployed_environment() -> Vec<(String, String)> {
     let path = workspace().join("controller/deploy/deployment.yaml");
     let text = std::fs::read_to_string(&path).expect("read the Deployment");
@@ -288,7 +282,7 @@ fn deployed_environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The current publication of one Gateway, as an agent reads it.
+/// A Gateway's current publication, as an agent reads it.
 #[derive(Debug)]
 pub struct Publication {
     /// The manifest's ConfigMap.
@@ -297,7 +291,7 @@ pub struct Publication {
     pub manifest: Manifest,
     /// All published ConfigMaps, by name.
     pub config_maps: BTreeMap<String, Value>,
-    /// The snapshot, joined from its shards. Their digests have been verified.
+    /// Snapshot, joined from its verified shards.
     pub snapshot: Snapshot,
 }
 
@@ -326,7 +320,7 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// Returns the Gateway's current publication, or an error that names the missing objects.
+/// Returns a Gateway's publication, or an error that names missing objects.
 pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await
@@ -365,7 +359,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
     })
 }
 
-/// Returns the key pairs that are published for a Gateway.
+/// Returns the published key pairs of a Gateway.
 pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto::keys::KeyPair> {
     let secrets = objects(admin, "secrets", gateway).await;
     secrets
@@ -377,7 +371,7 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
         .collect()
 }
 
-/// Returns the decoded bytes of one entry in a ConfigMap or Secret.
+/// Returns the decoded bytes of an entry in a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
     let text =
@@ -385,7 +379,7 @@ pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     STANDARD.decode(text).expect("base64")
 }
 
-/// Returns the condition with the given type from a list, or null if there is none.
+/// Returns the condition of this type, or null.
 pub fn condition<'a>(conditions: &'a Value, type_: &str) -> &'a Value {
     let all = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == type_);

@@ -1,5 +1,4 @@
-//! An in-process datagram backend, and a client. The backend echoes each datagram with its own name
-//! as a prefix.
+//! A datagram client, and a backend that echoes datagrams with its name as a prefix.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -27,7 +26,7 @@ impl DatagramBackend {
         let name = name.to_owned();
         let task = tokio::spawn(async move {
             let mut buffer = vec![0; LONGEST];
-            // An error that concerns one datagram must not end the loop.
+            // An error for one datagram must not end the loop.
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                     let mut answer = format!("{name}: ").into_bytes();

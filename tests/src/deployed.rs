@@ -1,5 +1,4 @@
-//! The objects that users deploy, as rendered by Helm and kustomize. Both programs are built only
-//! for tests, from the versions pinned in `tests/helm/go.mod`.
+//! The objects that users deploy, as rendered by Helm and kustomize.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ use crate::pinned;
 
 const PINS: &str = include_str!("../helm/go.mod");
 
-/// Labels that Helm adds and kustomize does not.
 const LABELS_OF_HELM: [&str; 3] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
@@ -27,7 +25,7 @@ pub fn chart() -> PathBuf {
     workspace().join("controller/deploy/chart")
 }
 
-/// Runs Helm with an empty home directory and without access to a cluster.
+/// Runs Helm without a home directory and cluster.
 pub fn helm(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(program("helm"));
@@ -39,8 +37,7 @@ pub fn helm(arguments: &[&str]) -> Output {
     command.output().expect("start helm")
 }
 
-/// Renders the chart for a release in the given namespace. Returns the objects in the order in
-/// which Helm installs them, CRDs first.
+/// Renders the chart. Returns the objects in Helm's order of installation, CRDs first.
 pub fn rendered_by_helm(namespace: &str, values: &Value) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.json");
@@ -81,7 +78,7 @@ pub fn rendered_with_component(component: &str) -> Vec<Value> {
     rendered_by_kustomize(copy.path())
 }
 
-/// Indexes objects by kind and name, and removes the labels that only Helm adds.
+/// Indexes objects by kind and name, without labels that only Helm adds.
 pub fn by_name(objects: Vec<Value>) -> Objects {
     let count = objects.len();
     let named: Objects = objects
@@ -103,8 +100,7 @@ pub fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Collects the paths at which two values differ, together with both values. Treats 0.0 and 0 as
-/// equal.
+/// Collects the paths and values that differ. Treats 0.0 and 0 as equal.
 pub fn differences(at: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     let number = |value: &Value| value.as_f64().map(f64::to_bits);
     match (one, other) {
@@ -140,8 +136,7 @@ fn objects_of(output: &Output) -> Vec<Value> {
     objects.into_iter().filter(Value::is_object).collect()
 }
 
-/// Returns the path of `helm` or `kustomize`: in `$HELM_TOOLS` if set, and otherwise in `.tools`,
-/// where `make` builds them.
+/// In `$HELM_TOOLS` or `.tools`.
 fn program(name: &str) -> PathBuf {
     let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
     pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")

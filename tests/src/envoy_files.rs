@@ -1,5 +1,4 @@
-//! One real Envoy with hand-written resources, for tests of the layers below `sesame-agent run`:
-//! applying changes, supervising Envoy, and excluding rejected resources.
+//! One real Envoy with hand-written resources, for tests of the layers below `sesame-agent run`.
 
 mod resources;
 
@@ -28,7 +27,7 @@ use crate::envoy::envoy_binary;
 use crate::load::{Load, Plan};
 use crate::wait::eventually;
 
-/// The directories of one Envoy. Their paths are short enough for sockets.
+/// The directories of one Envoy, short enough for sockets.
 pub struct Host {
     /// Parent of the other directories.
     pub directory: tempfile::TempDir,
@@ -36,7 +35,7 @@ pub struct Host {
     pub layout: XdsLayout,
 }
 
-/// Kill the Envoy: it is designed to outlive its supervisor, but must not outlive the test.
+/// The Envoy is designed to outlive its supervisor, but must not outlive the test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -56,7 +55,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Environment variable with the directory that an agent in another process must use.
+    /// Environment variable with the directory for an agent in another process.
     pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
 
     /// Creates new directories.
@@ -82,13 +81,13 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
-        // These delays must be long enough for a test on a busy machine to observe.
+        // Long enough for a test on a busy machine to observe.
         config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
     }
 
-    /// Writes Envoy's files, starts Envoy, and waits until it is live.
+    /// Writes Envoy's files, and waits until Envoy is live.
     pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
         let config = self.config();
         let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
@@ -115,7 +114,7 @@ pub async fn apply(
     applier.apply(wanted, envoy).await.unwrap()
 }
 
-/// Polls the supervisor's state until `wanted` accepts it. Returns that state.
+/// Polls the supervisor's state until `wanted` accepts it.
 pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(TEST_TIMEOUT, state.wait_for(wanted)).await;
@@ -132,9 +131,8 @@ pub fn live_pid(state: &State) -> u32 {
     }
 }
 
-/// Returns an unused port on a loopback address that only this process uses. A port of 127.0.0.1
-/// would not stay free: another connection could take it, and a child process could inherit a
-/// listening socket.
+/// Returns an unused port on a loopback address of this process. Ports of 127.0.0.1 would not stay
+/// free.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
@@ -142,11 +140,11 @@ pub fn free_address() -> SocketAddr {
     (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-/// Starts a backend that runs until the test ends, and returns the backend's address.
+/// Returns the address of a backend that runs until the test ends.
 pub async fn backend(name: &str) -> SocketAddr {
     let backend = Backend::start(name).await;
     let address = backend.address();
-    // Leak the backend, because dropping it would stop it.
+    // Dropping the backend would stop it.
     std::mem::forget(backend);
     address
 }
@@ -156,16 +154,14 @@ pub fn request(address: SocketAddr, path: &str) -> Request {
     Request::get(address, "example.com", path)
 }
 
-/// Sends one request on a new connection. Returns the status, and the name of the backend that
-/// responded, or the body if Envoy itself responded.
+/// Sends one request. Returns the status, and the backend's name or Envoy's body.
 pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let reply = request(address, path).send().await?;
     let body = || String::from_utf8_lossy(&reply.body).into_owned();
     Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// Waits for the given response. Envoy's workers apply an update only shortly after Envoy reports
-/// the update as accepted.
+/// Waits for this response, because workers apply updates shortly after Envoy accepts them.
 pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
@@ -185,7 +181,7 @@ async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) 
     .await;
 }
 
-/// Starts load: each client keeps one connection open and requests the paths in turn.
+/// Starts load: each client requests the paths in turn on one connection.
 pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     let requests = paths.iter().map(|path| request(address, path)).collect();
     Load::start(&Plan {
@@ -201,7 +197,7 @@ pub fn load(address: SocketAddr, clients: usize) -> Load {
     load_of(address, clients, &["/".to_owned()])
 }
 
-/// Waits for a condition, and panics if it does not hold before the deadline.
+/// Waits for a condition, and panics at the deadline.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     eventually(what, TEST_TIMEOUT, async || {
         condition().then_some(()).ok_or_else(String::new)

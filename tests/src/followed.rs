@@ -5,8 +5,7 @@ use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts a cluster, a controller and an agent. The agent runs as the host `host-1`, with the given
-/// additional flags and the permissions of the agents' ServiceAccount.
+/// Starts a cluster, a controller and an agent as the host `host-1`.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],
@@ -14,7 +13,7 @@ pub async fn followed(
     followed_with(ports, &[], flags).await
 }
 
-/// Like [`followed`], but with additional flags for both the controller and the agent.
+/// Like [`followed`], but with flags for both controller and agent.
 pub async fn followed_with(
     ports: &[u16],
     controller_flags: &[&str],
@@ -27,8 +26,7 @@ pub async fn followed_with(
     (cluster, controller, agent)
 }
 
-/// Starts an agent that follows the cluster as the host `host-1`, with the permissions of the
-/// agents' ServiceAccount.
+/// Starts an agent that follows the cluster as `host-1`.
 pub async fn follow(cluster: &TestCluster, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     give_rights(cluster, "agent/rbac.yaml").await;
     allow_hosts(cluster, &["host-1"]).await;

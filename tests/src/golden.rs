@@ -1,10 +1,6 @@
-//! Golden cases: Gateway API YAML as input; statuses and Envoy resources as output.
-//!
-//! A case is a directory under `tests/golden`. Its `input.yaml` is written by hand, and its
-//! comments state the rule that the case demonstrates. `_defaults/input.yaml` contains the objects
-//! that most cases share. Output files contain only the difference from `_defaults`, and are
-//! compared byte for byte. This code never decides whether an output is correct: people do, when
-//! they review the diff.
+//! Golden cases: Gateway API YAML as input, statuses and Envoy resources as output. Outputs contain
+//! only the difference from `_defaults`. People decide whether an output is correct when they
+//! review the diff.
 
 mod defaults;
 mod difference;
@@ -36,19 +32,17 @@ use crate::rendering::options;
 pub const INPUT: &str = "input.yaml";
 /// Names of a case's output files.
 pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
-/// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
-/// Prefix of an input line that excludes one of the default objects from the case.
+/// Excludes one of the default objects from the case.
 const WITHOUT: &str = "# Without: ";
 
-/// Prefix of an input line that specifies where the case's access logs are sent.
+/// Specifies where the case's access logs are sent.
 const ACCESS_LOG: &str = "# Access log: ";
 
-/// Input line that enables support for Gateways outside the cluster.
+/// Enables Gateways outside the cluster.
 const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
 
-/// The only case whose output includes `supportedFeatures`, so that a new feature changes only one
-/// file.
+/// Only one case shows `supportedFeatures`, so a new feature changes only one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
 /// A golden case.
@@ -61,13 +55,12 @@ pub struct Case {
 
 /// The outputs of a case.
 pub struct Outcome {
-    /// The complete outputs, including defaults, by file name from [`OUTPUTS`].
+    /// Complete outputs with defaults, by name from [`OUTPUTS`].
     pub files: BTreeMap<&'static str, Value>,
-    /// The Gateways' bootstraps, which a real Envoy can validate. They contain private keys.
+    /// The Gateways' bootstraps, which contain private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
-/// Returns the directory that contains all cases.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
@@ -94,7 +87,7 @@ pub fn cases() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Returns the committed content of a file, or `None` if it does not exist.
+    /// Returns the committed content of a file, if it exists.
     pub fn committed(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
@@ -105,8 +98,7 @@ impl Case {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the case's own objects, and the default objects that the case neither replaces nor
-    /// excludes.
+    /// Returns the case's objects and the remaining default objects.
     pub fn input(&self) -> Result<String> {
         let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
@@ -138,7 +130,6 @@ impl Case {
         Ok(text)
     }
 
-    /// Returns the resolver options for the case.
     fn options(&self) -> Options {
         let own = self.committed(INPUT).unwrap_or_default();
         Options {
@@ -147,7 +138,6 @@ impl Case {
         }
     }
 
-    /// Returns the render options for the case's host.
     fn host(&self, gateway: &ResolvedGateway) -> Result<RenderOptions> {
         let own = self.committed(INPUT).unwrap_or_default();
         let place = own.lines().find_map(|line| line.strip_prefix(ACCESS_LOG));
@@ -214,8 +204,7 @@ impl Case {
     }
 }
 
-/// Panics if a round trip through the binary or JSON encoding changes the snapshot, or if the
-/// snapshot contains a private key.
+/// Panics if an encoding loses data or the snapshot contains a private key.
 fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
     ensure!(
         encoded.snapshot() == *snapshot,
@@ -238,7 +227,6 @@ fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<(
     Ok(())
 }
 
-/// Returns the keys of all decodable objects in the input.
 fn keys(text: &str) -> impl Iterator<Item = String> {
     decode::split(text)
         .into_iter()
@@ -246,8 +234,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
-/// Returns render options for a host without access logs. The host listens on the addresses that
-/// the Gateway requests. If the Gateway requests none, the host listens on all addresses.
+/// The host listens on the Gateway's addresses, or on all if it requests none.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -261,7 +248,7 @@ fn host(gateway: &ResolvedGateway) -> RenderOptions {
     options(addresses)
 }
 
-/// Decodes the input. Returns its objects, and messages about rejected objects and unknown fields.
+/// Also returns messages about rejected objects and unknown fields.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();
@@ -285,7 +272,6 @@ fn read(input: &str) -> (World, Vec<String>) {
     (world, refused)
 }
 
-/// Adds `list` to a mapping, unless it is empty.
 fn add(value: &mut Value, key: &str, list: impl IntoIterator<Item = String>) {
     let list: Vec<String> = list.into_iter().collect();
     if let (Value::Object(value), false) = (value, list.is_empty()) {

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::certs::Authority;
 
-/// A directory with the files. It is deleted on drop.
+/// A directory with the files, deleted on drop.
 pub struct GuardDirectory {
     files: TempDir,
     /// The CA that signed the server certificate.
@@ -17,7 +17,7 @@ pub struct GuardDirectory {
 }
 
 impl GuardDirectory {
-    /// Writes the files for a server with the given name.
+    /// Writes the files for a server.
     pub fn new(name: &str, token: &str) -> Self {
         let directory = Self {
             files: tempfile::tempdir().expect("a directory"),
@@ -32,7 +32,7 @@ impl GuardDirectory {
         directory
     }
 
-    /// Replaces a file atomically, because another program may be reading it.
+    /// Replaces a file atomically, because a program may be reading it.
     pub fn put(&self, name: &str, text: &str) {
         let aside = self.path().join("aside");
         std::fs::write(&aside, text).expect("written");
@@ -44,7 +44,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns the options that both programs have for these files, each with its file.
+    /// Returns the options that both programs have for these files.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

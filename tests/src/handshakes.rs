@@ -1,5 +1,4 @@
-//! TLS handshakes by clients that support only some TLS versions, cipher suites, signature schemes
-//! and application protocols.
+//! TLS handshakes by clients with limited versions, cipher suites, signature schemes and protocols.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -38,12 +37,12 @@ pub struct Agreed {
     pub alpn: Option<String>,
     /// The leaf certificate that the server presented.
     pub certificate: CertificateDer<'static>,
-    /// The stapled OCSP response, or empty if the server sent none.
+    /// Stapled OCSP response, or empty.
     pub staple: Vec<u8>,
 }
 
 impl Handshake {
-    /// Creates a client that supports TLS 1.2 and 1.3, and trusts only the given authorities.
+    /// Creates a client for TLS 1.2 and 1.3 that trusts only these authorities.
     pub fn with(address: SocketAddr, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         Self {
             address,
@@ -71,8 +70,7 @@ impl Handshake {
         self
     }
 
-    /// Restricts the scheme of the server's handshake signature. Signatures in certificates may use
-    /// any scheme.
+    /// Restricts the handshake signature, but not signatures in certificates.
     #[must_use]
     pub fn signatures(mut self, schemes: &[SignatureScheme]) -> Self {
         let known = &mut self.provider.signature_verification_algorithms;
@@ -82,8 +80,7 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type requires a static lifetime, so leak the value. The leak is small, because a test
-        // creates only a few clients.
+        // The type requires a static lifetime. A test creates only a few clients.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self
     }

@@ -1,5 +1,4 @@
-//! A hand-written HTTP/2 client for requests that HTTP libraries do not send: unfinished requests,
-//! requests that repeat one entry of the header table many times, and paths with arbitrary bytes.
+//! A hand-written HTTP/2 client for requests that HTTP libraries do not send.
 
 use std::net::SocketAddr;
 
@@ -8,25 +7,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame.
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Size of a header value. Together with the entry for the host, it nearly fills the 4,096-byte
-/// header table.
+/// With the entry for the host, it nearly fills the 4,096-byte header table.
 const VALUE: usize = 3_800;
 
-/// A connection that stays open until the `Repeater` is dropped.
+/// A connection that stays open until dropped.
 pub struct Repeater {
     stream: TcpStream,
 }
 
 impl Repeater {
-    /// Opens a connection, and starts `requests` requests for `host` on it without finishing them.
-    /// Each request repeats the same long header `times` times.
+    /// Starts `requests` unfinished requests, each with the same long header `times` times.
     pub async fn open(
         address: SocketAddr,
         host: &str,
@@ -42,7 +38,7 @@ impl Repeater {
                 // `:method: POST`, `:scheme: http`, `:path: /`, and the host from the table.
                 vec![0x83, 0x86, 0x84, 0xbf]
             };
-            // Repeat the newest table entry, which is the long header.
+            // The newest table entry is the long header.
             block.extend(std::iter::repeat_n(0xbe, times));
             frame(HEADERS, END_HEADERS, 2 * request + 1, &block, &mut bytes);
         }
@@ -50,8 +46,7 @@ impl Repeater {
         Ok(Self { stream })
     }
 
-    /// Reads once, and returns the number of bytes received. Returns `None` if the connection is
-    /// closed.
+    /// Returns the number of bytes read, or `None` if the connection is closed.
     pub async fn answered(&mut self) -> Option<usize> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer).await {
@@ -61,8 +56,7 @@ impl Repeater {
     }
 }
 
-/// Sends one request with exactly the given path and user agent. Waits for a response or a
-/// rejection.
+/// Sends one request with this path and user agent, and waits for the outcome.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
     // `:method: GET` and `:scheme: http`, and then path, host and user agent with indexed names.
     let mut block = vec![0x82, 0x86];
@@ -89,8 +83,7 @@ pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]
     Ok(())
 }
 
-/// Encodes the headers of the first request, which adds the host and the long header to the header
-/// table.
+/// Adds the host and the long header to the header table.
 fn first(host: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x84, 0x41];
     integer(host.len(), &mut block);
@@ -101,7 +94,7 @@ fn first(host: &str) -> Vec<u8> {
     block
 }
 
-/// Encodes an integer with a seven-bit prefix, as in RFC 7541.
+/// With a seven-bit prefix, as in RFC 7541.
 fn integer(value: usize, to: &mut Vec<u8>) {
     let Some(mut rest) = value.checked_sub(127) else {
         to.push(u8::try_from(value).unwrap_or(126));

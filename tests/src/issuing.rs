@@ -14,12 +14,11 @@ use tokio::task::JoinHandle;
 
 use crate::certs::{Authority, Leaf};
 
-/// The published response: its status and body.
 type Published = Arc<Mutex<(u16, String)>>;
 
 /// A running server, which stops on drop.
 pub struct Issuing {
-    /// Host in the server's certificate and in the key set's URI.
+    /// In the server's certificate and in the key set's URI.
     host: String,
     address: SocketAddr,
     published: Published,
@@ -27,8 +26,7 @@ pub struct Issuing {
 }
 
 impl Issuing {
-    /// Starts a server on `localhost` that has a certificate from `authority` and publishes the
-    /// given key set.
+    /// Starts a server on `localhost` with a certificate from `authority`.
     pub async fn start(authority: &Authority, keys: &str) -> Self {
         Self::start_at(("localhost", Ipv4Addr::LOCALHOST), authority, keys).await
     }
@@ -95,7 +93,7 @@ async fn serve(
                     async { Ok::<_, Infallible>(reply.expect("a response")) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();
-                // An error means that the client has closed the connection.
+                // The client has closed the connection.
                 let _ = connection
                     .serve_connection(TokioIo::new(stream), reply)
                     .await;

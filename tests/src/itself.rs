@@ -1,4 +1,4 @@
-//! Runs one test of the current test executable in a new process, to isolate it or to kill it.
+//! Runs one test of the current executable in a new process.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,11 +8,8 @@ pub fn executable() -> PathBuf {
     std::env::current_exe().expect("a test has a path")
 }
 
-/// Returns arguments with which [`executable`] runs only one test, even if the test is ignored.
-/// `test` is the end of the test's path.
-///
-/// Panics unless exactly one path ends with `test`: if no test matched, the executable would report
-/// success.
+/// Returns arguments to run only the test whose path ends with `test`. Panics unless exactly one
+/// does.
 pub fn only(test: &str) -> Vec<String> {
     let list = Command::new(executable())
         .args(["--list", "--format=terse"])

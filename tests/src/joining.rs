@@ -14,7 +14,6 @@ use crate::cluster::{Channel, Client, TestCluster, User};
 use crate::controller::{NAMESPACE, deploy};
 use crate::manifests::yaml;
 
-/// Writes `input` to a program's standard input, and waits until the program exits.
 fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, PathBuf)]) -> Output {
     let mut child = Command::new(program)
         .args(arguments)
@@ -36,7 +35,7 @@ pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-/// A cluster with a Gateway, and an administrator who runs `sesame-controller hosts`.
+/// A cluster with a Gateway, and an administrator for `sesame-controller hosts`.
 pub struct Site {
     /// The cluster.
     pub cluster: TestCluster,
@@ -49,7 +48,7 @@ impl Site {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], but the API server listens on the given address of the machine.
+    /// Like [`Self::start`], but the API server listens on this address.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let cluster = TestCluster::start_at(address).await;
         cluster.install_crds(Channel::Standard).await;
@@ -104,7 +103,7 @@ impl Site {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Returns one host from the inventory, or null if it does not exist.
+    /// Returns a host from the inventory, or null.
     pub fn row(&self, host: &str) -> Value {
         let mut all = self.list().into_iter();
         all.find(|row| row["host"] == host).unwrap_or_default()
@@ -116,7 +115,7 @@ impl Site {
         applied.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Returns true if no object exists at the given path.
+    /// Returns true if no object exists at the path.
     pub async fn is_gone(&self, path: &str) -> bool {
         matches!(self.admin().get(path).await, Err(error) if error.is(404))
     }
@@ -150,12 +149,12 @@ impl Host {
         self.directory.path().join("agent.yaml")
     }
 
-    /// Runs `sesame-agent join` with the token on its standard input.
+    /// Runs `sesame-agent join` with the token on standard input.
     pub fn join(&self, token: &str) -> Output {
         join(&self.state(), &self.config(), token, &[])
     }
 
-    /// Makes the host join the cluster, and returns its credential. Panics if joining fails.
+    /// Makes the host join the cluster, and returns its credential.
     pub async fn joined(&self, token: &str) -> String {
         let output = self.join(token);
         assert!(output.status.success(), "{}", words(&output));
@@ -172,7 +171,7 @@ impl Host {
     }
 }
 
-/// Runs `sesame-agent join` with the token on its standard input.
+/// Runs `sesame-agent join` with the token on standard input.
 pub fn join(state: &Path, config: &Path, token: &str, variables: &[(&str, PathBuf)]) -> Output {
     let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
     let arguments = [
@@ -207,7 +206,7 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// Returns the credential in a state directory. Panics unless the credential is sealed on disk.
+/// Returns the credential, which must be sealed on disk.
 pub async fn credential(state: &Path) -> String {
     let stored = std::fs::read(credential_path(state)).expect("a credential");
     assert!(at_rest::is_sealed(&stored), "the credential is in clear");
@@ -225,7 +224,7 @@ pub fn credential_path(state: &Path) -> PathBuf {
     state.join("cluster/token")
 }
 
-/// Returns the settings that `join` wrote, as command-line options of `run`.
+/// Returns the settings that `join` wrote as options of `run`.
 pub fn options(config: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(config).expect("settings");
     let settings: Value = serde_saphyr::from_str(&text).expect("YAML");

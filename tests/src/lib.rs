@@ -1,9 +1,5 @@
-//! Code shared by tests: echo backends (HTTP, gRPC, TLS and datagrams), a client, and a load
-//! generator that counts failed requests. Also certificates, manifests, and a real `sesame-agent`
-//! with its real Envoy.
-//!
-//! All traffic stays on the loopback interface. If setup fails, the code panics and reports the
-//! cause, because a test that cannot start must not pass.
+//! Code shared by tests. All traffic stays on the loopback interface. Setup failures panic, because
+//! a test that cannot start must not pass.
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 

@@ -1,9 +1,6 @@
-//! Sends requests while the configuration changes, and counts failures.
-//!
-//! Each worker sends its next request when its previous request has completed. Some workers reuse
-//! their connections, and others open a new connection for each request. If the server closed a
-//! connection before any byte of the request was written, the worker retries on a new connection.
-//! Any other unexpected result is a failure, recorded with its time and cause.
+//! Sends requests while the configuration changes, and counts failures. A worker retries only if
+//! the server closed a connection before any byte was written; anything else unexpected is a
+//! failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,15 +15,14 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// Maximum number of failures to record with their cause. Later failures are only counted.
+/// Later failures are only counted.
 const KEPT: usize = 200;
 
-/// Maximum duration of a load. Afterwards, the load stops on its own.
+/// Afterwards, the load stops on its own.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Minimum interval between a worker's connections to another machine. The kernel has 28,000 local
-/// ports. After a connection to another machine, it reserves the local port for a minute. After a
-/// connection within this machine, it frees the port within a second.
+/// The kernel has 28,000 local ports, and reserves a port for a minute after a connection to
+/// another machine.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 
 /// The requests to send, and the number of workers.
@@ -34,20 +30,18 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 pub struct Plan {
     /// Requests that each worker sends in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Number of workers that keep connections open. Such a worker has one connection for each
-    /// request in `requests`, or a single connection for all of them.
+    /// Number of workers that keep connections open.
     pub keep_alive: usize,
-    /// True if all requests have the same address and protocol, so that a worker can send them over
-    /// a single connection.
+    /// True if a worker can send all requests over one connection.
     pub share: bool,
-    /// Number of workers that open a new connection for each request.
+    /// Number of workers that open a connection for each request.
     pub fresh: usize,
     /// Returns true if a response is as expected.
     pub good: fn(&Reply) -> bool,
 }
 
 impl Plan {
-    /// Creates a plan with two workers of each kind. Any status but 200 is unexpected.
+    /// Creates a plan with two workers of each kind. Only status 200 is expected.
     pub fn new(requests: Vec<Request>) -> Self {
         Self {
             requests,
@@ -87,11 +81,10 @@ pub struct LoadReport {
     pub failed: usize,
     /// The first failures with their causes, ordered by time.
     pub failures: Vec<Failure>,
-    /// The longest time between consecutive good responses to the same worker.
+    /// Longest time between consecutive good responses to a worker.
     pub longest_gap: Duration,
 }
 
-/// The results of one worker.
 #[derive(Default)]
 struct Worked {
     failures: Vec<Failure>,
@@ -128,7 +121,7 @@ impl Load {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the time since the start of the load, which can be compared with [`Failure::at`].
+    /// Returns the time since the start, comparable with [`Failure::at`].
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -143,7 +136,7 @@ impl Load {
         .await;
     }
 
-    /// Stops sending, waits for in-flight requests, and returns the report.
+    /// Waits for in-flight requests, and returns the report.
     pub async fn stop(mut self) -> LoadReport {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
@@ -166,8 +159,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// Prints the results. If `$SESAME_FIGURES` is set, also appends a table row to the file that
-    /// the variable names.
+    /// Prints the results, and appends them to the file `$SESAME_FIGURES` if set.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {
@@ -199,13 +191,13 @@ impl LoadReport {
         }
     }
 
-    /// Prints the results. Panics if a request failed, or if none was sent.
+    /// Prints the results. Panics if a request failed or none was sent.
     pub fn clean(&self, scenario: &str) {
         self.tell(scenario);
         self.assert_clean();
     }
 
-    /// Panics if a request failed, or if none was sent.
+    /// Panics if a request failed or none was sent.
     pub fn assert_clean(&self) {
         assert!(self.requests > 0, "no request was sent");
         assert_eq!(self.failed, 0, "{self}");
@@ -235,7 +227,7 @@ impl Worker {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
-        // Keep one connection per request, because requests may differ in server name and protocol.
+        // Requests may differ in server name and protocol.
         let Plan {
             requests, share, ..
         } = &self.plan;
@@ -273,7 +265,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // A refused connection fails immediately, so pause to prevent a busy loop.
+            // A refused connection fails immediately, which would cause a busy loop.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen
@@ -304,7 +296,7 @@ impl Worker {
     }
 }
 
-/// Returns true if the server closed the connection before any byte of the request was written.
+/// The server closed the connection before any byte was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

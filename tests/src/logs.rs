@@ -4,8 +4,6 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Gives a process an empty standard input, and appends its standard output and standard error to a
-/// file.
 pub(crate) fn log_to(command: &mut Command, path: &Path) {
     let log = OpenOptions::new().create(true).append(true).open(path);
     let log = log.expect("open the log");
@@ -15,7 +13,7 @@ pub(crate) fn log_to(command: &mut Command, path: &Path) {
         .stderr(log);
 }
 
-/// Returns the last `lines` lines of a log, or an empty string if the file does not exist.
+/// Empty if the file does not exist.
 pub(crate) fn tail(path: &Path, count: usize) -> String {
     let log = std::fs::read(path).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

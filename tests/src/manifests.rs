@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Namespace of all test objects, unless a test sets another one.
+/// Namespace of test objects by default.
 pub const NAMESPACE: &str = "default";
 
 /// The controller name in test classes.
 pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 
-/// Name of the class and the Gateway in tests that need only one of each.
+/// Name of the class and the Gateway if one of each is enough.
 pub const GATEWAY: &str = "edge";
 
 /// Returns the objects as one YAML stream.
@@ -36,7 +36,7 @@ pub fn gateway_class(name: &str) -> Value {
     })
 }
 
-/// Returns a Gateway. Its class has the same name as the Gateway.
+/// Returns a Gateway whose class has the same name.
 pub fn gateway(name: &str, listeners: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -51,8 +51,7 @@ pub fn edge_name() -> NamespacedName {
     NamespacedName::new(NAMESPACE, GATEWAY)
 }
 
-/// Returns [`GATEWAY`] with a listener on port 80, and one route that matches `/always` and
-/// `/{number}`.
+/// Returns [`GATEWAY`] with port 80 and a route for `/always` and `/{number}`.
 pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -66,15 +65,14 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
-/// Returns [`GATEWAY`] with one HTTP listener, and its class. The first object is a
-/// SesameConfiguration with the given `spec`, to which the class's parameters refer.
+/// Returns [`GATEWAY`] with an HTTP listener, its class, and a SesameConfiguration.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
     vec![parameters, class, gateway]
 }
 
-/// Returns a SesameConfiguration with the given `spec`, and a class whose parameters refer to it.
+/// Returns a SesameConfiguration, and a class that refers to it.
 pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Value; 2] {
     let mut class = gateway_class(name);
     class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
@@ -84,7 +82,7 @@ pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Val
     [parameters, class]
 }
 
-/// Returns an HTTP listener. If `hostname` is empty, the listener has no hostname.
+/// Returns an HTTP listener; `hostname` may be empty.
 pub fn http_listener(name: &str, port: u16, hostname: &str) -> Value {
     let mut listener = json!({"name": name, "port": port, "protocol": "HTTP"});
     set_unless_empty(&mut listener, "hostname", hostname);
@@ -103,13 +101,12 @@ pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Va
     listener
 }
 
-/// Returns a `TCP` or `UDP` listener, which selects a route only by port.
+/// Returns a `TCP` or `UDP` listener.
 pub fn l4_listener(name: &str, port: u16, protocol: &str) -> Value {
     json!({"name": name, "port": port, "protocol": protocol})
 }
 
-/// Returns a TLS listener. It terminates TLS with the certificate from `secret`, or passes TLS
-/// through if `secret` is `None`.
+/// Returns a TLS listener, which passes TLS through if `secret` is `None`.
 pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>) -> Value {
     let tls = match secret {
         Some(secret) => json!({"mode": "Terminate", "certificateRefs": [{"name": secret}]}),
@@ -120,7 +117,7 @@ pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>)
     listener
 }
 
-/// Changes the protocol of all ports in Services and EndpointSlices from TCP to UDP.
+/// Changes the ports of Services and EndpointSlices to UDP.
 pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {
         for at in ["/spec/ports/0/protocol", "/ports/0/protocol"] {
@@ -132,7 +129,7 @@ pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service with port 80. If `protocol` is empty, the port has no `appProtocol`.
+/// Returns a Service with port 80; `app_protocol` may be empty.
 pub fn service(name: &str, app_protocol: &str) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP"});
     set_unless_empty(&mut port, "appProtocol", app_protocol);
@@ -144,8 +141,7 @@ pub fn service(name: &str, app_protocol: &str) -> Value {
     })
 }
 
-/// Returns the `EndpointSlices` of a Service: one for each port number, because all addresses of a
-/// slice share its ports. If there are no endpoints, returns a single empty slice.
+/// Returns the `EndpointSlices` of a Service: one per port number, or one if empty.
 pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -183,12 +179,12 @@ pub fn served(name: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service with a single endpoint, given as `address:port`.
+/// Returns a Service with one endpoint, `address:port`.
 pub fn served_at(name: &str, endpoint: &str) -> Vec<Value> {
     served(name, &[endpoint.parse().expect("an address")])
 }
 
-/// Returns an `HTTPRoute` that attaches to [`GATEWAY`] and routes every path to one Service.
+/// Returns an `HTTPRoute` of [`GATEWAY`] with one Service for every path.
 pub fn plain_route(name: &str, hostname: &str, service: &str) -> Value {
     let rule = rule_to(service, &[path("PathPrefix", "/")]);
     http_route(name, &[hostname], &[rule])
@@ -208,8 +204,7 @@ pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     })
 }
 
-/// Returns a route of the given kind that attaches to [`GATEWAY`]. `hostnames` must be empty if the
-/// kind has no such field.
+/// Returns a route of [`GATEWAY`]. `hostnames` must be empty for kinds without them.
 pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     let mut route = http_route(name, hostnames, rules);
     route["kind"] = json!(kind);
@@ -243,12 +238,12 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
     route
 }
 
-/// Returns a `TrafficPolicy` whose target is a Gateway API object.
+/// Returns a `TrafficPolicy` with this target.
 pub fn traffic_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("TrafficPolicy", name, target, spec)
 }
 
-/// Returns an `AccessPolicy` whose target is a Gateway API object.
+/// Returns an `AccessPolicy` with this target.
 pub fn access_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("AccessPolicy", name, target, spec)
 }
@@ -258,7 +253,7 @@ fn of_requests(kind: &str, name: &str, mut target: Value, spec: &Value) -> Value
     policy(kind, name, &target, spec)
 }
 
-/// Returns a `BackendPolicy`. The policy and its target Service have the same name.
+/// Returns a `BackendPolicy` for the Service of the same name.
 pub fn backend_policy(service: &str, spec: &Value) -> Value {
     let target = json!({"group": "", "kind": "Service", "name": service});
     policy("BackendPolicy", service, &target, spec)
@@ -275,7 +270,7 @@ fn policy(kind: &str, name: &str, target: &Value, spec: &Value) -> Value {
     })
 }
 
-/// Returns a `BackendTLSPolicy`. The policy and its target Service have the same name.
+/// Returns a `BackendTLSPolicy` for the Service of the same name.
 pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -288,8 +283,7 @@ pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     })
 }
 
-/// Returns a `validation` field that refers to the CA certificates in one `ConfigMap`, and sets a
-/// hostname.
+/// Returns a `validation` field with CA certificates and a hostname.
 pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     json!({
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],
@@ -297,7 +291,7 @@ pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     })
 }
 
-/// Returns a rule that routes requests that match any of `matches` to one Service.
+/// Returns a rule that routes any of `matches` to one Service.
 pub fn rule_to(service: &str, matches: &[Value]) -> Value {
     json!({"matches": matches, "backendRefs": [backend_ref(service)]})
 }
@@ -307,7 +301,7 @@ pub fn backend_ref(service: &str) -> Value {
     json!({"name": service, "port": 80})
 }
 
-/// Returns a reference to port 80 of a Service with the given weight.
+/// Returns a weighted reference to port 80 of a Service.
 pub fn weighted_ref(service: &str, weight: u32) -> Value {
     json!({"name": service, "port": 80, "weight": weight})
 }
@@ -323,7 +317,7 @@ fn set_unless_empty(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-/// Returns the IngressClass `edge`, whose parameters refer to the Gateway `edge`.
+/// Returns the IngressClass `edge` for the Gateway `edge`.
 pub fn ingress_class() -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
     "spec": {
@@ -354,7 +348,7 @@ pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})
 }
 
-/// Returns an Ingress rule with the given paths. Each path is a value, a path type and a Service.
+/// Returns an Ingress rule. Each path is a value, a path type and a Service.
 pub fn ingress_rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
     let paths = paths.iter().map(|(path, kind, service)| {
         json!({"path": path, "pathType": kind, "backend": ingress_backend(service)})

@@ -1,5 +1,4 @@
-//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load of
-//! each kind.
+//! A Gateway with all kinds of traffic, and load of each kind.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +43,7 @@ impl Mixed {
     /// The ports that the Gateway needs.
     pub const PORTS: [u16; 3] = [80, TCP_PORT, TLS_PORT];
 
-    /// Starts the agent with the Gateway and the additional Services and routes in `more`.
+    /// Starts the agent with `more` additional Services and routes.
     pub async fn start(setup: Setup, more: usize) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("streams");
@@ -99,8 +98,7 @@ impl Mixed {
         }
     }
 
-    /// Starts requests over reused and over new connections, including gRPC calls. Also starts a
-    /// stream of each kind.
+    /// Starts requests over reused and new connections, and a stream of each kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
         let call = grpc::call(agent.address(80), GRPC_HOST, "echo.Echo/Once");
@@ -133,8 +131,8 @@ impl Traffic {
         self.restarts.push((begin, Instant::now()));
     }
 
-    /// Stops all traffic. Asserts that no request failed, and that every stream lasted until its
-    /// Envoy had finished draining.
+    /// Stops all traffic. Asserts that no request failed, and that streams lasted until their Envoy
+    /// had drained.
     pub async fn end(self, scenario: &str, drain: Duration) {
         let Self {
             load,

@@ -1,5 +1,5 @@
-//! A network namespace for a test. The API server rejects loopback endpoints, so backends need a
-//! different address that nothing else uses.
+//! A network namespace for a test. The API server rejects loopback endpoints, so backends need
+//! another unused address.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -7,14 +7,13 @@ use std::process::Command;
 
 use crate::itself;
 
-/// Address of the backends. It is assigned to the loopback device of the test's network namespace.
+/// Address of the backends on the namespace's loopback device.
 pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Returns true if the test (see [`itself::only`]) is already in its own network namespace.
-/// Otherwise, runs the test in a new process with such a namespace, asserts that it passed, and
-/// returns false.
+/// Returns true inside the namespace. Otherwise, runs the test (see [`itself::only`]) in a new
+/// namespace, and returns false.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -27,8 +26,7 @@ pub fn inside_own(test: &str) -> bool {
     false
 }
 
-/// Like [`inside_own`], but for a program. If needed, replaces the process with the same program in
-/// a new network namespace.
+/// Like [`inside_own`], but replaces the current program.
 pub fn enter_own() -> std::io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 
@@ -40,7 +38,6 @@ pub fn enter_own() -> std::io::Result<()> {
         .exec())
 }
 
-/// Returns a command that runs `program` in a new network namespace.
 fn own(program: &Path) -> Command {
     let script =
         format!(r#"ip link set lo up && ip address add {BACKENDS}/32 dev lo && exec "$0" "$@""#);

@@ -20,8 +20,7 @@ pub enum Vouched {
     Revoked,
 }
 
-/// Returns the authority's response for a certificate that it has issued. The response is valid
-/// until `end`. Its validity starts an hour before `end` or an hour ago, whichever is earlier.
+/// Returns a response that is valid until `end`, and since an hour ago or earlier.
 pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");
@@ -55,7 +54,6 @@ fn sequence(elements: &[Vec<u8>]) -> Vec<u8> {
     element(SEQUENCE, &elements.concat())
 }
 
-/// Encodes a DER element.
 fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len();
     let high = u8::try_from(length >> 8).expect("a short element");

@@ -1,11 +1,11 @@
-//! Finds programs that `make` builds from Go modules. `go.mod` files pin their versions.
+//! Finds programs that `make` builds from Go modules.
 
 use std::path::PathBuf;
 
 use crate::envoy::workspace;
 
-/// Returns the path of a program in the directory that the environment variable `variable` names,
-/// or otherwise in `.tools/{directory}`. If the program is missing, panics with `remedy`.
+/// Returns a program's path in the directory `$variable` or in `.tools/{directory}`. Panics with
+/// `remedy` if it is missing.
 pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> PathBuf {
     let given = std::env::var_os(variable).filter(|value| !value.is_empty());
     let directory = given.map_or_else(|| workspace().join(".tools").join(directory), PathBuf::from);
@@ -14,7 +14,7 @@ pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> Pat
     path
 }
 
-/// Returns the version of a module that the given `go.mod` requires.
+/// Returns the version of a module that `go.mod` requires.
 pub fn version(pins: &'static str, module: &str) -> &'static str {
     pins.lines()
         .filter(|line| !line.contains("=>"))

@@ -1,24 +1,21 @@
-//! Ports that no other test uses.
-//!
-//! If a test bound port 0 and closed the socket, another process could take the port. Instead, this
-//! module chooses a port below the kernel's range for outgoing connections. It reserves the port
-//! until this process exits, with an abstract Unix socket that all test processes can see.
+//! Ports that no other test uses. They are below the kernel's range for outgoing connections, and
+//! reserved with an abstract Unix socket until this process exits.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Range from which ports are chosen. The kernel's range for outgoing connections starts at 32768.
+/// The kernel's range for outgoing connections starts at 32768.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Returns a TCP port on which nothing listens. The port is reserved until this process exits.
+/// Returns an unused TCP port, reserved until this process exits.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
-    // Each process starts its search at a different port, so that processes rarely collide.
+    // Processes start at different ports to avoid collisions.
     let span = u32::from(LAST - FIRST);
     let start = std::process::id().wrapping_mul(97) % span;
     for step in 0..span {

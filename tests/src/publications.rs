@@ -1,5 +1,4 @@
-//! Uses the real resolver to build the publications that a controller would write, so that tests of
-//! agents need no controller.
+//! Builds publications with the real resolver, so agents can be tested without a controller.
 
 use std::net::SocketAddr;
 
@@ -32,7 +31,7 @@ pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// Name of the host on which test agents run.
 pub const HOST: &str = "host-1";
 
-/// Resolves the given objects and returns the Gateways. Loopback endpoints are allowed.
+/// Resolves the objects, with loopback endpoints allowed.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -124,7 +123,7 @@ impl Published {
         }
     }
 
-    /// Adds, as a newer controller might, a field that this version of Sesame does not know.
+    /// Adds an unknown field, as a newer controller might.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");
@@ -154,13 +153,12 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the start of the revision. Agents report only this part.
+    /// Returns the start of the revision, which agents report.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
 
-    /// Returns a predicate that is true if an agent's status reports this revision as wanted and
-    /// served.
+    /// Returns a predicate: an agent's status has this revision as wanted and served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
         move |status| {
@@ -177,9 +175,7 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
     applied.unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// Creates everything that a cluster needs before an agent starts: the namespace, the GatewayAgent
-/// CRD, and a ServiceAccount for agents. The ServiceAccount may read only the key Secrets of the
-/// given Gateways. Returns the ServiceAccount as a user.
+/// Creates the namespace, the CRD and a ServiceAccount for agents of these Gateways.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -203,8 +199,7 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
     user
 }
 
-/// Builds a publication of [`crate::manifests::GATEWAY`] with one route for `kube.test`. The
-/// route's path identifies the version.
+/// Builds a publication of [`crate::manifests::GATEWAY`], whose route has the path `prefix`.
 pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
     let mut objects = edge(listeners);
     objects.extend(served("app", &[endpoint]));
@@ -224,14 +219,13 @@ pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 }
 
-/// Returns the API path of the report that the agent on [`HOST`] writes about a Gateway.
+/// Returns the API path of the report by the agent on [`HOST`].
 pub fn agent_path(gateway: &NamespacedName) -> String {
     let name = agent_name(gateway, HOST);
     format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
 }
 
-/// Polls the report that the agent on [`HOST`] writes about a Gateway, until `good` accepts it.
-/// Returns the report's status.
+/// Polls the report by the agent on [`HOST`] until `good` accepts it.
 pub async fn wait_told(
     cluster: &TestCluster,
     gateway: &NamespacedName,

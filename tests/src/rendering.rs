@@ -7,7 +7,7 @@ use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 use sesame_render::{EndpointRules, RenderOptions};
 
-/// Returns render options for a host that listens on the given addresses.
+/// Returns render options for a host with these addresses.
 pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
     RenderOptions {
         addresses,

@@ -41,7 +41,7 @@ pub async fn say(
     Ok(())
 }
 
-/// Reports that a host serves a Gateway's current publication on port 80 of the given address.
+/// Reports that a host serves the current publication on port 80.
 pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
     let found = eventually("it is published", TEST_TIMEOUT, async || {
         publication(client, gateway).await
@@ -54,7 +54,7 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     said.expect("a report");
 }
 
-/// Adds a node with the given address, and reports that it serves the Gateway on that address.
+/// Adds a node, and reports that it serves the Gateway.
 pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, address: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
     cluster.apply_all(&[node]).await;
@@ -64,8 +64,7 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     say_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
-/// Allows the agents' ServiceAccount in `controller/deploy/agent` to write reports for the given
-/// hosts, even though they are not nodes.
+/// Allows the agents' ServiceAccount to report for hosts that are not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

@@ -1,7 +1,6 @@
 //! Lengths of randomized tests, and their random numbers.
 
-/// Returns the value of the environment variable `name`. If it is unset, returns `full` in soak
-/// runs (`$SESAME_SOAK`), and otherwise `short`.
+/// Returns the environment variable `name`, or else `full` in soak runs and `short` otherwise.
 pub fn count(name: &str, short: usize, full: usize) -> usize {
     let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
     let usual = if std::env::var_os("SESAME_SOAK").is_some() {
@@ -12,12 +11,11 @@ pub fn count(name: &str, short: usize, full: usize) -> usize {
     given.unwrap_or(usual)
 }
 
-/// A `SplitMix64` generator. Its numbers are random enough for choosing moments and inputs.
+/// A `SplitMix64` generator.
 pub struct Moments(u64);
 
 impl Moments {
-    /// Seeds the generator with `$SESAME_SEED`, or with 1 if the variable is unset. Prints the
-    /// seed.
+    /// Seeds the generator with `$SESAME_SEED` or 1, and prints the seed.
     #[allow(clippy::new_without_default, reason = "it prints the seed")]
     pub fn new() -> Self {
         let seed = std::env::var("SESAME_SEED")

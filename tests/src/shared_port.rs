@@ -1,4 +1,4 @@
-//! Additional sockets on Envoy's port, as if a second proxy were running on the host.
+//! Additional sockets on Envoy's port, like a second proxy on the host.
 
 use std::net::SocketAddr;
 
@@ -11,18 +11,17 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// Number of sockets: enough for nearly all connections to the port to reach them instead of Envoy.
+/// Enough for nearly all connections to reach them instead of Envoy.
 const SOCKETS: usize = 200;
 
-/// Opens additional sockets on Envoy's port. Clients that reach them get a different certificate.
+/// Opens additional sockets on Envoy's port with a different certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {
         let kind = (
             AddressFamily::Inet,
             SockType::Stream,
-            // Without CLOEXEC, a process that another test starts would inherit the socket, but
-            // never accept connections from it.
+            // Without CLOEXEC, a child process would inherit the socket but never accept from it.
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         );
         let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
@@ -35,7 +34,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let acceptor = leaf.acceptor();
         all.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Present the certificate. It does not matter whether the client accepts it.
+                // It does not matter whether the client accepts the certificate.
                 let _ = acceptor.accept(stream).await;
             }
         });

@@ -1,6 +1,5 @@
-//! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. Each stream exchanges messages
-//! over one connection. If the connection is cut, the stream records the time and opens a new
-//! connection.
+//! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. A stream records when its
+//! connection is cut, and reopens it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,21 +23,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Timeout for an echo. If an echo takes longer, the stream counts as cut.
+/// A stream counts as cut if an echo takes longer.
 const SILENT: Duration = Duration::from_secs(30);
-/// Pause between two messages of a stream.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A kind of stream, with the parameters for opening it.
+/// A kind of stream and its parameters.
 #[derive(Clone)]
 pub enum Kind {
     /// Plain bytes over TCP.
     Tcp,
-    /// TLS that the backend terminates, with the given server name and trusted authorities.
+    /// TLS terminated by the backend, with server name and trusted authorities.
     PassThrough(String, Arc<RootCertStore>),
-    /// An HTTP/1.1 connection for the given host, upgraded to WebSocket.
+    /// HTTP/1.1, upgraded to WebSocket.
     WebSocket(String),
-    /// A bidirectional gRPC call over HTTP/2 to the given host.
+    /// A bidirectional gRPC call.
     Grpc(String),
 }
 
@@ -53,7 +51,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Starts a server that echoes every byte, over TLS if `acceptor` is set.
+/// Starts a server that echoes every byte, over TLS if `tls` is set.
 pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -79,7 +77,7 @@ pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     address
 }
 
-/// Starts a server that echoes every message of a gRPC call as it arrives.
+/// Starts a server that echoes gRPC messages as they arrive.
 pub async fn grpc_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -105,7 +103,6 @@ pub async fn grpc_echo() -> SocketAddr {
 trait Bytestream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytestream for T {}
 
-/// The connection of an open stream.
 enum Open {
     Bytes(Box<dyn Bytestream>),
     Call {
@@ -157,9 +154,8 @@ impl Open {
         })
     }
 
-    /// Sends a message and reads its echo.
     async fn ask(&mut self) -> Result<()> {
-        // Frame the message as in gRPC, with a byte of flags and a length.
+        // Framed as in gRPC, with a byte of flags and a length.
         const QUESTION: [u8; 9] = *b"\0\0\0\0\x04ping";
         match self {
             Self::Bytes(stream) => {
@@ -212,7 +208,7 @@ pub struct LongStream {
 pub struct StreamReport {
     /// The kind of stream.
     pub kind: String,
-    /// Pairs of times: when a connection was opened, and when it was closed.
+    /// Times at which each connection was opened and closed.
     pub lives: Vec<(Instant, Instant)>,
     /// Reasons for failed attempts to open the stream.
     pub failures: Vec<(Instant, String)>,
@@ -272,8 +268,7 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics if a stream could not be opened, or was cut less than `drain` after its Envoy started
-    /// to drain. `restarts` contains the start and end time of each replacement of Envoy.
+    /// Panics if a stream was cut less than `drain` after its Envoy started to drain.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(
             self.failures.is_empty(),
@@ -282,8 +277,7 @@ impl StreamReport {
             self.failures
         );
         for (opened, cut) in &self.lives {
-            // The first restart that ended after the stream was opened is the only one that can
-            // have replaced its Envoy.
+            // The first restart that ended after the stream was opened replaced its Envoy.
             let concerns = restarts.iter().find(|(_, end)| end > opened);
             let since = concerns.map(|(begin, _)| cut.saturating_duration_since(*begin));
             assert!(

@@ -28,7 +28,7 @@ impl Issuer {
         }
     }
 
-    /// Returns the public key in the form that it has in a key set.
+    /// Returns the public key as in a key set.
     pub fn jwk(&self) -> Value {
         let point = self.key.public_key().as_ref();
         let (x, y) = point[1..].split_at(32);
@@ -36,13 +36,13 @@ impl Issuer {
         json!({"kty": "EC", "crv": "P-256", "kid": self.kid, "x": x, "y": y})
     }
 
-    /// Returns a key set with the public keys of the given issuers.
+    /// Returns a key set with these issuers' public keys.
     pub fn jwks(issuers: &[&Self]) -> String {
         let keys: Vec<Value> = issuers.iter().map(|it| it.jwk()).collect();
         json!({"keys": keys}).to_string()
     }
 
-    /// Returns a valid token with the given claims in addition to `iss`, `aud` and `exp`.
+    /// Returns a valid token; `claims` exclude `iss`, `aud` and `exp`.
     pub fn token(&self, claims: &Value) -> String {
         let mut all = json!({"iss": self.name, "aud": "shop", "exp": 4_000_000_000_u64});
         for (name, value) in claims.as_object().expect("an object") {
@@ -51,8 +51,7 @@ impl Issuer {
         self.signed(&json!({"alg": "ES256", "kid": self.kid}), &all)
     }
 
-    /// Returns a token signed with HMAC, with the issuer's public key as the secret. A verifier
-    /// must reject it.
+    /// Returns a token signed with HMAC and the public key, which must be rejected.
     pub fn confused(&self, claims: &Value) -> String {
         let text = unsigned(&json!({"alg": "HS256", "kid": self.kid}), claims);
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.public_key().as_ref());
@@ -61,8 +60,7 @@ impl Issuer {
         format!("{text}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Returns a token with the given header and exactly the given claims. Null claims are left
-    /// out.
+    /// Returns a token with exactly these claims, without nulls.
     pub fn signed(&self, header: &Value, claims: &Value) -> String {
         let mut claims = claims.clone();
         let members = claims.as_object_mut().expect("an object");

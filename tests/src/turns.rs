@@ -1,10 +1,5 @@
-//! Limits the number of agents under test that run concurrently, across all test processes on this
-//! machine.
-//!
-//! Every file that Envoy watches needs one inotify instance, and the kernel limits the instances
-//! per user (128 by default). A single agent and its Envoys may use up to 128, so the limit
-//! determines how many agents may run concurrently. Each test process runs one agent at a time, and
-//! waits for a turn before it starts the agent.
+//! Limits the number of concurrent agents under test on this machine. Envoy needs one inotify
+//! instance per watched file, and the kernel allows 128 per user by default.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,23 +7,22 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Number of inotify instances reserved for an agent and its Envoys.
+/// Inotify instances of an agent and its Envoys.
 const EACH: usize = 128;
 
-/// Directory of the lock files. All users share it, because a test in a user namespace does not
-/// know its real user.
+/// Shared by all users, because a test in a user namespace does not know its real user.
 const DIRECTORY: &str = "/tmp/sesame-tests-turns";
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Permission to run an agent. It ends on drop or when the process exits.
+/// Ends on drop or when the process exits.
 pub(crate) struct Turn {
     _lock: File,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Waits for a free turn. Waiters get turns in the order of arrival.
+    /// Turns are taken in the order of arrival.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);
@@ -50,7 +44,7 @@ impl Turn {
     }
 }
 
-/// Locks a free turn and returns its lock, or `None` if all turns are taken.
+/// `None` if all turns are taken.
 fn free(directory: &Path, turns: usize) -> Option<File> {
     (0..turns).find_map(|turn| {
         let lock = open(&directory.join(format!("turn-{turn}")));

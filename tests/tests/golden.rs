@@ -1,8 +1,5 @@
-//! One test for each golden case in `tests/golden`. The output must match the committed files, and
-//! real Envoys of two versions must accept it.
-//!
-//! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` and
-//! `make regenerate` rewrite the outputs; review the diff.
+//! One test for each golden case in `tests/golden`, which two Envoy versions must accept. `make
+//! golden` and `make regenerate` rewrite the outputs; review the diff.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +50,6 @@ fn every_case_is_complete_and_shows_no_private_key() {
     }
 }
 
-/// Returns the current and the previous Envoy.
 fn envoys() -> [PathBuf; 2] {
     [envoy_binary(), older_envoy_binary()]
 }

@@ -1,7 +1,5 @@
-//! Protects a listening address with TLS, client certificates and a bearer token. All of them come
-//! from files, which are reread when they change.
-//!
-//! A missing or invalid file must never open access. The content of a file must never be printed.
+//! Protects a listening address with TLS, client certificates and a bearer token. A missing or
+//! invalid file must never open access, and file content is never printed.
 
 use std::fs;
 use std::io;
@@ -19,9 +17,7 @@ use sesame_files::open::{self, OpenError, Rule};
 use sesame_proto::pem;
 use sha2::{Digest as _, Sha256};
 
-/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Minimum and maximum length of a token in bytes.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Files that control access. If none is set, every client is admitted without encryption.
@@ -75,8 +71,7 @@ pub enum GuardError {
     },
 }
 
-/// Inode, size and modification time of each file, or `None` for a missing file. They change when a
-/// file is replaced.
+/// Inode, size and modification time of each file, or `None` if missing.
 type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
 
 /// Access control for an address.
@@ -90,11 +85,9 @@ struct Current {
     guarding: Guarding,
 }
 
-/// Last valid content of the files.
 #[derive(Clone)]
 struct Guarding {
     tls: Option<Arc<ServerConfig>>,
-    /// Digest of the token.
     token: Option<[u8; 32]>,
 }
 
@@ -112,8 +105,7 @@ impl Guard {
         })
     }
 
-    /// Returns the 401 response to a request with these headers, or `None` if the token is correct
-    /// or none is required.
+    /// Returns the 401 response, or `None` if the token is correct or none is required.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -134,18 +126,17 @@ impl Guard {
             return false;
         };
         let token = shown.as_bytes().split_at_checked("bearer ".len());
-        // Compare digests, so that the time taken reveals nothing about the token.
+        // Compare digests to keep the comparison time independent of the token.
         token.is_some_and(|(scheme, token)| {
             scheme.eq_ignore_ascii_case(b"bearer ") && digest(token) == wanted
         })
     }
 
-    /// Returns the TLS configuration for the next connection, or `None` for plaintext.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.guarding().tls
     }
 
-    /// Returns the current content of the files. If it is invalid, returns the previous content.
+    /// Falls back to the previous content if the current content is invalid.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
         // The value is valid even if another thread panicked while holding the lock.

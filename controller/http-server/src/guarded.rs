@@ -71,7 +71,6 @@ enum Stage {
     Agreed(Box<TlsStream<TcpStream>>),
 }
 
-/// A readable and writable stream.
 trait Open: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Open for T {}
@@ -110,8 +109,7 @@ impl AsyncWrite for GuardedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing was written before the handshake, so there is nothing to flush. Waiting for the
-        // handshake here would delay the first read.
+        // Nothing was written before the handshake, so there is nothing to flush.
         if matches!(self.0, Stage::Agreeing(_)) {
             return Poll::Ready(Ok(()));
         }

@@ -55,20 +55,15 @@ use tokio::time::Instant;
 
 pub use self::guarded::{GuardedCallers, GuardedStream};
 
-/// Maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 64;
-/// Timeout for receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a request and its response. It does not apply to a [`Lasting`] response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Minimum time that a client gets for sending its request, however many clients are waiting.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
-/// Pause after a failed accept, e.g. because the process has run out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks a response as an endless stream, so that no timeout applies. Add it to the response's
+/// Marks a response as an endless stream, to which no timeout applies. Add it to the response's
 /// extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
@@ -132,7 +127,6 @@ where
     }
 }
 
-/// How far a connection has progressed.
 #[derive(Debug, Default)]
 struct Stage(AtomicU8);
 
@@ -159,7 +153,7 @@ struct Connection {
     since: Instant,
 }
 
-/// Open connections, oldest first.
+/// Oldest first.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
@@ -167,8 +161,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Waits until the number of connections is below the limit. Closes the oldest silent
-    /// connection if necessary.
+    /// Closes the oldest silent connection at the limit.
     async fn make_room(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
@@ -190,7 +183,6 @@ impl Connections {
                 () = tokio::time::sleep_until(until) => {
                     if let Some(task) = task {
                         task.abort();
-                        // The limit is reached, so the connection is closed without a response.
                         if let Some(ended) = self.tasks.join_next_with_id().await {
                             self.forget(ended);
                         }
@@ -227,7 +219,6 @@ impl Connections {
     }
 }
 
-/// Serves one request.
 async fn converse<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     answer: Arc<impl AsyncAnswer<B>>,

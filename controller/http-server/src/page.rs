@@ -1,8 +1,5 @@
-//! Builds the status page of a program: a single HTML document that has headings, lists and tables,
-//! and loads no other resources. Both the agent and the controller use it.
-//!
-//! All content is escaped, because names, messages and Envoy's errors are untrusted. The page has
-//! no scripts, and its headers forbid scripts in case escaping misses something.
+//! Builds the status page of a program as a single HTML document. All content is escaped, because
+//! names, messages and Envoy's errors are untrusted.
 
 use std::fmt::Write as _;
 
@@ -18,14 +15,11 @@ use sha2::{Digest as _, Sha256};
 
 /// Paths at which the page is served.
 pub const PATHS: [&str; 2] = ["/", "/status"];
-/// Interval in seconds at which browsers reload the page.
 const REFRESH_SECONDS: u32 = 10;
-/// Maximum number of visible rows per table.
 const MAX_ROWS: usize = 500;
-/// Maximum number of visible characters per cell.
 const MAX_CHARACTERS: usize = 2000;
 
-/// Style sheet of the page. The response headers contain its digest.
+/// The response headers contain its digest.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}\
@@ -80,8 +74,7 @@ impl From<String> for Cell {
     }
 }
 
-/// Visible rows of a table. Other rows are only counted, because a table may have a hundred
-/// thousand rows. Rows that report a problem come first.
+/// Visible rows of a table. Rows that report a problem come first.
 #[derive(Clone, Debug)]
 pub struct Rows<const N: usize> {
     faulty: Vec<[Cell; N]>,
@@ -172,7 +165,6 @@ impl Page {
         self.rest(all);
     }
 
-    /// Adds a note with the number of omitted entries.
     fn rest(&mut self, all: usize) {
         if all > MAX_ROWS {
             let more = all - MAX_ROWS;
@@ -218,7 +210,6 @@ impl Page {
     }
 }
 
-/// Returns the content security policy, which allows only the page's own style.
 fn policy() -> String {
     let style = STANDARD.encode(Sha256::digest(STYLE));
     format!(
@@ -234,7 +225,6 @@ fn marked(cell: Cell) -> (&'static str, String) {
     }
 }
 
-/// Escapes a string for HTML content and attributes.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in text.chars().enumerate() {

@@ -1,7 +1,5 @@
-//! Reads the owner and lifetime of a ServiceAccount token. Pure.
-//!
-//! The token is not verified, because only the API server can do that. Therefore, use the result
-//! only to schedule the next token request.
+//! Reads the owner and lifetime of a ServiceAccount token. The token is not verified, so use the
+//! result only to schedule the next token request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,8 +1,5 @@
-//! Defines `GatewayAgent`, one host's report on one Gateway.
-//!
-//! The agent writes it on changes, and otherwise once a minute (configurable), so that a dead host
-//! can be distinguished from an idle one. The controller derives `Programmed`, addresses and
-//! rejections from the report. A report contains no configuration and no keys.
+//! Defines `GatewayAgent`, one host's report on one Gateway. Reports contain no configuration and
+//! no keys.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -10,11 +7,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// Field manager for the status of GatewayAgents. For each manager, the API server records the time
-/// of the last write according to its own clock, which is the same for all hosts.
+/// Field manager for the status. Its `managedFields` entry has the API server's time of the last
+/// write.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Maximum number of entries in a list. More entries would not help readers.
+/// Maximum number of entries in a list.
 pub const MAX_ENTRIES: usize = 100;
 /// Maximum number of reported rules per route.
 pub const MAX_RULES: usize = 16;
@@ -25,9 +22,7 @@ pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Maximum length of a string in characters, including the ellipsis. Messages from Envoy can be
 /// longer.
 pub const MAX_TEXT: usize = 1025;
-/// Maximum length of the name of an object, or of a part of an object, in a snapshot.
 const MAX_NAME: usize = 1024;
-/// Maximum length of a version, revision or address.
 const MAX_WORD: usize = 253;
 
 /// The host and Gateway of a report.

@@ -34,8 +34,7 @@ pub const ACCESS_LABEL: &str = "projectsesame.io/access";
 pub const ACCESS_HOST: &str = "host";
 /// Value of [`ACCESS_LABEL`] for the objects of an invitation.
 pub const ACCESS_INVITATION: &str = "invitation";
-/// Value of [`ACCESS_LABEL`] for a Role that grants access to the keys of the Gateways in its
-/// [`GATEWAYS_ANNOTATION`].
+/// Value of [`ACCESS_LABEL`] for a Role with a [`GATEWAYS_ANNOTATION`].
 pub const ACCESS_GATEWAYS: &str = "gateways";
 /// Value of [`ACCESS_LABEL`] for a fleet's Role.
 pub const ACCESS_FLEET: &str = "fleet";
@@ -45,14 +44,11 @@ pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
 /// Annotation with the host's fleet.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
-/// Role in `controller/deploy/fleets.yaml` that all managed agents share. It grants access to
-/// shards, which are not secret, and to report objects.
+/// Role in `controller/deploy/fleets.yaml` that all managed agents share.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
 /// Annotation on the objects of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
-/// Annotation on a host's Secret: the time at which the host joined.
 const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
-/// Type of a host's Secret.
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
 /// Prefix of the names of a host's objects.
@@ -60,7 +56,6 @@ pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
 const MANAGED_PREFIX: &str = "sesame-managed.";
-/// Maximum length of a host name that is used unchanged in object names.
 const MAX_PLAIN: usize = 200;
 const MAX_KEPT: usize = 63;
 
@@ -106,8 +101,7 @@ pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
 
-/// Returns the Secret that a host creates in order to join. The host's ServiceAccount owns the
-/// Secret, so that both are deleted together.
+/// Returns the Secret that a joining host creates. The host's ServiceAccount owns it.
 pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     let account = host_account(host);
     Secret {
@@ -131,8 +125,7 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Returns the part of an object name that identifies a host. If the host name is too long or not a
-/// DNS subdomain, a digest keeps the result unique.
+/// Uses a digest if the host name is too long or not a DNS subdomain.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
     if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {
@@ -147,8 +140,7 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the permissions that a host needs whichever Gateways it serves: reading ConfigMaps,
-/// writing its reports, requesting its next token, and leaving the cluster.
+/// Returns the permissions that every host needs.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![
@@ -173,8 +165,7 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions to serve these Gateways: reading their keys and reporting on them. Pass
-/// the Gateways in a stable order, so that the rules do not change needlessly.
+/// Returns the permissions to serve these Gateways. Their order must be stable.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     // In RBAC, a rule without names applies to all names.
     if gateways.is_empty() {
@@ -191,8 +182,7 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns an invitation's permissions: creating the host's Secret, requesting the host's first
-/// token, and deleting the invitation.
+/// Returns an invitation's permissions.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
         // RBAC cannot restrict `create` to one name, so the admission policy does.

@@ -1,8 +1,5 @@
-//! Encodes and parses join tokens. A join token contains everything that a host needs to join a
-//! cluster, as one string that an operator can copy.
-//!
-//! A join token contains a bearer credential, so it must never be logged. Its `Debug` output omits
-//! the credential.
+//! Encodes and parses join tokens. A token contains a bearer credential, so it must never be
+//! logged; its `Debug` output omits the credential.
 
 use std::fmt;
 
@@ -14,11 +11,9 @@ use sesame_gateway_api::api::NamespacedName;
 use crate::host_access::HostScope;
 use crate::names::is_host_name;
 
-/// Prefix of a join token, which identifies the format and its version.
 const PREFIX: &str = "sesame-join-2.";
-/// Maximum size of a join token in bytes. There is room for several CA certificates.
+/// Maximum size of a join token in bytes.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
-/// Maximum number of Gateways in one join token.
 const MAX_GATEWAYS: usize = 256;
 
 /// The location of a cluster, and a credential with which one host can join the cluster once.
@@ -73,8 +68,7 @@ pub enum JoinTokenError {
     Field(&'static str),
 }
 
-/// Serialized content of the token. Unknown fields are rejected, because they could be
-/// restrictions.
+/// Unknown fields are rejected, because they could be restrictions.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Content {
@@ -185,7 +179,7 @@ impl JoinToken {
     }
 }
 
-/// Returns true if the text is non-empty, visible ASCII, so that it cannot end or split a header.
+/// Accepts only non-empty, visible ASCII, because other characters could end or split a header.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -201,7 +195,6 @@ pub fn is_label_value(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Parses `namespace/name`.
 fn gateway(text: &str) -> Option<NamespacedName> {
     let (namespace, name) = text.split_once('/')?;
     let legal = sesame_proto::dns_name::is_dns_label(namespace)

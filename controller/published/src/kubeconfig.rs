@@ -1,7 +1,5 @@
-//! Reads the API server's address and the credentials from a kubeconfig.
-//!
-//! A user who can write to the kubeconfig, or to a file that it references, decides which server
-//! this process trusts. Therefore, a file is rejected before use if other users can write to it.
+//! Reads the API server's address and the credentials from a kubeconfig. A file is rejected if
+//! other users can write to it, because they could replace the server.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -43,8 +41,7 @@ pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     })
 }
 
-/// Returns the path of the token file in the current context. Returns `None` if none is set or the
-/// kubeconfig cannot be read.
+/// Returns the path of the current context's token file, or `None` if unset or unreadable.
 pub fn token_file(path: &Path) -> Option<PathBuf> {
     open::open(path, Rule::Named).ok()?;
     let file = Kubeconfig::read_from(path).ok()?;
@@ -70,8 +67,8 @@ pub fn usual() -> Vec<PathBuf> {
     }
 }
 
-/// Checks a kubeconfig and the files that it references. A missing kubeconfig passes. Returns
-/// warnings.
+/// Checks a kubeconfig and the files that it references, and returns warnings. A missing kubeconfig
+/// passes.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -80,8 +77,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     }
 }
 
-/// Checks the files that a kubeconfig references. Returns a warning for each file with a secret
-/// that other users can read.
+/// Returns a warning for each secret file that other users can read.
 fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
@@ -123,8 +119,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a file that only trusted users can write to, or `None` if the file does not
-/// exist. A missing file causes an error later, when it is read.
+/// Returns `None` if the file does not exist; reading it reports the error later.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

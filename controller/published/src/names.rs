@@ -41,8 +41,7 @@ pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// Field manager of publications. An object that this manager never wrote is foreign, whatever its
-/// name and labels, and is neither replaced nor deleted. If a user copies an object, the copy has
-/// the same labels, but a different manager.
+/// name and labels, and is neither replaced nor deleted.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry in a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
@@ -59,19 +58,16 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry in a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets per Gateway. A Role lists all of their names. Together the Secrets
-/// can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have. That is
-/// enough for a 4096-bit RSA key with its chain.
+/// Maximum number of key Secrets per Gateway, since a Role lists all names. Together they hold 10
+/// kB for each of 2,048 listeners.
 pub const MAX_KEY_SECRETS: usize = 24;
 
 /// Suffix of host names that identify Pods on the Pod network, as in `POD.NAMESPACE.pod`.
 /// `controller/deploy/reports.yaml` repeats this suffix.
 pub const POD_HOST_END: &str = ".pod";
 
-/// Maximum length of the prefix that [`stem`] returns. `controller/deploy/reports.yaml` repeats
-/// this number and `MAX_HOST`.
+/// `controller/deploy/reports.yaml` repeats this number and `MAX_HOST`.
 const MAX_STEM: usize = 177;
-/// Maximum length of a host name within the name of its report.
 const MAX_HOST: usize = 63;
 
 /// Part of a Gateway's configuration that one published object contains.
@@ -134,11 +130,8 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of a host's GatewayAgent for this Gateway. `host` may be any string. Invalid
-/// characters are replaced, and a digest keeps different hosts' names distinct.
-///
-/// `controller/deploy/reports.yaml` has the same rule in CEL, so that no host can use another
-/// host's name. The CEL rule cannot compute the digest.
+/// Returns the name of a host's GatewayAgent for this Gateway. `controller/deploy/reports.yaml` has
+/// the same rule in CEL, except for the digest.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -170,8 +163,7 @@ pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
 
-/// Returns the prefix of the names of all objects for a Gateway. Namespaces contain no dots, so
-/// different Gateways have different prefixes.
+/// Namespaces contain no dots, so different Gateways have different prefixes.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
     if stem.len() <= MAX_STEM {

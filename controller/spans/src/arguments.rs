@@ -1,4 +1,4 @@
-//! Arguments that configure the span exporter. Parsing them does not read the files that they name.
+//! Arguments that configure the span exporter.
 
 use std::path::PathBuf;
 

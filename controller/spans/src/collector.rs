@@ -1,5 +1,5 @@
-//! Client for the collector that receives spans. The collector is not trusted: every request has a
-//! timeout, and only the response's status is used.
+//! Client for the collector that receives spans. The collector is untrusted: requests have
+//! timeouts, and only the status of a response is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +20,9 @@ use tokio_rustls::TlsConnector;
 
 use crate::headers::{self, FileStamp};
 
-/// Timeout for each request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a CA file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Path that is used if the collector's URL has none.
+/// Used if the collector's URL has no path.
 const PATH: &str = "/v1/traces";
 
 /// Reason why the collector cannot be used.
@@ -56,7 +54,6 @@ pub enum CollectorError {
     },
 }
 
-/// Reason why a batch of spans could not be delivered.
 #[derive(Debug)]
 pub(crate) struct SendFault {
     pub(crate) reason: String,
@@ -128,17 +125,14 @@ impl CollectorSettings {
     }
 }
 
-/// Connection to a collector.
 pub(crate) struct Collector {
     settings: CollectorSettings,
     tls: Option<TlsConnector>,
     headers: HeaderMap,
-    /// Identifies the version of the file from which the headers were read.
     stamp: Option<FileStamp>,
 }
 
 impl Collector {
-    /// Reads the CA certificates and headers for the connection.
     pub(crate) fn new(settings: CollectorSettings) -> Result<Self, CollectorError> {
         let tls = settings.ca.as_deref().map(connector).transpose()?;
         let path = settings.headers.as_deref();
@@ -152,7 +146,6 @@ impl Collector {
         })
     }
 
-    /// Sends one batch of spans.
     pub(crate) async fn send(&mut self, body: Bytes) -> Result<(), SendFault> {
         self.read_headers_again();
         let again = |reason| SendFault {
@@ -175,8 +168,7 @@ impl Collector {
         })
     }
 
-    /// Rereads the header file if it has changed. If the file is invalid, the previous headers
-    /// remain in use.
+    /// If the file is invalid, the previous headers remain in use.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;
@@ -234,8 +226,6 @@ impl Collector {
     }
 }
 
-/// Sends a request on a new connection, and returns the response's status. Ignores the rest of the
-/// response.
 async fn exchange(
     io: impl Read + Write + Unpin + Send,
     request: Request<Full<Bytes>>,

@@ -11,13 +11,9 @@ use crate::collector::{Collector, CollectorError, CollectorSettings};
 use crate::otlp;
 use crate::span::ChangeSpan;
 
-/// Maximum number of queued spans. Further spans are dropped.
 const QUEUE: usize = 1024;
-/// Maximum number of spans per message.
 const BATCH: usize = 256;
-/// Time for which spans are collected before they are sent as one message.
 const GATHER: Duration = Duration::from_millis(500);
-/// Pauses between attempts to send a message.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Identity of the exporting program, which the collector shows.
@@ -31,7 +27,7 @@ pub struct Reporting {
     pub host: String,
 }
 
-/// Handle for sending spans to the collector. Without a collector, all spans are discarded.
+/// Handle for sending spans, which does nothing without a collector.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Option<Arc<SpanQueue>>);
 
@@ -39,12 +35,12 @@ pub struct Spans(Option<Arc<SpanQueue>>);
 struct SpanQueue {
     sender: mpsc::Sender<ChangeSpan>,
     host: String,
-    /// Number of spans that were dropped since the task last read this counter.
+    /// Dropped spans since the task last read this counter.
     lost: AtomicU64,
 }
 
 impl Spans {
-    /// Starts the task that sends spans. If `settings` is `None`, the handle discards all spans.
+    /// Starts the export task. Without `settings`, all spans are discarded.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,
@@ -63,7 +59,7 @@ impl Spans {
         Ok(Self(Some(queue)))
     }
 
-    /// Returns true if a collector is configured. If not, callers need not record times.
+    /// Returns true if a collector is configured.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -83,7 +79,6 @@ impl Spans {
     }
 }
 
-/// Exports spans until all producers are dropped.
 async fn run(
     mut collector: Collector,
     reporting: Reporting,

@@ -9,11 +9,9 @@ use sesame_files::open::{self, Rule};
 
 use crate::collector::CollectorError;
 
-/// Maximum size of a header file in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
-/// Maximum number of headers.
 const MAX_HEADERS: usize = 32;
-/// Headers that must not be in the file, because they frame the message or describe its content.
+/// Forbidden in the file, because they frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -24,17 +22,15 @@ const OURS: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// Inode, size and modification time of a file, for detecting changes.
+/// Inode, size and modification time.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
-/// Returns the file's current identity, or `None` if the file does not exist.
 pub(crate) fn stamp(path: &Path) -> Option<FileStamp> {
     let metadata = std::fs::metadata(path).ok()?;
     let (inode, size) = (metadata.ino(), metadata.size());
     Some((inode, size, metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Reads the headers from a file.
 pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     let content = |reason: String| CollectorError::Content {
         path: path.to_owned(),
@@ -57,7 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// Parses `name: value` lines. An error contains the line number, but never the line itself.
+/// An error contains the line number, but never the line itself.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

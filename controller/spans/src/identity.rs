@@ -1,5 +1,5 @@
-//! Computes trace and span ids. Pure: an id is a digest of the values that identify the trace or
-//! span. Therefore, two programs compute the same id without exchanging it.
+//! Computes trace and span ids. An id is a digest, so two programs compute the same id without
+//! exchanging it.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -17,9 +17,7 @@ pub struct TraceId(pub(crate) [u8; 16]);
 pub struct SpanId(pub(crate) [u8; 8]);
 
 impl TraceId {
-    /// Returns the trace id of one publication. `version` is the `resourceVersion` of its manifest.
-    /// If a revision is published again, the version differs, so the new publication has its own
-    /// trace.
+    /// Returns the trace id of a publication; `version` is the `resourceVersion` of its manifest.
     pub fn of_publication(gateway: &str, revision: &str, version: u64) -> Self {
         let version = version.to_be_bytes();
         Self(digest([
@@ -77,8 +75,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Returns the first bytes of a digest of these fields. Each field is prefixed with its length, so
-/// that fields cannot be confused.
+/// Prefixes each field with its length to keep fields distinct.
 fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
     let mut hash = Sha256::new();
     for field in fields {

@@ -1,8 +1,5 @@
-//! Encodes spans as an OTLP message. Pure. Defines only those messages of OTLP 1 that spans need.
-//! OTLP guarantees that their field numbers are stable.
-//!
-//! The OpenTelemetry crates are not used, because they require a process-wide provider and random
-//! ids. They would also add a dozen crates to every agent.
+//! Encodes spans as an OTLP 1 message. The OpenTelemetry crates are not used: they require a
+//! process-wide provider, random ids and a dozen more crates.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,12 +7,9 @@ use prost::Message;
 use crate::exporter::Reporting;
 use crate::span::{ChangeSpan, SpanValue, since_1970};
 
-/// `SPAN_KIND_INTERNAL`.
 const INTERNAL: i32 = 1;
-/// `STATUS_CODE_ERROR`.
 const ERROR: i32 = 2;
 
-/// Returns an encoded `ExportTraceServiceRequest` with these spans.
 pub(crate) fn encode(reporting: &Reporting, spans: &[ChangeSpan]) -> Bytes {
     let Reporting {
         service,

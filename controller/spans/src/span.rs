@@ -1,11 +1,10 @@
-//! Builds spans as plain values. A span is built once its start and end are known. Pure.
+//! Builds spans as plain values.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::{SpanId, TraceId};
 
-/// Maximum length of a string in a span, in characters. Strings can be names of objects or messages
-/// from Envoy.
+/// In characters.
 const MAX_TEXT: usize = 1024;
 
 /// One span.
@@ -64,7 +63,7 @@ impl ChangeSpan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeTrace {
     trace: TraceId,
-    /// Name of the program that creates the spans: the host's name, or empty for the controller.
+    /// Host name, or empty for the controller.
     program: String,
     gateway: String,
     revision: String,
@@ -95,8 +94,7 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span for a changed object. `seen` is the period from the arrival of the change
-    /// to its resolution.
+    /// Creates the span for a changed object, from arrival to resolution.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);
@@ -108,8 +106,7 @@ impl ChangeTrace {
         self.trace.span(&self.program, name, start)
     }
 
-    /// Creates a child span. If the end is before the start, because the clock was set back, the
-    /// duration is zero.
+    /// Creates a child span. Its duration is zero if the clock was set back.
     pub fn span(
         &self,
         name: &str,
@@ -133,7 +130,7 @@ impl ChangeTrace {
     }
 }
 
-/// Returns the Unix timestamp in nanoseconds, or 0 for times before 1970.
+/// Returns nanoseconds, or 0 for times before 1970.
 pub(crate) fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,6 +1,5 @@
-//! Reads settings, and the location of the configuration, from arguments and environment variables.
-//! The cluster connection and the probe address have no other source. All other arguments override
-//! fields of the configuration.
+//! Reads settings from arguments and environment variables. They override fields of the
+//! configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,17 +26,15 @@ use sesame_gateway_api::api::{
 use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_spans::SpanArgs;
 
-/// Maximum size of a signing key file in bytes. Real files have a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published while there is no leader, so the default lease is short. Changing the
-/// leader costs little, because every replica is as up to date as the leader. A leader that loses
-/// the Lease because of a timeout resumes as soon as the API server responds.
+/// Nothing is published without a leader, so the default is short. Changing the leader costs
+/// little, because every replica is up to date.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// The container's memory limit in `controller/deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
-/// Maximum number of watched namespaces. Each namespace needs one watch per kind.
+/// Each namespace needs one watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
@@ -169,7 +166,6 @@ pub(super) enum LogFormat {
 }
 
 impl RunArgs {
-    /// Returns the log filter, the log format and the settings.
     // The function is long because it handles every argument, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
@@ -275,7 +271,6 @@ impl RunArgs {
     }
 }
 
-/// Parses `NAMESPACE/NAME`, or a name in the given namespace.
 fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
     ensure!(
@@ -285,8 +280,7 @@ fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     Ok(NamespacedName::new(namespace, name))
 }
 
-/// Returns the namespaces to watch, or all if `names` is empty. `own` is the namespace to publish
-/// in.
+/// `own` is the namespace to publish in.
 fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces> {
     if names.is_empty() {
         return Ok(WatchedNamespaces::All);
@@ -311,7 +305,6 @@ fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces
     Ok(WatchedNamespaces::Only(names))
 }
 
-/// Reads the signing keys from a file that no other user can write.
 fn signing_keys(path: Option<&Path>) -> Result<Signing> {
     let Some(path) = path else {
         return Ok(Signing::default());

@@ -11,7 +11,6 @@ use sesame_published::{
     traffic_policy_definition,
 };
 
-/// Returns all CRDs of Sesame's own kinds as YAML.
 pub(super) fn yaml() -> Result<String> {
     print(&[
         GatewayAgent::crd(),
@@ -25,7 +24,6 @@ pub(super) fn yaml() -> Result<String> {
     ])
 }
 
-/// Returns the CRDs of Contour's kinds as YAML, for clusters without Contour.
 pub(super) fn of_contour() -> Result<String> {
     print(&[
         http_proxy_definition()?,

@@ -1,7 +1,5 @@
 //! `sesame-controller explain`: shows which route of a published Gateway handles a request, and
 //! why.
-//!
-//! It reads the publication with the caller's permissions and writes nothing.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -61,7 +59,6 @@ pub(super) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Parses the arguments into a request.
     pub(super) fn parse(&self) -> Result<ExplainRequest> {
         let (method, url) = match self.request.as_slice() {
             [method, url] => (method.as_str(), url.as_str()),
@@ -87,7 +84,7 @@ enum ExplanationFormat {
     Yaml,
 }
 
-/// Runs the command. Returns true if a route matches the request.
+/// Returns true if a route matches the request.
 pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
     let request = args.request.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

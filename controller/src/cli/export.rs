@@ -1,6 +1,4 @@
 //! `sesame-controller export`: writes a Gateway's publication to a bundle.
-//!
-//! It reads the publication with the caller's permissions and writes nothing to the cluster.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -72,7 +70,6 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the publication, and its key pairs if `with_keys`.
 async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPair>)> {
     let client = ClusterConnection::open(args.kubeconfig.clone())
         .await?
@@ -100,13 +97,11 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Returns the references to published key pairs. Key pairs in files on the hosts are not
-/// published.
+/// Key pairs in files on the hosts are not published.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }
 
-/// Returns the key pairs that a snapshot references.
 fn named(snapshot: &Snapshot, held: &[KeyPair]) -> Result<Vec<KeyPair>> {
     let pairs = published_keys(snapshot).map(|named| {
         let same = |pair: &&KeyPair| pair.name == named.name && pair.digest() == named.digest;
@@ -121,7 +116,6 @@ fn named(snapshot: &Snapshot, held: &[KeyPair]) -> Result<Vec<KeyPair>> {
     pairs.collect()
 }
 
-/// Parses `namespace/name`, or the name of a Gateway in the namespace `default`.
 fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),

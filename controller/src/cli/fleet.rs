@@ -79,7 +79,7 @@ enum FleetOutput {
     Yaml,
 }
 
-/// Runs the command. Returns true if there is nothing to adopt or report.
+/// Returns true if there is nothing to adopt or report.
 pub(super) fn main(args: FleetArgs) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -115,7 +115,6 @@ async fn answer(args: FleetArgs) -> Result<bool> {
     }
 }
 
-/// Returns the result for JSON and YAML output.
 fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
     let FleetLook::There(comparison) = found else {
         let FleetLook::Settled(incomplete) = found else {
@@ -157,7 +156,6 @@ fn word(action: &AdoptionAction) -> &'static str {
     }
 }
 
-/// Returns the result as human-readable text.
 fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> String {
     let comparison = match found {
         FleetLook::Settled(None) => {

@@ -18,7 +18,7 @@ use sesame_published::names::{DEFAULT_NAMESPACE, is_host_name};
 
 use crate::hosts::{self, Cluster, HostAccess, HostRow, Invitation, Invited};
 
-/// Minimum token lifetime that API servers accept.
+/// API servers reject shorter lifetimes.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
 const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(366 * 24);
@@ -115,7 +115,6 @@ struct TokenArgs {
     replace: bool,
 }
 
-/// Runs the command.
 pub(super) fn main(args: HostsArgs) -> Result<()> {
     let HostsArgs { at, command } = args;
     let At {
@@ -192,7 +191,6 @@ impl TokenArgs {
     }
 }
 
-/// Generates a unique host name.
 fn made_up() -> String {
     let now = Timestamp::now().as_nanosecond();
     let digest = sesame_proto::digest::sha256(format!("{now} {}", std::process::id()).as_bytes());
@@ -215,7 +213,7 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
             put(&format!("{answer:#}\n"))
         }
         Output::Table => {
-            // Print only the token to standard output, so that it can be piped.
+            // Print only the token to standard output, for use in pipes.
             let _ = writeln!(
                 std::io::stderr().lock(),
                 "Host {} may join until {expires}, once. On the host, with the token on standard input:\n\
@@ -260,7 +258,6 @@ fn table(rows: &[HostRow], now: Timestamp) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Formats a host as table cells.
 fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
     let HostRow {
         host,
@@ -318,7 +315,6 @@ fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
     ]
 }
 
-/// Formats a duration in its largest unit.
 fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs().max(0);
     match seconds {
@@ -338,9 +334,7 @@ fn tell_removed(hosts: &[String]) {
     }
 }
 
-/// Prints a note to standard error, so that standard output contains only the result.
 fn note(text: &str) {
-    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");
 }
 

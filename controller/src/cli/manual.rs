@@ -9,7 +9,6 @@ use clap_complete::Shell;
 
 use super::Cli;
 
-/// Writes one manual page for the program and one for each command.
 pub(super) fn man(dir: &Path) -> Result<()> {
     let at = || dir.display().to_string();
     std::fs::create_dir_all(dir).with_context(at)?;
@@ -17,7 +16,6 @@ pub(super) fn man(dir: &Path) -> Result<()> {
     clap_mangen::generate_to(command, dir).with_context(at)
 }
 
-/// Prints the shell completion script.
 pub(super) fn completion(shell: Shell) -> Result<()> {
     let mut bytes = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "sesame-controller", &mut bytes);

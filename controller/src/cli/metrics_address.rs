@@ -1,5 +1,4 @@
-//! Arguments that configure the address for `/metrics` and the status page. This module does not
-//! read the files that they name.
+//! Arguments that configure the address for `/metrics` and the status page.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,8 +34,7 @@ pub(super) struct MetricsAddressArgs {
 }
 
 impl MetricsAddressArgs {
-    /// Returns the metrics address and its access restrictions. Returns `None` if metrics are
-    /// served without restrictions on the probe address.
+    /// `None` if metrics are served without restrictions on the probe address.
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,

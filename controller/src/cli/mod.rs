@@ -38,11 +38,8 @@ use self::fleet::FleetArgs;
 use self::hosts::HostsArgs;
 use self::validate::ValidateArgs;
 
-/// Exit code if the command found problems, such as an invalid configuration.
 const EXIT_FAULT: u8 = 1;
-/// Exit code if the command failed.
 const EXIT_FAILED: u8 = 3;
-/// Exit code for invalid arguments.
 const EXIT_WRONG_CALL: u8 = 2;
 
 /// Resolves the Gateway API objects of a cluster, publishes them for Sesame's agents, and writes their statuses.
@@ -95,9 +92,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the arguments and runs the command.
-///
-/// `revision` is the commit that the program was built from, or `None` outside a repository.
+/// Parses the arguments and runs the command. `revision` is the commit of the build, if known.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let revision = revision
         .filter(|known| !known.is_empty())
@@ -145,7 +140,6 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-/// Returns the exit code of a command: 0 if it found no problems.
 fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -154,7 +148,7 @@ fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-/// Writes a command's result to standard output. A closed pipe is not an error.
+/// A closed pipe is not an error.
 fn output(bytes: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -199,7 +193,6 @@ fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "error: {error:#}");
     ExitCode::from(code)
 }

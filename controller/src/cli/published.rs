@@ -10,13 +10,11 @@ use sesame_proto::schema::{Manifest, Snapshot};
 use sesame_proto::{bounds, shard};
 use sesame_published::names::{MANIFEST_ENTRY, SHARD_ENTRY, manifest_name, shard_name};
 
-/// A snapshot, and the human-readable entries of its manifest.
 pub(super) struct PublishedGateway {
     pub(super) snapshot: Snapshot,
     pub(super) data: BTreeMap<String, String>,
 }
 
-/// Returns a Gateway's publication, without its keys.
 pub(super) async fn read(
     client: &Client,
     namespace: &str,

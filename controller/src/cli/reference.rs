@@ -16,7 +16,6 @@ const TOGETHER: &[&str] = &[
     ".tolerations[]",
 ];
 
-/// Paths whose fields are described on another page.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("spec.accessLog", "[access logs](access-logs.md)"),
     ("spec.edge", "[edge defaults](hardening.md#edge-defaults)"),
@@ -30,8 +29,7 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Adds one list item per field without subfields. Paths that end with an entry of [`TOGETHER`] get
-/// one item for all their subfields.
+/// Paths that end with an entry of [`TOGETHER`] get one item for all their subfields.
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),

@@ -29,7 +29,7 @@ enum ValidateFormat {
     Json,
 }
 
-/// Prints the errors. Returns true if there are none.
+/// Returns true if there are no errors.
 pub(super) fn main(args: &ValidateArgs) -> Result<bool> {
     let file = args.config.display().to_string();
     let errors = match read(&args.config) {

@@ -1,4 +1,4 @@
-//! Computes a SesameConfiguration's `Accepted` condition. Pure.
+//! Computes a SesameConfiguration's `Accepted` condition.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -9,12 +9,10 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// Maximum length of a message. The CRD schema allows more, but longer messages do not help
-/// readers.
+/// The CRD allows more, but longer messages do not help readers.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored status is already equal.
-/// `faults` lists the object's errors.
+/// Returns `None` if the stored status is already equal.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

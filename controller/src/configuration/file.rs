@@ -1,4 +1,4 @@
-//! Reads the configuration from a file, and rereads the file when it changes.
+//! Reads the configuration from a file and polls it for changes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,13 +10,11 @@ use sesame_gateway_api::api::SesameConfiguration;
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
-/// Maximum size of the file in bytes. Real files have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Polling interval. Kubernetes updates a mounted file by replacing a symbolic link, which a watch
-/// on the file would miss.
+/// Kubernetes updates a mounted file by replacing a symbolic link, which a watch on the file would
+/// miss.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the SesameConfiguration in a file. The error contains the file's path.
 pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
     let at = |why: String| format!("{}: {why}", path.display());
     let bytes = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| at(error.to_string()))?;
@@ -44,7 +42,7 @@ fn parse(text: &str) -> Result<SesameConfiguration, String> {
     Ok((**configuration).clone())
 }
 
-/// Sends each version of the file until the receivers are dropped.
+/// Runs until the receivers are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
     let from = path.display().to_string();
     let mut before: Option<Result<SesameConfiguration, String>> = None;

@@ -27,12 +27,9 @@ use sesame_gateway_api::world::{AnyObject, Kind};
 
 const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before retrying a failed write or restarting an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// SesameConfiguration as stored in the cluster.
 struct StoredConfiguration {
     version: String,
     value: Value,
@@ -56,7 +53,6 @@ impl StoredConfiguration {
         }
     }
 
-    /// Returns all errors in the configuration.
     fn faults(&self) -> Vec<String> {
         match &self.decoded {
             Ok(configuration) => check::faults(configuration),
@@ -67,7 +63,6 @@ impl StoredConfiguration {
 
 type Known = BTreeMap<NamespacedName, StoredConfiguration>;
 
-/// Follows all objects until the receivers of the settings are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower) {
     let apis = watched_apis(&follower.replica, Kind::SesameConfiguration, API_VERSION);
     let kind = Kind::SesameConfiguration.as_str();
@@ -115,8 +110,6 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-/// If the configuration comes from an object, derives the settings from that object and applies
-/// them.
 fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;
@@ -154,7 +147,6 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
     follower.take(Err(why), &name.to_string());
 }
 
-/// Writes conditions that are missing or outdated.
 async fn write_all(
     follower: &ConfigurationFollower,
     known: &mut Known,

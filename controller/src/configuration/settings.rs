@@ -1,4 +1,4 @@
-//! Derives the controller's settings from the configuration, flags and environment variables. Pure.
+//! Derives the controller's settings from the configuration, flags and environment variables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,47 +11,35 @@ use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
-/// Default for the time without a report after which a host counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// The process's memory divided by this number is the maximum total size of all Gateways' routes.
-/// During a change, the process holds several copies of the routes: resolved, encoded, and the
-/// previous version.
+/// Changes hold several copies of the routes in memory: resolved, encoded and previous.
 const ROUTES_OF_MEMORY: u64 = 4;
 
-/// Selection of the Gateways to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SelectionRule {
-    /// All Gateways of all Sesame classes.
     Multiple,
-    /// The oldest Gateway of the oldest class.
     Single,
-    /// The Gateway with this name, if it belongs to a Sesame class.
     Only(NamespacedName),
 }
 
-/// Settings that can change while the controller is running.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
-    /// Networks in which all hosts may serve. In addition, each host may serve at the addresses of
-    /// its Node.
+    /// In addition, each host may serve at the addresses of its Node.
     pub(crate) host_addresses: Vec<Network>,
-    /// Time without a report after which a host counts as lost.
     pub(crate) host_lost: Duration,
 }
 
-/// Resolution settings that depend on the process, so they are set only by arguments.
+/// Set only by arguments, because they depend on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
-    /// Enables incremental resolution.
     pub(crate) incremental: bool,
-    /// Maximum total size of all Gateways' routes, in bytes.
+    /// In bytes, for the routes of all Gateways together.
     pub(crate) most_of_gateways: u64,
 }
 
 impl Resolving {
-    /// Returns the settings for a process with this amount of memory.
     pub(crate) fn new(incremental: bool, memory_mib: u64) -> Self {
         Self {
             incremental,
@@ -60,7 +48,7 @@ impl Resolving {
     }
 }
 
-/// Returns the settings, or all errors. Fields of `flags` override the configuration.
+/// Fields of `flags` override the configuration.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
@@ -117,14 +105,12 @@ pub(crate) fn settings(
     })
 }
 
-/// Overrides fields with the values of flags.
 fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
     let SesameConfigurationSpec {
         gateway,
         hosts,
         publishing,
         fleet,
-        // No flags exist for these fields.
         ingress: _,
         ports: _,
         edge: _,

@@ -1,5 +1,4 @@
-//! Tracks the known state of the cluster: the world (the objects to resolve), and the objects that
-//! have not been read yet.
+//! Tracks the world (the objects to resolve), and the objects that have not been read yet.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,26 +16,20 @@ use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, servi
 use sesame_gateway_api::resolve::{Options, Problem};
 use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 
-/// The effect of an input, such as a watch event, on the engine's state.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// True if everything must be resolved again, because any result may have changed.
     pub(super) world_changed: bool,
-    /// Services of which only the endpoints may have changed.
     pub(super) services: Vec<NamespacedName>,
     /// Previous versions of the changed routes.
     pub(super) routes: Vec<AnyObject>,
-    /// Statuses that are now known to be stored in the cluster.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
-    /// Returns true if a resolution is needed.
     pub(super) fn is_resolved(&self) -> bool {
         self.world_changed || !self.routes.is_empty()
     }
 
-    /// Returns the effect of a change that requires a full resolution.
     pub(super) fn world() -> Self {
         Self {
             world_changed: true,
@@ -45,36 +38,25 @@ impl Effect {
     }
 }
 
-/// The world, and the parts known to be missing from it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
-    /// Objects that cannot be decoded, with the reason. For each of them, the world keeps the last
-    /// version that could be decoded, if any.
+    /// The world keeps the last version that could be decoded.
     broken: BTreeMap<ObjectKey, String>,
-    /// Kinds that have been listed at least once.
     listed: BTreeSet<Kind>,
-    /// True once the previous publications have been read.
     remembers: bool,
-    /// True once the current world has been resolved.
     resolved: bool,
-    /// Services and Pods that the last resolution may have read, computed on first use. References
-    /// from routes that have changed since then are irrelevant, because those routes are resolved
-    /// anyway.
+    /// Computed on first use. Ignores routes that changed since the last resolution, because they
+    /// are resolved anyway.
     relevant: OnceCell<Relevant>,
-    /// Secrets and ConfigMaps that objects of the world reference.
     referred: BTreeMap<ObjectKey, Reference>,
-    /// Sequence number of the last request for referenced objects.
     requests: u64,
 }
 
-/// A referenced object.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
-    /// Sequence number of the last request for this object.
     request: u64,
-    /// True once the object has been read.
     read: bool,
 }
 
@@ -83,7 +65,6 @@ impl ClusterState {
         &self.world
     }
 
-    /// Returns true once the definitions have been read and every kind has been listed.
     pub(super) fn is_listed(&self) -> bool {
         if self.world.definitions == Definitions::OwnTypes {
             return false;
@@ -94,12 +75,11 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Returns true once no object is missing and the previous publications have been read.
+    /// Returns true if the world is complete and the previous publications have been read.
     pub(super) fn is_whole(&self) -> bool {
         self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
     }
 
-    /// Returns this kind's objects that cannot be decoded.
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
     }
@@ -108,20 +88,18 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Stores the results that the next resolution needs: the last good keys, and the ports of
-    /// jointly served Gateways.
+    /// Stores the last good keys and the ports of jointly served Gateways.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
     }
 
-    /// Records that the current world has been resolved.
     pub(super) fn record_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
     }
 
-    /// Replaces the set of referenced objects. Returns the new requests if the set changed.
+    /// Returns requests if the set changed.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> Option<References> {
         if self.referred.keys().eq(wanted) {
             return None;
@@ -153,7 +131,6 @@ impl ClusterState {
         ))
     }
 
-    /// Applies an input and returns its effect.
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
@@ -166,7 +143,6 @@ impl ClusterState {
                 effect.world_changed |= self.world.definitions != definitions;
                 self.world.definitions = definitions;
             }
-            // The engine itself compares the old and new settings.
             Input::Configured => {}
             Input::Fetched { key, answer } => {
                 // Drop responses for objects that are no longer referenced.
@@ -262,8 +238,6 @@ impl ClusterState {
         }
     }
 
-    /// Replaces or removes the object with this key. Records in the effect which results of
-    /// resolution may change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
         // Ignore an object whose metadata contains another name: it would be stored under that name
@@ -299,7 +273,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the endpoint sets of these Services, exactly as a full resolution would.
+    /// Must equal the result of a full resolution.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -312,7 +286,6 @@ impl ClusterState {
         sets
     }
 
-    /// Returns the endpoint sets of these Services, and the problems found in their EndpointSlices.
     pub(super) fn sets_of(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -371,7 +344,7 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// Returns the Services whose endpoints changed. Panics if the effect contains another change.
+    /// Panics if the effect contains another change.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());

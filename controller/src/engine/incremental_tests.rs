@@ -41,7 +41,6 @@ fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
     state.take(watched(kind, event), &Metrics::new())
 }
 
-/// Returns the complete result of a full resolution.
 fn whole(
     state: &ClusterState,
     publications: &mut Publications,

@@ -1,13 +1,6 @@
-//! Turns watch events into publications and statuses. The engine runs on one thread, and all of its
-//! work is CPU-bound.
-//!
-//! The engine resolves the world after a short quiet period, and only once the world is complete.
-//! It is complete once every kind has been listed, and every referenced object and the previous
-//! publications have been read. Therefore, a publication is never withdrawn merely because an
-//! object has not arrived yet. Endpoint changes affect only endpoint shards, which are rebuilt
-//! without a resolution. If only a few routes have changed, only these routes and their neighbors
-//! are resolved. Both shortcuts must give the same result as a full resolution. The engine never
-//! waits for a write.
+//! Turns watch events into publications and statuses. Nothing is resolved until the world is
+//! complete, because a missing object could withdraw a publication. Incremental results must equal
+//! those of a full resolution. The engine never waits for a write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -50,38 +43,31 @@ use sesame_proto::key_sets::KeySetRequests;
 
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
-    /// Settings used by the last resolution.
     pub(crate) settings: ControllerSettings,
-    /// Settings for the next resolution. Each change is also announced by an input.
+    /// Each change is also announced by an input.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
-    /// Key sets to fetch; `None` until all kinds have been listed.
+    /// `None` until all kinds have been listed.
     pub(crate) key_sets: watch::Sender<Option<Arc<KeySetRequests>>>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
     pub(crate) statuses: UnboundedSender<StatusChange>,
-    /// Settings of each Gateway.
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
-    /// Service requests of the Gateways in `gateway_settings`.
     pub(crate) services: watch::Sender<ServiceRequests>,
-    /// CA certificates of the Gateways, for meshes that read them from ConfigMaps. `None` before
-    /// the first resolution and while the feature is disabled.
+    /// `None` before the first resolution and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
 }
 
-/// The state that the engine keeps between inputs.
 struct Memory {
     state: ClusterState,
     resolver: Resolver,
     publications: Publications,
     pending: Pending,
-    /// Objects that have changed since the last resolution, if spans are exported.
     seen: SeenObjects,
 }
 
 impl Engine {
-    /// Runs until all input senders or the status receiver have been dropped.
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
             state: ClusterState::default(),
@@ -142,7 +128,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the changed endpoints. If that requires a resolution, schedules one instead.
+    /// Schedules a resolution if endpoints alone are not enough.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -166,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Resolves all changes, unless objects are still missing. Returns the status changes.
+    /// Returns `None` while objects are missing.
     fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
         let Memory {
             state,
@@ -211,8 +197,6 @@ impl Engine {
         (!nothing).then_some(change)
     }
 
-    /// Requests the objects that the world references. Discards objects that are no longer
-    /// referenced.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -226,8 +210,7 @@ impl Engine {
         }
     }
 
-    /// Resolves only the changed routes and their neighbors. Returns `None` if a full resolution is
-    /// needed.
+    /// Returns `None` if a full resolution is needed.
     fn resolve_routes(
         &self,
         state: &ClusterState,

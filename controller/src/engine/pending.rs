@@ -1,8 +1,5 @@
-//! Tracks changes that are not published yet, and when to handle them. Pure: the time is an
-//! argument.
-//!
-//! Changes to the endpoints of resolved Services take a fast path. In a busy cluster, endpoints
-//! change all the time. Therefore, changes are batched during a pause after each publication.
+//! Tracks unpublished changes and decides when to handle them. Endpoints change all the time, so
+//! their changes are batched after each publication.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,48 +10,33 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
-/// Time without further changes after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Maximum time that a change waits for a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time for which changes to endpoints and to incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
-/// Time for which further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Changes that are not published yet.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// True if a full resolution is needed.
     pub(super) unresolved: bool,
-    /// Changed routes, as they were at the last resolution.
+    /// Changed routes, as of the last resolution.
     pub(super) routes: PreviousRoutes,
-    /// Statuses whose stored version has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
-    /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// Arrival times of the first and last change that requires a resolution or a status write.
-    /// `None` once all of these are handled.
+    /// First and last change that requires a resolution or a status write.
     arrived: Option<(Instant, Instant)>,
-    /// Time at which the endpoints are due for publication.
     refresh: Option<Instant>,
-    /// End of the pause after the last publication of endpoints, during which changes are batched.
     paused: Option<Instant>,
 }
 
-/// Next task of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Wait for this long. If `None`, wait for an input.
+    /// Until the next input if `None`.
     Wait(Option<Duration>),
-    /// Publish the endpoints of the changed Services.
     Refresh,
-    /// Handle all changes.
     Settle,
 }
 
 impl Pending {
-    /// Returns the state before the first resolution.
     pub(super) fn new() -> Self {
         Self {
             unresolved: true,
@@ -67,7 +49,6 @@ impl Pending {
         }
     }
 
-    /// Adds the effect of an input that arrived at `now`.
     pub(super) fn note(&mut self, effect: Effect, now: Instant) {
         let Effect {
             world_changed,
@@ -91,7 +72,6 @@ impl Pending {
         self.stored.extend(stored);
     }
 
-    /// Returns the task that is due now.
     pub(super) fn task(&self, now: Instant) -> Task {
         let only_routes = !self.unresolved && !self.routes.is_empty();
         let quiet = if only_routes { GATHER } else { QUIET };
@@ -109,27 +89,22 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// Removes and returns the Services whose endpoints are due for publication.
     pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
         self.refresh = None;
         std::mem::take(&mut self.services)
     }
 
-    /// Records that endpoints have been published. Call it only if a publication changed: most
-    /// endpoint changes in a cluster affect Services that no Gateway uses, and these changes must
-    /// not delay others.
+    /// Call it only if a publication changed. Changes to unused Services must not delay others.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Records that all changes have been handled. If objects are still missing, the next input
-    /// triggers another attempt.
+    /// If objects are still missing, the next input triggers another attempt.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// Records that the whole world has been resolved, including endpoints. The caller must already
-    /// have taken the changed routes.
+    /// The caller must already have taken the changed routes.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();

@@ -1,5 +1,5 @@
-//! Keeps the publications of all Gateways. A full resolution builds new publications. Changes that
-//! affect only endpoints or routes modify the existing publications.
+//! Keeps the publications of all Gateways. Endpoint and route changes modify them without a full
+//! resolution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,30 +16,23 @@ use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_n
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
-/// The last publication of each Gateway, and the state needed to modify it.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
     desired: DesiredPublications,
-    /// True if a Gateway could not be published.
     failed: bool,
 }
 
-/// The result of an attempt to update only the endpoints.
 #[derive(Debug)]
 pub(super) enum Refresh {
-    /// No publication changed.
     Same,
-    /// The new desired publications.
     Changed(DesiredPublications),
-    /// A full resolution is needed.
     Whole,
 }
 
 impl Publications {
-    /// Builds the publication of each resolved Gateway. The other Gateways in `names` keep their
-    /// last publication. The second returned value contains the reasons why publications could not
-    /// be built.
+    /// Gateways in `names` that are not resolved keep their last publication. Also returns why
+    /// publications failed.
     pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
@@ -88,8 +81,7 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Applies changes to the publications of these Gateways. Returns `None` if a full resolution
-    /// is needed; the caller must then run one.
+    /// Returns `None` if a full resolution is needed.
     pub(super) fn change(
         &mut self,
         changed: &[(NamespacedName, GatewayDelta)],
@@ -104,7 +96,6 @@ impl Publications {
         Some(self.desired.clone())
     }
 
-    /// Replaces these endpoint sets in all publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
         // If the last publication failed, a new attempt might succeed with these endpoints.
         if self.failed {
@@ -133,8 +124,7 @@ impl Publications {
     }
 }
 
-/// Returns the published names of this controller's Gateways, including Gateways that were
-/// published earlier and might be published again.
+/// Includes Gateways that were published earlier and might be published again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,
@@ -158,9 +148,7 @@ pub(super) fn names(
     names
 }
 
-/// Returns the fleet named by the label of the Gateway or its class. Without a label, returns the
-/// default for managed or unmanaged fleets. Jointly served Gateways are published under the name of
-/// their class.
+/// Jointly served Gateways are published under the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

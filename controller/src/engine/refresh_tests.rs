@@ -31,7 +31,6 @@ fn take(
     (effect.world_changed, effect.services)
 }
 
-/// Returns the publications that a full resolution builds.
 fn whole(state: &ClusterState, publications: &mut Publications) -> DesiredPublications {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let names = resolution.statuses.gateways.keys().cloned().collect();

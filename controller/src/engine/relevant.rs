@@ -1,25 +1,20 @@
-//! Finds the Services and Pods that affect the result of resolution. Pure.
+//! Finds the Services and Pods that affect the result of resolution.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{AnyObject, World, references};
 
-/// Labels that select Pods.
 type Selector = BTreeMap<String, String>;
 
-/// Services that routes, listeners, policies and configurations reference, and selectors for the
-/// Pods of XBackends.
 #[derive(Debug, Default)]
 pub(super) struct Relevant {
     services: HashSet<NamespacedName>,
-    /// Labels that select Pods, by namespace.
     selectors: HashMap<String, Vec<Selector>>,
 }
 
 impl Relevant {
-    /// Collects the references in all routes, listeners, policies and configurations of any
-    /// controller.
+    /// Includes objects of other controllers.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {
@@ -40,8 +35,6 @@ impl Relevant {
         }
     }
 
-    /// Returns true if creating, changing or deleting this Service or Pod might affect the result
-    /// of resolution.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
             AnyObject::Service(service) => self.services.contains(&service.metadata.key()),

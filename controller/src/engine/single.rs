@@ -1,5 +1,4 @@
-//! Serves only one Gateway: the configured Gateway, or the oldest Gateway of the oldest class.
-//! Pure.
+//! Serves only one Gateway: the configured Gateway, or the oldest of the oldest class.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world. The second value contains all Gateways except the one that is served.
+/// Also returns the Gateways that are not served.
 pub(super) fn all(
     world: &World,
     resolver: &mut Resolver,
@@ -22,9 +21,8 @@ pub(super) fn all(
     (resolution, unserved)
 }
 
-/// Resolves the world as if it contained only one class and one Gateway. The statuses of all other
-/// classes and Gateways explain why they are not served. The second value contains the Gateways
-/// that are not served.
+/// Resolves the world as if it had one class and one Gateway. Also returns the Gateways that are
+/// not served.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,
@@ -92,8 +90,6 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class from which the Gateway is chosen: the configured Gateway's class, or the
-/// oldest.
 fn served_class<'w>(
     world: &World,
     classes: &[&'w GatewayClass],
@@ -109,7 +105,6 @@ fn served_class<'w>(
     class_of_named.or_else(oldest).copied()
 }
 
-/// Returns why a Gateway is not served; `served` is the Gateway served instead.
 fn why_unserved(
     named: Option<&NamespacedName>,
     served: Option<&NamespacedName>,

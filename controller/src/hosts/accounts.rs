@@ -1,5 +1,4 @@
-//! Builds the objects for a host and its invitation. Their names come from
-//! `sesame_published::host_access`. Pure.
+//! Builds the objects for a host and its invitation.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +16,7 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Returns a host's ServiceAccount. The account owns all other objects of the host, so they are
-/// deleted with the account.
+/// The account owns all other objects of the host.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {
@@ -35,7 +33,6 @@ fn list(gateways: &[NamespacedName]) -> String {
     names.join(",")
 }
 
-/// Returns a host's Role and its RoleBinding.
 pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = host_account(name);
     let metadata = || metadata(&account, ACCESS_HOST, name, Some(owner));
@@ -43,8 +40,7 @@ pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBindi
     (role(metadata(), host_rules(name)), binding)
 }
 
-/// Returns the Role for the keys of a host's Gateways, and its RoleBinding. The controller fills in
-/// the rules, so operators need no permission to read keys.
+/// The controller fills in the rules, so operators need no permission to read keys.
 pub(super) fn gateways_parts(
     name: &str,
     gateways: &[NamespacedName],
@@ -58,14 +54,11 @@ pub(super) fn gateways_parts(
     (role(metadata, Vec::new()), binding)
 }
 
-/// Returns the RoleBinding that grants a host the Role of its fleet.
 pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> RoleBinding {
     let metadata = metadata(&fleet_binding(name), ACCESS_HOST, name, Some(owner));
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)
 }
 
-/// Returns an invitation's ServiceAccount, which is deleted together with the host's
-/// ServiceAccount.
 pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> ServiceAccount {
     let account_name = invitation_account(name);
     let mut metadata = metadata(&account_name, ACCESS_INVITATION, name, Some(owner));
@@ -74,7 +67,6 @@ pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> S
     account(metadata)
 }
 
-/// Returns an invitation's Role and its RoleBinding.
 pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = invitation_account(name);
     let metadata = || metadata(&account, ACCESS_INVITATION, name, Some(owner));
@@ -84,7 +76,7 @@ pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, Rol
     )
 }
 
-/// Returns a fleet's Role. The controller fills in its rules.
+/// The controller fills in its rules.
 pub(super) fn fleet(name: &str) -> Role {
     let labels = labels(ACCESS_FLEET);
     role(

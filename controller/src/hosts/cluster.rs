@@ -10,7 +10,6 @@ use kube::{Client, Config};
 use super::HostsError;
 use crate::connection;
 
-/// A client, and the URL and CA certificates with which a host reaches the same API server.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -22,7 +21,6 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the given kubeconfig, or else the default kubeconfigs or the Pod's ServiceAccount.
     pub(crate) async fn open(
         kubeconfig: Option<PathBuf>,
         namespace: String,
@@ -50,8 +48,6 @@ impl Cluster {
         })
     }
 
-    /// Returns the URL at which hosts reach the API server: `named` if given, or else the caller's
-    /// URL.
     pub(super) fn server(&self, named: Option<&str>) -> Result<String, HostsError> {
         let server = named.unwrap_or(&self.server).trim_end_matches('/');
         if !self.is_verified {
@@ -63,7 +59,6 @@ impl Cluster {
         Ok(server.to_owned())
     }
 
-    /// Returns a client that uses this token instead of the caller's credentials.
     pub(super) fn bearing(&self, token: &str) -> Result<Client, HostsError> {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
@@ -71,13 +66,12 @@ impl Cluster {
         Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
     }
 
-    /// Returns the CA certificates of the API server as PEM; empty if the kubeconfig has none.
+    /// Empty if the kubeconfig has none.
     pub(super) fn authority(&self) -> String {
         self.authority.clone()
     }
 
-    /// Returns the kubeconfig's `tls-server-name`, which the server's certificate must match
-    /// instead of the URL's host name.
+    /// Must match the server's certificate instead of the URL's host name.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

@@ -1,7 +1,5 @@
-//! Removes long-expired invitations.
-//!
-//! Only the command that invites hosts removes expired invitations, because its caller has the
-//! required permissions anyway. The running controller is not permitted to delete accounts.
+//! Removes long-expired invitations. The running controller is not permitted to delete accounts, so
+//! the invite command does it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -16,12 +14,10 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// How long expired invitations remain listed. It is long enough to tolerate a wrong clock on the
-/// caller's machine.
+/// Long enough to tolerate a wrong clock on the caller's machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Removes every invitation that expired more than a day ago, and the host's account if the host
-/// never joined. Returns the hosts whose invitations were removed.
+/// Also removes the account of a host that never joined. Returns the affected hosts.
 pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));
@@ -40,7 +36,6 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     Ok(hosts)
 }
 
-/// Returns the hosts whose invitations expired more than [`LISTED`] ago. Pure.
 fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     let hosts = invitations.iter().filter_map(|invitation| {
         let annotations = invitation.annotations.as_ref()?;
@@ -51,8 +46,7 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined, i.e. its Secret exists. This is tested by a dry-run
-/// creation of the Secret, so the caller needs no permission to read Secrets.
+/// Tests with a dry-run creation, so the caller needs no permission to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = PostParams {

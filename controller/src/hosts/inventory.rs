@@ -18,38 +18,28 @@ use sesame_published::host_access::{
 use super::HostsError;
 use super::cluster::Cluster;
 
-/// Page size of lists.
 const PAGE: u32 = 500;
 
-/// Origin of a host's access to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HostAccess {
-    /// The host has joined.
     Joined,
-    /// The host has been invited, and its join token can still be used.
     Invited,
-    /// The join token has expired unused.
     InvitationExpired,
-    /// The host uses other credentials, such as a Pod's or another ServiceAccount's.
     Other,
 }
 
-/// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostRow {
     pub(crate) host: String,
     pub(crate) access: HostAccess,
-    /// Time at which the invitation expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<String>,
-    /// Fleet that the host is allowed to serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fleet: Option<String>,
-    /// Gateways that the host is allowed to serve or is serving.
     pub(crate) gateways: BTreeSet<String>,
-    /// The worst state among the host's Gateways, or `None` if the host has sent no report.
+    /// Worst state of the host's Gateways, or `None` without a report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<AgentState>,
     pub(crate) addresses: BTreeSet<String>,
@@ -59,12 +49,11 @@ pub(crate) struct HostRow {
     pub(crate) cores: u32,
     #[serde(rename = "memoryMiB")]
     pub(crate) memory_mib: u64,
-    /// Time of the host's last report, by the host's own clock.
+    /// By the host's own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// Returns all hosts, sorted by name.
 pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> {
     let namespace = &cluster.namespace;
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), namespace);
@@ -95,7 +84,6 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     Ok(rows(&hosts, &invitations, &reports, Timestamp::now()))
 }
 
-/// Builds the list of hosts from their accounts and reports. Pure.
 fn rows(
     hosts: &[ObjectMeta],
     invitations: &[ObjectMeta],

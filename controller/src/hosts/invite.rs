@@ -20,33 +20,28 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Maximum number of times that a Role is recreated because its rules were written before it was
-/// bound.
+/// The Role is recreated if the controller writes its rules before it is bound.
 const MAX_ATTEMPTS: usize = 3;
 
-/// A host to invite.
 #[derive(Clone, Debug)]
 pub(crate) struct Invitation {
     pub(crate) host: String,
     pub(crate) scope: HostScope,
-    /// Lifetime of the join token.
     pub(crate) ttl: SignedDuration,
-    /// Lifetime of the credentials that the host obtains and renews after joining.
+    /// Lifetime of the credentials that the host obtains after joining.
     pub(crate) lifetime: SignedDuration,
-    /// URL at which the host reaches the API server. `None` means the caller's URL.
+    /// `None` means the caller's URL.
     pub(crate) server: Option<String>,
-    /// True to replace an existing host with this name, which then loses its access.
+    /// The existing host loses its access.
     pub(crate) replace: bool,
 }
 
-/// The result of inviting a host.
 pub(crate) struct Invited {
-    /// The join token, which is secret.
     pub(crate) token: JoinToken,
     pub(crate) expires: Timestamp,
 }
 
-/// Creates everything that the host needs to join, replacing the objects of an earlier invitation.
+/// Replaces the objects of an earlier invitation.
 pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Invited, HostsError> {
     let Invitation {
         host,
@@ -103,8 +98,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     })
 }
 
-/// Creates the Role for the keys of the host's Gateways, and binds the host to it. The controller
-/// writes the Role's rules.
+/// The controller writes the Role's rules.
 async fn give_keys(
     cluster: &Cluster,
     host: &str,
@@ -126,8 +120,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules. Now, only a caller that holds these
-            // permissions itself can bind the Role.
+            // The controller has already written the rules, which only a caller with these
+            // permissions can bind.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }
@@ -169,7 +163,6 @@ where
     created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
 }
 
-/// Requests a token for this account. Returns the token and its expiry.
 async fn bearer(
     cluster: &Cluster,
     account: &str,

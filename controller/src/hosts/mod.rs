@@ -1,8 +1,5 @@
-//! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
-//!
-//! The running controller is not involved. The cluster itself records which hosts have joined. Each
-//! host gets its permissions from a Role. A host's tokens become invalid when its ServiceAccount or
-//! Secret is deleted.
+//! Invites, lists and revokes hosts outside the cluster, with the caller's permissions. A host's
+//! tokens become invalid when its ServiceAccount or Secret is deleted.
 
 mod accounts;
 mod cluster;
@@ -18,10 +15,8 @@ pub(crate) use self::inventory::{HostAccess, HostRow, list};
 pub(crate) use self::invite::{Invitation, Invited, invite};
 pub(crate) use self::revoke::revoke;
 
-/// Error from a `hosts` command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostsError {
-    /// The API server returned an error or is unreachable.
     #[error("{what}: {why}")]
     Api {
         /// The attempted action, including the object.
@@ -29,42 +24,38 @@ pub(crate) enum HostsError {
         /// Error message from the API server.
         why: String,
     },
-    /// A host with this name has already joined.
     #[error(
         "host {0} has already joined; `--replace` revokes its access and invites it again, and \
         `sesame-controller hosts revoke {0}` revokes it permanently"
     )]
     Joined(String),
-    /// The admission policy is missing. Without it, one join token could be used by several hosts.
+    /// Without the policy, several hosts could use one join token.
     #[error(
         "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
     )]
     NoPolicy(&'static str),
-    /// The admission policy is installed but not enforced.
     #[error(
         "the API server does not enforce the admission policy {0:?}, so one token could let in \
         two hosts; apply controller/deploy of this version"
     )]
     PolicyNotFollowed(&'static str),
-    /// The host does not exist.
     #[error(
         "host {0} has neither joined nor been invited; `sesame-controller hosts list` shows all \
         hosts"
     )]
     Unknown(String),
-    /// The kubeconfig contains no CA certificates with which a host could verify the API server.
+    /// The host could not verify the API server.
     #[error(
         "the kubeconfig does not verify the API server's certificate, so hosts could not either; \
         set its certificate authority"
     )]
     Insecure,
-    /// The URL is not HTTPS, so a host would send its credentials to an unauthenticated server.
+    /// The host would send its credentials to an unauthenticated server.
     #[error("{0}: expected an https:// URL; set one with --server")]
     Server(String),
 }
 
 impl HostsError {
-    /// Creates the error for a failed API request.
     fn of(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -81,7 +72,6 @@ impl HostsError {
     }
 }
 
-/// Returns true if the API server responded that the object does not exist.
 fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -14,14 +14,12 @@ use tokio::time::{Instant, sleep};
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Name shared by the policy and its binding.
 const POLICY: &str = "sesame-hosts";
 /// Maximum time until the API server enforces a new policy and the invitation's permissions.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Returns an error if the policy is known to be missing. If the caller is not permitted to read
-/// it, returns no error: `wait_until_followed` tests it later.
+/// Passes if the caller is not permitted to read the policy; `wait_until_followed` tests it later.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -30,8 +28,7 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     }
 }
 
-/// Waits until the API server rejects Secrets that the invitation must not create. `bearer` is the
-/// invitation's token. All requests are dry runs, so nothing is created if the policy is missing.
+/// All requests are dry runs, so nothing is created if the policy is missing.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
     host: &str,
@@ -60,8 +57,7 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Returns Secrets that an invitation must not create, each with a part of the expected error
-/// message.
+/// Each with a part of the expected error message.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");
     renamed.metadata.name = Some("sesame-probe".to_owned());
@@ -73,8 +69,7 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy rejected the request. Also compares the message,
-/// because other API server checks return the same status code.
+/// Compares the message, because other checks return the same status code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422
         && status.message.contains(&format!("'{POLICY}'"))

@@ -16,8 +16,7 @@ use sesame_published::host_access::{
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Revokes a host's access and deletes its reports, so that its addresses disappear from the
-/// Gateways' statuses. The host itself keeps serving its last configuration.
+/// Also deletes the host's reports. The host keeps serving its last configuration.
 pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsError> {
     if !remove(cluster, host).await? {
         return Err(HostsError::Unknown(host.to_owned()));
@@ -36,8 +35,7 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     Ok(())
 }
 
-/// Deletes a host's accounts and permissions. Returns true if any existed. Permissions are deleted
-/// first, because a token can remain valid for some seconds after its account has been deleted.
+/// Deletes permissions first, because a token can outlive its account by some seconds.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
@@ -48,12 +46,11 @@ pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes only the account and permissions of a host's invitation. Returns true if any existed.
 pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     remove_account(cluster, &invitation_account(host)).await
 }
 
-/// Deletes an account, and the Role and binding with the same name. Returns true if any existed.
+/// Returns true if any existed.
 async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
     let mut found = delete::<RoleBinding>(cluster, account).await?;
     found |= delete::<ServiceAccount>(cluster, account).await?;
@@ -61,7 +58,7 @@ async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes an object. Returns true if it existed.
+/// Returns true if any existed.
 pub(super) async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>

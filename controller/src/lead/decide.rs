@@ -1,35 +1,25 @@
-//! Decides the next step of leader election. Pure.
-//!
-//! A holder is considered dead if its record has not changed for the Lease's duration. The times in
-//! the record come from the holder's clock, so they are never compared with this replica's clock.
+//! Decides the next step of leader election. Times in the Lease come from the holder's clock, so
+//! they are never compared with this replica's clock.
 
 use std::time::{Duration, Instant};
 
-/// Relevant fields of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Holder of the Lease; empty after the Lease was released.
+    /// Empty after the Lease was released.
     pub(super) holder: String,
-    /// Time for which the holder may go without renewing the Lease.
     pub(super) duration: Duration,
-    /// Resource version, which changes with every write.
     pub(super) version: String,
 }
 
-/// Next action of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStep {
-    /// Create the Lease, because it does not exist.
     Create,
-    /// Take the Lease, because it is free or its holder is dead.
     Take,
-    /// Renew the Lease, because this replica holds it.
     Renew,
-    /// Wait, because another replica holds the Lease.
     Wait,
 }
 
-/// Decides the next action. `since` is the time at which this replica first saw the current record.
+/// `since` is when this replica first saw the current record.
 pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> LeaseStep {
     let Some(Record {
         holder,

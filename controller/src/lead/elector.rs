@@ -13,15 +13,13 @@ use super::decide::{LeaseStep, Record, decide};
 use crate::connection::answer;
 use crate::replica::{Replica, replace};
 
-/// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
-/// A replica's knowledge of the Lease.
 #[derive(Default)]
 struct Known {
-    /// Last record read, and the time at which this replica first saw it.
+    /// With the time at which this replica first saw the record.
     seen: Option<(Record, Instant)>,
-    /// The Lease as this replica last wrote it, or `None` if a newer version has been read.
+    /// `None` if another replica has written the Lease since.
     ours: Option<Lease>,
 }
 
@@ -32,20 +30,18 @@ impl Known {
     }
 }
 
-/// Participant in the leader election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
-    /// Lease duration: another replica takes over if the Lease is not renewed for this long.
+    /// Another replica takes over after this time without a renewal.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
 }
 
 impl Elector {
-    /// Participates in the election until `stop` completes, then releases the Lease.
+    /// Runs until `stop` completes, then releases the Lease.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
-        // Stop leading after two thirds of the Lease duration. The last third lets pending writes
-        // finish before another leader starts.
+        // Stop leading early, which leaves a third of the duration for pending writes.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 6;
         let mut known = Known::default();
@@ -108,10 +104,10 @@ impl Elector {
         }
     }
 
-    /// Takes the next action. Returns true if this replica now holds the Lease.
+    /// Returns true if this replica now holds the Lease.
     async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
-        // The holder writes without reading first, which takes one request instead of two. The
-        // request fails if another writer has changed the Lease.
+        // The holder writes without reading first. The request fails if another writer has changed
+        // the Lease.
         if let Some(lease) = known.ours.take() {
             let lease = self.lease(lease.spec, lease.metadata);
             match api.replace(NAME, &PostParams::default(), &lease).await {
@@ -152,14 +148,12 @@ impl Elector {
                 known.wrote(lease);
                 Ok(true)
             }
-            // Another replica has written the Lease first.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the Lease with this replica as its holder. `before` is the current content if this
-    /// replica already holds the Lease.
+    /// `before` is the current content if this replica already holds the Lease.
     fn lease(&self, before: Option<LeaseSpec>, mut metadata: ObjectMeta) -> Lease {
         metadata.name = Some(NAME.to_owned());
         metadata.managed_fields = None;
@@ -179,8 +173,7 @@ impl Elector {
         }
     }
 
-    /// Releases the Lease if this replica holds it, so that the next leader need not wait for its
-    /// expiry.
+    /// The next leader need not wait for the Lease to expire.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = async {
             if let Some(mut lease) = api.get_opt(NAME).await?

@@ -1,7 +1,5 @@
-//! Elects a leader: only the replica that holds the Lease writes. All replicas watch and compute.
-//!
-//! A holder that cannot renew the Lease in time stops writing before another replica can start.
-//! Agents keep working without a leader.
+//! Elects a leader: only the replica that holds the Lease writes. A holder that cannot renew it in
+//! time stops writing before another replica can start.
 
 mod decide;
 mod elector;

@@ -1,4 +1,4 @@
-//! Reads the addresses that Gateways get from their Services or second Gateways. Pure.
+//! Reads the addresses that Gateways get from their Services or second Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,16 +16,14 @@ use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Maximum number of entries in a Gateway's `status.addresses`.
+/// Limit for `status.addresses`.
 pub(super) const MAX_ADDRESSES: usize = 16;
-/// Maximum number of load balancer ingresses to read, and of ports to read per ingress.
+/// Limit for ingresses, and for ports per ingress.
 pub(super) const MAX_READ: usize = 100;
-/// Maximum number of notes per Gateway.
 pub(super) const MAX_NOTES: usize = 8;
-/// Maximum length, in characters, of text quoted from other controllers.
+/// In characters, for text from other controllers.
 const MAX_TEXT: usize = 200;
 
-/// Returns the addresses of all Gateways that clients reach through a Service or a second Gateway.
 pub(super) fn assigned(
     inventory: &Inventory,
     settings: &BTreeMap<NamespacedName, GatewaySettings>,
@@ -123,7 +121,7 @@ fn of_service(
     }
 }
 
-/// Returns the load balancer's addresses with at least one open port, and notes about closed ports.
+/// Ignores addresses without open ports, and returns notes about closed ports.
 fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     let all = service.pointer("/status/loadBalancer/ingress");
     let all = all.and_then(Value::as_array).into_iter().flatten();
@@ -154,7 +152,6 @@ fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     (addresses, notes)
 }
 
-/// Truncates text from other controllers to [`MAX_TEXT`], for use in a message.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }

@@ -1,5 +1,5 @@
 //! Collects the facts from which a Gateway's objects are built, including the results of resolution
-//! and the hosts' reports. Pure.
+//! and the hosts' reports.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,34 +11,26 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Facts from which the objects of a Gateway, or of a GatewayClass with jointly served Gateways,
-/// are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
-    /// True for a GatewayClass with jointly served Gateways. They are published under the name
-    /// `gateway`.
+    /// Jointly served Gateways are published under the name `gateway`.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// Creation time in the API's format, in which alphabetical order is chronological.
+    /// In the API's format, in which alphabetical order is chronological.
     pub(super) created: String,
     pub(super) class: String,
-    /// For a second Gateway, the name of the Gateway to which it forwards.
+    /// For a second Gateway, the Gateway to which it forwards.
     pub(super) leads_to: Option<String>,
-    /// Labels in `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
-    /// Annotations in `spec.infrastructure`.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Agreement to adopt an existing fleet; see [`super::adoption`].
     pub(super) adopt: Option<String>,
-    /// Service request from the last resolution.
     pub(super) request: ServiceRequest,
-    /// Hosts that serve the Gateway, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostEndpoint>,
 }
 
 impl Basis {
-    /// Reads the facts from a Gateway. Returns `None` if the Gateway is invalid or being deleted.
+    /// Returns `None` if the Gateway is invalid or being deleted.
     pub(super) fn of(received: &Received) -> Option<Self> {
         if received.is_deleted() {
             return None;
@@ -60,8 +52,6 @@ impl Basis {
         })
     }
 
-    /// Reads the facts from a GatewayClass, whose Gateways may be served together. `namespace` is
-    /// the controller's namespace.
     pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
         let class = received.name().name;
         Some(Self {
@@ -81,7 +71,6 @@ impl Basis {
         })
     }
 
-    /// Returns a copy without hosts.
     pub(super) fn without_hosts(&self) -> Self {
         Self {
             hosts: BTreeMap::new(),
@@ -89,7 +78,6 @@ impl Basis {
         }
     }
 
-    /// Sets the Service request and the hosts to their current values.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let request = requests.get(&self.gateway).cloned();
         self.request = request.unwrap_or_default();
@@ -98,13 +86,11 @@ impl Basis {
     }
 }
 
-/// Returns the agreement in the adoption annotation.
 fn adopt(received: &Received) -> Option<String> {
     let mut annotations = received.texts("/metadata/annotations");
     annotations.remove(ADOPT_ANNOTATION)
 }
 
-/// For a second Gateway, returns the name of the Gateway that owns it.
 fn leads_to(received: &Received) -> Option<String> {
     let owners = received.value().pointer("/metadata/ownerReferences")?;
     let owner = owners.as_array()?.iter().find(|owner| is_gateway(owner))?;

@@ -11,10 +11,8 @@ use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of UIDs of deleted Gateways to remember.
 const MAX_GONE: usize = 1024;
 
-/// Kind of object that a watch delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedKind {
     Gateway,
@@ -23,8 +21,6 @@ pub(super) enum WatchedKind {
 }
 
 impl WatchedKind {
-    /// Returns the kinds that are always watched: all except routes, which only second Gateways
-    /// need.
     pub(super) fn always() -> impl Iterator<Item = Self> {
         let owned = OwnedKind::ALL.into_iter();
         let owned = owned.filter(|kind| !ROUTES.contains(kind)).map(Self::Owned);
@@ -40,25 +36,21 @@ impl WatchedKind {
     }
 }
 
-/// Watch event, or the reason why the kind cannot be watched.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
-/// Returns true if the controller works without this kind.
 fn is_optional(kind: OwnedKind) -> bool {
     kind.is_of_fleet() || ROUTES.contains(&kind)
 }
 
-/// The inventory, and which of its kinds have been listed.
 #[derive(Default)]
 pub(super) struct Cache {
-    /// True once routes are watched, which only second Gateways need.
+    /// Routes are watched only for second Gateways.
     pub(super) with_routes: bool,
     listed: BTreeSet<WatchedKind>,
     pub(super) inventory: Inventory,
 }
 
 impl Cache {
-    /// Returns true once all watchable kinds have been listed.
     pub(super) fn is_complete(&self) -> bool {
         let known = |kind| match kind {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
@@ -69,14 +61,12 @@ impl Cache {
         WatchedKind::always().chain(routes).all(known)
     }
 
-    /// Returns true if a second Gateway exists, so that its routes must be watched.
     pub(super) fn has_upstream(&self) -> bool {
         let first = (OwnedKind::Gateway, NamespacedName::default());
         let found = self.inventory.objects.range(first..).next();
         found.is_some_and(|(key, _)| key.0 == OwnedKind::Gateway)
     }
 
-    /// Applies the current Service requests and hosts to each Gateway.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let Inventory {
             gateways, classes, ..
@@ -86,7 +76,6 @@ impl Cache {
         }
     }
 
-    /// Applies a watch event.
     pub(super) fn take(&mut self, (watched, event): CacheEvent) {
         let Inventory {
             gateways,
@@ -99,8 +88,7 @@ impl Cache {
         } = &mut self.inventory;
         match (event, watched) {
             // Fleet kinds are optional, because the controller might not be permitted to watch
-            // them. Route kinds are optional, because their CRDs might be missing. All other kinds
-            // are required.
+            // them. Route kinds are optional, because their CRDs might be missing.
             (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
                 if why == Unwatched::NotServed {
@@ -176,8 +164,7 @@ impl Cache {
         }
     }
 
-    /// Forgets a deleted Gateway, but remembers its UID, so that its leftover objects still count
-    /// as ours.
+    /// Remembers the UID, because leftover objects still count as ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.record_gone(gone);
@@ -197,7 +184,6 @@ impl Cache {
         }
     }
 
-    /// Records an object as stored in the cluster.
     pub(super) fn put_object(&mut self, kind: OwnedKind, received: &Received) {
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));
@@ -209,13 +195,11 @@ impl Cache {
     }
 }
 
-/// Returns true if the first resource version is later than the second.
 fn is_later(one: &str, other: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     number(one) > number(other)
 }
 
-/// Returns the relevant parts of a received object.
 pub(super) fn existing(kind: OwnedKind, received: &Received) -> ExistingObject {
     let managed = received.kept.managed.as_ref();
     ExistingObject::new(kind, received.version(), received.value().clone(), managed)
@@ -241,7 +225,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // A deletion has no version if it was inferred from the object's absence in a list.
+        // A deletion inferred from a list has no version.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

@@ -1,4 +1,4 @@
-//! Builds the endpoints of a Gateway's Service from the hosts that serve the Gateway. Pure.
+//! Builds the endpoints of a Gateway's Service from the hosts that serve the Gateway.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,20 +7,16 @@ use serde_json::{Value, json};
 
 use crate::statuses::HostEndpoint;
 
-/// Maximum number of endpoints per slice, as limited by the API.
+/// Limit of the API.
 const MAX_ENDPOINTS: usize = 1000;
 
-/// Content of one EndpointSlice.
 pub(super) struct EndpointsOfSlice {
-    /// Suffix of the slice's name.
     pub(super) suffix: String,
-    /// `addressType` of the slice.
     pub(super) family: &'static str,
     pub(super) endpoints: Vec<Value>,
 }
 
-/// Returns the slices for these hosts, in a stable order. An address family without hosts has no
-/// slice.
+/// The order is stable. An address family without hosts has no slice.
 pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfSlice> {
     let mut all = Vec::new();
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
@@ -42,8 +38,7 @@ pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfS
     all
 }
 
-/// Returns the endpoint for a host. kube-proxy needs `nodeName` to find the nodes with local
-/// endpoints, for `externalTrafficPolicy: Local` and its health check.
+/// kube-proxy needs `nodeName` to find local endpoints for `externalTrafficPolicy: Local`.
 fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     let HostEndpoint { node, draining } = host;
     let mut endpoint = json!({
@@ -56,7 +51,6 @@ fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     endpoint
 }
 
-/// Returns true if the API accepts the address as an endpoint.
 fn is_reachable(ip: IpAddr) -> bool {
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -55,7 +55,6 @@ pub(super) fn planned(inventory: &Inventory, settings: &GatewaySettings) -> Owne
     plan(inventory, inventory.gateways.keys(), &settings)
 }
 
-/// Applies the writes as the API server would.
 pub(super) fn carry_out(inventory: &mut Inventory, writes: Vec<OwnedWrite>) {
     for write in writes {
         let key = write.key().clone();
@@ -72,7 +71,6 @@ pub(super) fn carry_out(inventory: &mut Inventory, writes: Vec<OwnedWrite>) {
     }
 }
 
-/// Returns an inventory in which each Gateway has its complete fleet.
 pub(super) fn settled(bases: &[Basis]) -> Inventory {
     let mut inventory = inventory(bases);
     let OwnedPlan { writes, report } = planned(&inventory, &managed());
@@ -86,7 +84,6 @@ fn names(keys: impl Iterator<Item = OwnedKey>) -> BTreeSet<String> {
     keys.map(|(kind, name)| format!("{kind} {name}")).collect()
 }
 
-/// Returns true if the only write is the adoption preview.
 fn only_tells(writes: &[OwnedWrite]) -> bool {
     matches!(writes, [OwnedWrite::Create(object)] if object.key.0 == OwnedKind::ConfigMap)
 }
@@ -190,7 +187,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     );
     assert_eq!(report.released.len(), 1);
 
-    // The fleet is to be managed again. Its objects have no owner, so adoption needs an agreement.
+    // The objects have no owner, so adoption needs an agreement.
     all.insert(basis("edge").gateway, managed());
     let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(only_tells(&writes), "{writes:?}");
@@ -203,7 +200,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
         "{why}"
     );
 
-    // Both Gateways are deleted. Only the released fleet is kept.
+    // Only the released fleet is kept.
     let gone: Vec<String> = inventory
         .gateways
         .values()

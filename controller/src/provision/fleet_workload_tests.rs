@@ -40,7 +40,6 @@ fn settings(workload: FleetWorkload) -> GatewaySettings {
     settings
 }
 
-/// A cluster with one Gateway.
 struct Room(Inventory);
 
 impl Room {
@@ -62,7 +61,6 @@ impl Room {
         plan(&self.0, settings.keys(), &settings)
     }
 
-    /// Carries out one plan as the API server would. Returns the kinds of the deleted objects.
     fn step(&mut self, settings: &GatewaySettings) -> BTreeSet<&'static str> {
         let OwnedPlan { writes, report } = self.plan(settings);
         assert!(report.without_fleet.is_empty(), "{report:?}");
@@ -131,7 +129,6 @@ fn deployment_has_service_pods_and_disruption_budget() {
     }
 }
 
-/// Tests against a real API server check that these Pods meet the `restricted` Pod Security level.
 #[test]
 fn pods_are_isolated_and_only_agent_has_token() {
     let mut room = Room::new();
@@ -188,7 +185,7 @@ fn old_workload_stays_until_new_one_serves() {
     room.step(&on_nodes);
     assert_eq!(room.plan(&on_nodes), OwnedPlan::default());
 
-    // A headless Service cannot be given a cluster IP, so the Service is recreated.
+    // A headless Service cannot be given a cluster IP.
     assert_eq!(room.step(&on_pods), ["Service"].into());
     assert_eq!(room.step(&on_pods), [""; 0].into());
     assert_eq!(room.of(OwnedKind::DaemonSet).len(), 2);
@@ -200,7 +197,6 @@ fn old_workload_stays_until_new_one_serves() {
     assert_eq!(room.step(&on_pods), ["DaemonSet"].into());
     assert_eq!(room.plan(&on_pods), OwnedPlan::default());
 
-    // Migrate back.
     room.basis().hosts.clear();
     let mut on_nodes = on_nodes;
     on_nodes.publishing.type_ = Some("ClusterIP".into());

@@ -8,35 +8,29 @@ use super::owned::ExistingObject;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Gateways and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Name of this controller. Gateways of other controllers are ignored.
+    /// Gateways of other controllers are ignored.
     pub(super) controller: String,
-    /// Namespace of the controller. A Gateway in another namespace cannot own objects in it.
+    /// Gateways in other namespaces cannot own objects in it.
     pub(super) namespace: String,
-    /// URL of the collector to which fleet agents send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, including Gateways of other controllers.
+    /// Includes Gateways of other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// All GatewayClasses, whichever controller they name. The key is the name under which a
-    /// class's jointly served Gateways are published.
+    /// Keyed by the name under which a class's jointly served Gateways are published.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
-    /// True if the watches do not cover objects that a GatewayClass owns in the controller's own
-    /// namespace.
+    /// True if objects of GatewayClasses in the controller's namespace are not watched.
     pub(super) unwatched_home: bool,
-    /// UIDs of deleted Gateways, which may have left objects behind.
+    /// Their objects may still exist.
     pub(super) gone: BTreeSet<String>,
-    /// All objects with our label, regardless of their owner.
+    /// Includes foreign objects with our label.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
-    /// Kinds of fleet objects and routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,
-    /// Kinds in `unwatched` that the API server does not serve.
+    /// Not served by the API server.
     pub(super) absent: BTreeSet<OwnedKind>,
 }
 
 impl Inventory {
-    /// Returns the GatewayClass or Gateway published under this name, depending on the settings.
     pub(super) fn basis(
         &self,
         name: &NamespacedName,
@@ -49,7 +43,6 @@ impl Inventory {
         }
     }
 
-    /// Returns all Gateways and GatewayClasses.
     pub(super) fn bases(&self) -> impl Iterator<Item = &Basis> {
         self.gateways.values().chain(self.classes.values())
     }

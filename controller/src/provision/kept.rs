@@ -1,8 +1,5 @@
-//! When an object is replaced, preserves additions by other writers. Pure.
-//!
-//! Load balancer controllers add finalizers, annotations and a load balancer class to Services. If
-//! a replacement omitted them, a load balancer would leak or the API server would reject the
-//! replacement.
+//! Preserves additions by other writers in replaced objects. Without them, a load balancer could
+//! leak or the API server could reject the object.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +7,11 @@ use serde_json::{Value, json};
 
 use super::fleet::POD_LABEL_VALUE;
 
-/// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
-/// Sesame's obsolete entries from other writers' entries.
+/// Distinguishes Sesame's obsolete entries from entries of other writers.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
-/// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
-/// Metadata maps whose entries are recorded.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
-/// Records in the object which labels and annotations Sesame wrote.
 pub(super) fn record_written(object: &mut Value) {
     let names: Vec<String> = NAMED
         .into_iter()
@@ -27,7 +20,6 @@ pub(super) fn record_written(object: &mut Value) {
     object["metadata"]["annotations"][WRITTEN_ANNOTATION] = json!(names.join(" "));
 }
 
-/// Returns the object with the additions that other writers made to the existing object.
 pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     let finalizers = &found["metadata"]["finalizers"];
     if finalizers.is_array() {
@@ -57,9 +49,8 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps a Deployment's replica count unless the count is configured. Keeps a Service's selector if
-/// the Service selected Pods: without the selector, Kubernetes would never remove the endpoints of
-/// the last Pods.
+/// Keeps a Deployment's unconfigured replica count, and the selector of a Service. Without the
+/// selector, Kubernetes would never remove the last Pods' endpoints.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

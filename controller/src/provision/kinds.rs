@@ -6,8 +6,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
-/// Kind of object that is created for a Gateway. Objects are deleted in the order of the variants:
-/// routes before their Gateway, Pods before their permissions.
+/// Objects are deleted in this order: routes before their Gateway, Pods before their permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
     TcpRoute,
@@ -21,11 +20,9 @@ pub(super) enum OwnedKind {
     ServiceAccount,
     RoleBinding,
     Role,
-    /// ConfigMap that shows users a pending adoption.
     ConfigMap,
 }
 
-/// Purpose of an object that a Gateway owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Service,
@@ -34,7 +31,6 @@ pub(super) enum Purpose {
     Upstream,
 }
 
-/// Kind and name of an object.
 pub(super) type OwnedKey = (OwnedKind, NamespacedName);
 
 impl OwnedKind {
@@ -53,7 +49,6 @@ impl OwnedKind {
         Self::ConfigMap,
     ];
 
-    /// Returns the kind's name in the API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::TcpRoute => "TCPRoute",
@@ -71,7 +66,7 @@ impl OwnedKind {
         }
     }
 
-    /// Returns `group/version`, or only the version for the core group.
+    /// `group/version`, or only the version for the core group.
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Self::TcpRoute | Self::UdpRoute | Self::Gateway => "gateway.networking.k8s.io/v1",
@@ -83,14 +78,12 @@ impl OwnedKind {
         }
     }
 
-    /// Returns the API resource for the kind.
     pub(super) fn resource(self) -> ApiResource {
         let version = self.api_version();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, self.as_str()))
     }
 
-    /// Returns the purpose of objects of this kind.
     pub(super) fn purpose(self) -> Purpose {
         match self {
             Self::Service | Self::EndpointSlice => Purpose::Service,
@@ -105,17 +98,14 @@ impl OwnedKind {
         }
     }
 
-    /// Returns true for the kinds of fleet objects.
     pub(super) fn is_of_fleet(self) -> bool {
         self.purpose() == Purpose::Fleet
     }
 
-    /// Returns true for the kinds that create Pods.
     pub(super) fn is_workload(self) -> bool {
         matches!(self, Self::DaemonSet | Self::Deployment)
     }
 
-    /// Returns true for the kinds that make up a fleet with this workload.
     pub(super) fn is_of_workload(self, on_pods: bool) -> bool {
         match self {
             Self::Service
@@ -130,14 +120,12 @@ impl OwnedKind {
         }
     }
 
-    /// Returns true for the kinds whose objects are in the controller's namespace, not the
-    /// Gateway's namespace.
+    /// Returns true if objects are in the controller's namespace.
     pub(super) fn is_away(self) -> bool {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
-    /// Returns the key of the label on all objects of this kind. A ConfigMap with [`GATEWAY_LABEL`]
-    /// is a publication for agents, so adoption previews have a different label.
+    /// Adoption previews differ, because a ConfigMap with [`GATEWAY_LABEL`] is a publication.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

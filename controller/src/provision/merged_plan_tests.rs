@@ -17,7 +17,6 @@ fn published_as() -> NamespacedName {
     NamespacedName::new("sesame-system", "sesame")
 }
 
-/// Returns a class, and a Gateway with the name under which the class's Gateways are published.
 fn inventory() -> Inventory {
     let object = |namespace: &str, uid: &str| {
         let object = json!({"metadata": {"name": "sesame", "namespace": namespace, "uid": uid},
@@ -65,7 +64,6 @@ fn merged_gateways_have_service_in_controller_namespace() {
     assert_eq!(metadata["labels"][label], "sesame");
     assert_eq!(service.value["spec"]["ports"][0]["port"], 443);
 
-    // The Service is ours. It is deleted once nothing is published any more.
     let existing = ExistingObject::new(*kind, "7", service.value.clone(), None);
     inventory.objects.insert(service.key.clone(), existing);
     assert_eq!(planned(&inventory, "Merged", &names).writes, []);

@@ -1,16 +1,6 @@
-//! Maintains the objects that a Gateway owns. These are a Service whose EndpointSlices list the
-//! serving hosts, the fleet if it is managed, and an optional second Gateway that forwards to the
-//! first. All have the labels and annotations in `spec.infrastructure`.
-//!
-//! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the hosts'
-//! addresses. A fleet contains the Pods that serve the Gateway.
-//!
-//! [`Basis`] contains the facts about a Gateway; `service`, `fleet` and `upstream` build its
-//! desired objects; `plan` computes the writes; `assigned` reads the addresses assigned to
-//! Services. All of these are pure. Only the `provisioner` writes, and only while this replica is
-//! the leader. The `provisioner` must never change foreign objects, whose owner (by UID) is neither
-//! one of our Gateways nor a GatewayClass with merged Gateways. If a name is taken, the Gateway
-//! lacks the object, and the Gateway's status reports this.
+//! Maintains the objects that a Gateway owns: its Service, its managed fleet, and a second Gateway.
+//! Only the `provisioner` writes, and only on the leader. It never changes an object whose owner
+//! UID is not one of our Gateways or GatewayClasses.
 
 mod adoption;
 mod assigned;

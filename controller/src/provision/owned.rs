@@ -1,4 +1,4 @@
-//! Builds objects for a Gateway, and determines who owns existing ones. Pure.
+//! Builds objects for a Gateway, and determines who owns existing ones.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,18 @@ use super::kinds::{OwnedKey, OwnedKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
 
-/// Label that the Gateway API defines for objects created for a Gateway.
+/// Defined by the Gateway API.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
-/// The corresponding label for objects created for all Gateways of a class.
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Annotation with a digest of all fields that Sesame writes. It reveals when Sesame no longer
-/// writes a field.
+/// Reveals when Sesame no longer writes a field.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// Annotation with the UID of the Gateway for which an object was created. Used in other
-/// namespaces, where the Gateway cannot be the owner.
+/// Used in other namespaces, where the Gateway cannot be the owner.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
-/// Annotation with the name of the controller that manages an object. Other controllers ignore the
-/// object, regardless of the Gateway's class.
+/// Other controllers ignore the object, regardless of the Gateway's class.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
-/// Maximum length of Service names and label values.
+/// For Service names and label values.
 const MAX_LABEL: usize = 63;
 
-/// A desired object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnedObject {
     pub(super) gateway: NamespacedName,
@@ -35,17 +30,14 @@ pub(super) struct OwnedObject {
     pub(super) value: Value,
 }
 
-/// An existing object with our label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExistingObject {
     pub(super) version: String,
     pub(super) value: Value,
-    /// UID of the Gateway that owns the object, if any.
     pub(super) owner: Option<String>,
 }
 
 impl ExistingObject {
-    /// Creates the entry for an object; `managed` is the object's `metadata.managedFields`.
     pub(super) fn new(
         kind: OwnedKind,
         version: &str,
@@ -64,24 +56,19 @@ impl ExistingObject {
         }
     }
 
-    /// Returns true if this Gateway owns the object.
     pub(super) fn is_of(&self, basis: &Basis) -> bool {
         self.owner.as_ref() == Some(&basis.uid)
     }
 }
 
-/// Returns the UID of the Gateway in the object's owner references, if any.
-///
-/// Only an owner reference makes an object ours. A label may be copied together with an object, and
-/// users can choose any name.
+/// Only an owner reference makes an object ours. Labels can be copied, and users can choose any
+/// name.
 fn owner_reference(value: &Value) -> Option<&str> {
     let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = all.iter().find(|reference| is_gateway(reference));
     ours?["uid"].as_str()
 }
 
-/// Returns true for an owner reference that names a Gateway or GatewayClass as the object's
-/// controller.
 pub(super) fn is_gateway(reference: &Value) -> bool {
     let group = reference["apiVersion"].as_str().unwrap_or_default();
     group.starts_with("gateway.networking.k8s.io/")
@@ -89,8 +76,8 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the owner UID in the object's annotation, if this controller wrote the annotation. In a
-/// copied object, another field manager owns the annotation.
+/// Returns the annotated owner, if this controller wrote the annotation. In a copied object,
+/// another field manager owns it.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -99,8 +86,7 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
     uid.filter(|_| ours)
 }
 
-/// Returns the labels of all objects created for a Gateway: the labels in `spec.infrastructure`,
-/// and our own. If both contain the same label, our value is used.
+/// Our labels override labels in `spec.infrastructure`.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();
@@ -115,8 +101,7 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     all
 }
 
-/// Returns an object in the owning Gateway's namespace, or in the controller's namespace if a
-/// GatewayClass owns it.
+/// In the controller's namespace if a GatewayClass owns the object.
 pub(super) fn beside(
     basis: &Basis,
     kind: OwnedKind,
@@ -159,7 +144,7 @@ pub(super) fn beside(
     }
 }
 
-/// Returns an object in the controller's namespace, with the Gateway's UID in an annotation.
+/// Stores the Gateway's UID in an annotation.
 pub(super) fn away(
     basis: &Basis,
     kind: OwnedKind,
@@ -184,13 +169,12 @@ pub(super) fn away(
     }
 }
 
-/// Marks the object as managed by this controller.
 pub(super) fn of_controller(mut object: OwnedObject, controller: &str) -> OwnedObject {
     object.value["metadata"]["annotations"][CONTROLLER_ANNOTATION] = json!(controller);
     object
 }
 
-/// Returns the name of the controller that manages the object; empty if unknown.
+/// Empty if unknown.
 pub(super) fn controller_of(object: &Value) -> &str {
     let name = &object["metadata"]["annotations"][CONTROLLER_ANNOTATION];
     name.as_str().unwrap_or_default()
@@ -204,14 +188,13 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the Gateway API recommends, or `gateways-<class>` for a class.
-/// If that is not a valid Service name, returns `gateway-` and a digest.
+/// Returns `<gateway>-<class>` as the Gateway API recommends, `gateways-<class>` for a class, or
+/// `gateway-` and a digest.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Like [`service_name`], but leaves room for `more` characters, so that longer names can start
-/// with the returned name.
+/// Leaves room for `more` characters.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

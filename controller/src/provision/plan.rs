@@ -1,4 +1,4 @@
-//! Plans the writes that turn Gateways' existing objects into the desired objects. Pure.
+//! Plans the writes that turn Gateways' existing objects into the desired objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,15 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// A write to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
-    /// Create the object, because we own no object with this name.
     Create(OwnedObject),
-    /// Replace our object, because it differs from the desired object.
     Replace {
         /// The desired object.
         object: OwnedObject,
         /// Resource version of the object to replace.
         version: String,
     },
-    /// Delete the object, which is no longer needed.
     Delete {
         /// Kind and name.
         key: OwnedKey,
@@ -39,7 +35,7 @@ pub(super) enum OwnedWrite {
 }
 
 impl OwnedWrite {
-    /// Returns the Gateway for which the object is written, or `None` for a deletion.
+    /// `None` for a deletion.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -47,7 +43,6 @@ impl OwnedWrite {
         }
     }
 
-    /// Returns true if the write terminates Pods.
     pub(super) fn ends_pods(&self) -> bool {
         matches!(self, Self::Delete { key, .. } if key.0.is_workload())
     }
@@ -60,17 +55,14 @@ impl OwnedWrite {
     }
 }
 
-/// A Gateway and the objects that it claims, such as a Service or a fleet.
 pub(super) struct ObjectClaim<'a> {
     basis: &'a Basis,
     objects: Vec<OwnedObject>,
 }
 
-/// Claims, keyed by their first object. The Gateway that gets the first object also gets the
-/// others.
+/// The Gateway that gets the first object also gets the others.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
-/// All writes, and the report for the Gateways' statuses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnedPlan {
     pub(super) writes: Vec<OwnedWrite>,
@@ -83,7 +75,6 @@ impl OwnedPlan {
     }
 }
 
-/// Adds to the report why a Gateway lacks an object of this kind.
 pub(super) fn tell(
     report: &mut ProvisionReport,
     kind: OwnedKind,
@@ -98,12 +89,9 @@ pub(super) fn tell(
     all.entry(gateway).or_insert(why);
 }
 
-/// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
-/// serves. If a Gateway's settings are unknown, its objects are not changed.
-///
-/// In the Gateways' namespaces, only objects with the owner UID of a known Gateway are replaced or
-/// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
-/// then garbage-collects its objects in the Gateway's namespace, and we delete its objects in ours.
+/// Leaves a Gateway's objects unchanged if its settings are unknown. In the Gateways' namespaces,
+/// changes only objects with the owner UID of a known Gateway. For unknown owners, Kubernetes
+/// collects objects there, and the plan deletes objects in our namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -117,8 +105,7 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // The Gateway has just been created or deleted. Keep its objects until the engine's
-            // watch and ours agree.
+            // The Gateway was just created or deleted. Keep its objects until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
@@ -160,7 +147,6 @@ pub(super) fn plan<'a>(
             }
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
-                // The existing objects are kept and continue to serve.
                 unknown.insert(gateway_id(gateway));
             }
         }
@@ -171,7 +157,6 @@ pub(super) fn plan<'a>(
     plan
 }
 
-/// Claims objects for a Gateway.
 pub(super) fn claim<'a>(
     claims: &mut Claims<'a>,
     inventory: &Inventory,
@@ -188,7 +173,6 @@ pub(super) fn claim<'a>(
     }
 }
 
-/// Returns the objects for a Gateway's fleet, or why the fleet cannot be managed.
 fn fleet_of(
     inventory: &Inventory,
     basis: &Basis,
@@ -206,8 +190,7 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Releases a Gateway's fleet if the fleet is no longer managed. The objects are otherwise
-/// unchanged. Returns the released objects.
+/// Removes the owner and returns the released objects.
 fn release(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -215,7 +198,7 @@ fn release(
     basis: &Basis,
 ) {
     let mut released = Vec::new();
-    // DaemonSet is the first fleet kind in the order of [`OwnedKind`].
+    // DaemonSet sorts first among the fleet kinds.
     let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
     for (key, found) in inventory.objects.range(of_fleets..) {
         let (kind, name) = key;
@@ -240,8 +223,6 @@ fn release(
     }
 }
 
-/// For each name, plans the objects of the Gateway that gets the name, and reports the Gateways
-/// that do not.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -283,8 +264,7 @@ fn settle(
     }
 }
 
-/// Returns true if no listener is currently accepted. In this case, the existing objects and their
-/// addresses are kept.
+/// Without an accepted listener, existing objects and their addresses are kept.
 fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
 }
@@ -299,8 +279,7 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Returns deletions of this controller's obsolete objects. Keeps objects with a label value in
-/// `unknown`.
+/// Keeps objects with a label value in `unknown`.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -323,7 +302,7 @@ fn leftovers(
     left.map(delete).collect()
 }
 
-/// Returns the Gateway that gets the name: the current owner, or else the oldest claimant.
+/// The current owner, or else the oldest claimant.
 fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
     let mut claimants = claimants.iter().map(|claim| claim.basis);
     match found {
@@ -332,7 +311,6 @@ fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> 
     }
 }
 
-/// Returns why a Gateway does not get the object with this name.
 pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     let whose = match holder {
         Some(holder) => format!("belongs to Gateway {}", holder.gateway),
@@ -346,7 +324,6 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     format!("{lack}: {kind} {name} {whose}")
 }
 
-/// Describes the consequence for a Gateway without an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
         Purpose::Service => "this Gateway has no Service for its addresses",
@@ -355,11 +332,11 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
     }
 }
 
-/// Returns true if the object has all fields that we write, and no field that we used to write.
+/// Returns false if a field is missing or obsolete.
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();
-    // Items in a list have no `apiVersion` and `kind`.
+    // Items in a list lack these fields.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
@@ -373,9 +350,8 @@ fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     holds(&comparable(found.clone()), &comparable(value))
 }
 
-/// Returns true if the object can be updated in place. A Service cannot gain or lose a cluster IP,
-/// a workload cannot change its selector, and a RoleBinding cannot change its Role. A Gateway is
-/// recreated if its class changes, so that the old class's controller removes its objects.
+/// Returns false if immutable fields differ. A Gateway is recreated if its class changes, because
+/// the old class's controller must clean up.
 pub(super) fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
     let wanted_value = &wanted.value;
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";

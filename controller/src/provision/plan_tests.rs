@@ -45,13 +45,11 @@ fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
     ips.map(|ip| (ip, HostEndpoint::default())).collect()
 }
 
-/// Returns the objects of a Gateway with default settings.
 fn plain(basis: &Basis) -> Vec<OwnedObject> {
     let objects = objects(basis, &GatewaySettings::default()).into_iter();
     objects.map(|object| of_controller(object, "")).collect()
 }
 
-/// Returns the existing objects after all writes.
 fn settled(bases: &[Basis]) -> BTreeMap<OwnedKey, ExistingObject> {
     let all = bases.iter().flat_map(plain);
     all.map(|object| {
@@ -174,7 +172,6 @@ fn only_objects_that_differ_are_written() {
     }
     assert!(writes(&bare, &there).is_empty());
 
-    // The object has an obsolete label and an edited field.
     let fewer = [basis(|gateway| {
         gateway["spec"]["infrastructure"]["labels"] = json!({});
     })];
@@ -213,7 +210,6 @@ fn objects_without_own_gateway_are_deleted_once_known() {
     let ours = [mine[0].gateway.clone()];
     let planned = plan(&gone, ours.iter(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
-    // The last address of one family is gone.
     let mut fewer = [basis(|_| {})];
     fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);
@@ -324,7 +320,6 @@ fn service_gaining_address_is_recreated_and_unwanted_removed() {
     let (writes, _) = planned_with(&known, &published(PublishingType::None));
     assert_eq!(writes.len(), 3, "{writes:?}");
     assert!(service(&writes));
-    // With invalid parameters, the intended objects are unknown.
     let planned = plan(&known, known.gateways.keys(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
 }

@@ -1,5 +1,4 @@
-//! Carries out the plan while this replica is the leader. No other module writes objects that
-//! Gateways own.
+//! Carries out the plan while this replica is the leader. No other module writes these objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,17 +32,13 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::PUBLISHER;
 
-/// Timeout for each write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses between attempts to carry out a write.
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
-/// Pauses between attempts to write an object that keeps changing, such as a DaemonSet during a
-/// rollout.
+/// For an object that keeps changing, such as a DaemonSet during a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Delay between removing Pods from routing and deleting their workload. During the delay, all
-/// nodes learn of the removal.
+/// Delay between removing Pods from routing and deleting them, until all nodes know.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before trying again to watch a kind that the API server does not serve yet.
+/// Before watching a kind that the API server does not serve yet.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
@@ -52,30 +47,22 @@ pub(crate) struct Provisioner {
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) settings: watch::Receiver<SettingsByGateway>,
     pub(crate) services: watch::Receiver<ServiceRequests>,
-    /// Hosts that serve each Gateway, by address.
     pub(crate) hosts: watch::Receiver<HostsByGateway>,
     pub(crate) report: watch::Sender<ProvisionReport>,
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
-/// A write that has failed or must wait.
 struct FailedWrite {
     retry: NextAttempt,
-    /// The Gateway that lacks the object, and the reason. `None` if the Gateway's owner cannot fix
-    /// the problem.
+    /// `None` if the Gateway's owner cannot fix the problem.
     told: Option<(NamespacedName, String)>,
 }
 
-/// Reason why a write had no effect.
 #[derive(Debug)]
 enum WriteFailure {
-    /// The name is taken by an object with another owner. Contains an explanation.
     Taken(String),
-    /// The API server rejected the object. Contains the API server's message.
     Refused(String),
-    /// The object changed after it was read.
     Changed,
-    /// A possibly temporary error.
     Other(String),
 }
 
@@ -92,7 +79,6 @@ impl From<kube::Error> for WriteFailure {
 }
 
 impl Provisioner {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -139,8 +125,7 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read the Service requests after the settings. The engine updates the Service requests
-            // first, so every Gateway with settings has a request.
+            // The engine updates requests before settings, so read them in the opposite order.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Wait for the reports: without them, the plan would remove all endpoints.
@@ -156,7 +141,6 @@ impl Provisioner {
         }
     }
 
-    /// Computes the plan and carries out all due writes. Returns the report on Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,
@@ -225,7 +209,6 @@ impl Provisioner {
         })
     }
 
-    /// Returns the APIs to watch for a kind whose objects are in the Gateways' namespaces.
     fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
         let resource = kind.resource();
         let client = || self.replica.client.clone();
@@ -234,7 +217,6 @@ impl Provisioner {
         self.replica.watched.each(all, of)
     }
 
-    /// Carries out a write and records the stored object.
     async fn write(&self, write: OwnedWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
         let created = matches!(write, OwnedWrite::Create(_));
@@ -245,8 +227,7 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // The object is ours, but the watch has not delivered it yet, or it has lost its
-                // label. The next plan uses the object found here.
+                // The watch has not delivered our object yet, or it has lost its label.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -257,7 +238,6 @@ impl Provisioner {
                 cache.put_object(key.0, &ours);
                 return Err(WriteFailure::Changed);
             }
-            // The object was deleted, but the watch has not delivered the deletion yet.
             Err(kube::Error::Api(status)) if !created && status.code == 404 => {
                 cache.inventory.objects.remove(&key);
                 return Err(WriteFailure::Changed);
@@ -320,8 +300,7 @@ impl Provisioner {
     }
 }
 
-/// Schedules the next attempt at a failed write. The result also contains the message to report
-/// until then.
+/// Also returns the message to report until then.
 fn after(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,

@@ -1,4 +1,4 @@
-//! Builds a Gateway's desired Service and EndpointSlices. Pure.
+//! Builds a Gateway's desired Service and EndpointSlices.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::Transport;
@@ -15,11 +15,9 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "sesame-controller";
-/// Maximum number of ports per EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns a Gateway's desired Service, followed by its EndpointSlices. If the Service selects
-/// Pods, Kubernetes manages the endpoints.
+/// If the Service selects Pods, Kubernetes manages the endpoints.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -49,7 +47,6 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
     all
 }
 
-/// Returns the Gateway's ports with their protocols.
 fn ports(basis: &Basis) -> impl Iterator<Item = (&'static str, u16)> {
     let all = basis.request.ports.iter();
     all.map(|(transport, port)| match transport {
@@ -62,7 +59,6 @@ fn port_name(transport: &str, port: u16) -> String {
     format!("{}-{port}", transport.to_lowercase())
 }
 
-/// Returns the `spec` of the Service, or `None` if the Service is disabled or would have no ports.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     let publishing = &settings.publishing;
     let type_ = settings.publishing_type();
@@ -92,16 +88,14 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // `loadBalancerIP` accepts only one address. The status reports that the other addresses
-        // are not used.
+        // `loadBalancerIP` accepts only one address; the status reports the others.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }
     Some(spec)
 }
 
-/// Returns true if the Service exists and is not headless. The API requires ports for such a
-/// Service.
+/// The API requires ports unless the Service is headless.
 pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     !matches!(
         settings.publishing_type(),
@@ -109,11 +103,10 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the configured labels and annotations to the Service. Entries set by the Gateway or the
-/// controller take precedence.
+/// Entries set by the Gateway or the controller take precedence.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // With a second Gateway, the labels and annotations apply to its infrastructure instead.
+        // They apply to the second Gateway instead.
         return;
     }
     let Publishing {

@@ -1,10 +1,10 @@
-//! Derives the Service fields that the configuration controls. Pure.
+//! Derives the Service fields that the configuration controls.
 
 use serde_json::{Value, json};
 
 use sesame_gateway_api::api::{PinnedNodePort, Publishing, PublishingType};
 
-/// Returns the configured `spec` fields that are valid for a Service of this type.
+/// Omits fields that are invalid for this type.
 pub(super) fn fields(
     publishing: &Publishing,
     type_: &PublishingType,
@@ -54,7 +54,7 @@ pub(super) fn fields(
     fields
 }
 
-/// Returns the configured node port for a port. `None` lets the cluster choose.
+/// `None` lets the cluster choose.
 pub(super) fn node_port(publishing: &Publishing, type_: &PublishingType, port: u16) -> Option<i32> {
     let pinned = publishing.node_ports.as_deref().unwrap_or_default();
     let mut pinned = pinned.iter().filter(|_| is_on_nodes(type_));

@@ -1,14 +1,7 @@
-//! Publishes resolved Gateways as ConfigMaps and Secrets in Sesame's own namespace.
-//!
-//! [`Publication`] contains a Gateway's desired objects, `observed` contains the existing objects,
-//! and `plan` computes the writes. All of these are pure. Only the `publisher` writes. It keeps no
-//! state outside the cluster, so a restart, a new leader or a `kubectl delete` needs no special
-//! handling.
-//!
-//! Keys, shards and endpoints are written first, then the manifest. Unused objects are deleted
-//! last. Until the manifest is written, endpoint shards also contain the previous endpoints. Shards
-//! of the previous revision are kept until the next revision, because an agent may be reading them.
-//! Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.
+//! Publishes resolved Gateways as ConfigMaps and Secrets in Sesame's own namespace. Keys, shards
+//! and endpoints are written before the manifest, and unused objects are deleted last. Shards of
+//! the previous revision are kept, because agents may be reading them. Nothing is withdrawn unless
+//! the Gateway is deleted or no longer ours.
 
 mod desired;
 mod objects;

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets to publish, and their JSON. Pure.
+//! ConfigMaps and Secrets to publish, and their JSON.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,23 @@ use sesame_published::names::{
     SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
 
-/// A desired object.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct DesiredObject {
     pub(crate) part: Part,
     pub(crate) name: String,
-    /// Name of the data entry that contains `bytes`.
     pub(crate) entry: &'static str,
     pub(crate) bytes: Bytes,
-    /// Additional human-readable data entries, by name.
     pub(crate) summary: BTreeMap<String, String>,
-    /// Digest for comparison with the object in the cluster.
+    /// For comparison with the object in the cluster.
     pub(crate) digest: [u8; 32],
 }
 
 impl std::fmt::Debug for DesiredObject {
-    /// Never print the bytes, because they can be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
 }
 
-/// The Gateway to which an object belongs, and the Gateway's fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationOwner {
     pub(crate) gateway: NamespacedName,
@@ -43,7 +38,6 @@ pub(crate) struct PublicationOwner {
 }
 
 impl DesiredObject {
-    /// Creates an object that contains `bytes` in one entry.
     pub(crate) fn new(
         owner: &PublicationOwner,
         part: Part,
@@ -68,13 +62,11 @@ impl DesiredObject {
         }
     }
 
-    /// Returns a copy of the object with its content replaced by these bytes.
     pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
     }
 
-    /// Returns the object as Kubernetes API JSON.
     pub(crate) fn json(
         &self,
         owner: &PublicationOwner,
@@ -112,7 +104,6 @@ impl DesiredObject {
     }
 }
 
-/// Returns the object kind in which a part is stored.
 pub(crate) fn kind(part: Part) -> &'static str {
     match part {
         Part::Keys => "Secret",
@@ -120,7 +111,6 @@ pub(crate) fn kind(part: Part) -> &'static str {
     }
 }
 
-/// Returns the name of the data entry that contains a part.
 pub(super) fn entry(part: Part) -> &'static str {
     match part {
         Part::Manifest => MANIFEST_ENTRY,
@@ -137,7 +127,7 @@ fn labels(owner: &PublicationOwner, part: Part) -> BTreeMap<String, String> {
     ])
 }
 
-/// Returns a digest of everything in an object that this controller sets.
+/// Covers everything that this controller sets.
 pub(super) fn digest(
     labels: &BTreeMap<String, String>,
     gateway: &str,

@@ -1,5 +1,4 @@
-//! Tracks the published objects by digest. The bytes of endpoint shards are kept, because plans
-//! merge them with new endpoints.
+//! Tracks the published objects by digest. Keeps endpoint shards, because plans merge them.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +16,20 @@ use sesame_published::names::{
     SIGNATURE_ENTRY, gateway_id,
 };
 
-/// One published object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PublishedObject {
     pub(super) part: Part,
-    /// Value of the label that identifies the Gateway.
     pub(super) gateway: String,
     pub(super) digest: [u8; 32],
-    /// State of the signature.
     pub(super) seal: Seal,
-    /// `metadata.resourceVersion`, which increases with each write.
+    /// Increases with each write.
     pub(super) version: u64,
-    /// Names of the shards that a manifest references; empty for other parts.
+    /// Content of an endpoint shard; empty for other parts.
     pub(super) bytes: Bytes,
-    /// Shards that a manifest references; empty for other parts.
+    /// Empty unless the object is a manifest.
     pub(super) shards: Vec<String>,
 }
 
-/// Published objects by kind and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PublishedObjects(BTreeMap<(&'static str, String), PublishedObject>);
 
@@ -43,7 +38,6 @@ impl PublishedObjects {
         self.0.get(&(objects::kind(part), name.to_owned()))
     }
 
-    /// Returns the objects of the Gateway with this label value.
     pub(super) fn of<'a>(
         &'a self,
         gateway: &'a str,
@@ -54,7 +48,6 @@ impl PublishedObjects {
             .map(|((_, name), entry)| (name.as_str(), entry))
     }
 
-    /// Returns the latest stamp in any signature.
     pub(super) fn latest_stamp(&self) -> u64 {
         let stamps = self.0.values().map(|entry| match entry.seal {
             Seal::Good(stamp) => stamp,
@@ -63,7 +56,6 @@ impl PublishedObjects {
         stamps.max().unwrap_or(0)
     }
 
-    /// Returns the label values of all Gateways with published objects.
     pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
         self.0
             .values()
@@ -71,7 +63,6 @@ impl PublishedObjects {
             .collect()
     }
 
-    /// Replaces all objects of a kind.
     pub(super) fn list(&mut self, kind: &'static str, found: Vec<(String, PublishedObject)>) {
         self.0.retain(|(of, _), _| *of != kind);
         for (name, entry) in found {
@@ -79,8 +70,7 @@ impl PublishedObjects {
         }
     }
 
-    /// Applies a version of an object, unless a later version is known. Returns true if the state
-    /// changes: a watch event for this controller's own write changes nothing.
+    /// Ignores outdated versions. Returns false for a watch event of this controller's own write.
     pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
@@ -92,7 +82,7 @@ impl PublishedObjects {
         }
     }
 
-    /// Removes an object, unless a later version is known. Returns true if the object was removed.
+    /// Ignores outdated versions. Returns true if the object was removed.
     pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) -> bool {
         let key = (kind, name.to_owned());
         let known = self.0.get(&key);
@@ -105,13 +95,11 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if the content equals the content of `object`, and the signature is valid or
-    /// not needed.
+    /// Also requires a valid signature if one is needed.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    /// Returns the entry for an object that this controller has just written.
     pub(super) fn of_written(
         object: &DesiredObject,
         owner: &PublicationOwner,
@@ -130,7 +118,6 @@ impl PublishedObject {
         bare.with_content(&object.bytes)
     }
 
-    /// Keeps the parts of the object's content that a plan needs.
     fn with_content(self, content: &Bytes) -> Self {
         match self.part {
             Part::Endpoints => Self {
@@ -145,8 +132,7 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the entry for a watched object, or `None` if the object is not ours or lacks a part
-    /// label.
+    /// `None` if the object is not ours or lacks a part label.
     pub(super) fn of_seen(
         kind: &'static str,
         received: &Received,
@@ -207,16 +193,14 @@ impl PublishedObject {
     }
 }
 
-/// Returns true if this controller wrote the object. Owner references cannot show this, because
-/// they cannot cross namespaces. Labels are copied along with objects.
+/// Owner references cannot cross namespaces, and labels are copied with objects.
 pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Returns the names of the shards that a manifest references. Returns an empty set for an invalid
-/// manifest, which will be replaced.
+/// Empty for an invalid manifest, which will be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

@@ -1,4 +1,4 @@
-//! Plans the writes that turn the published objects into the desired objects. Pure.
+//! Plans the writes that turn the published objects into the desired objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,22 +11,18 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step starts once all writes of earlier steps have succeeded.
+/// A step starts once all earlier writes have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
-    /// Owner of the objects, or `None` if only the Gateway's label is known.
+    /// `None` if only the Gateway's label is known.
     pub(super) owner: Option<PublicationOwner>,
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
 
-/// A write to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectWrite {
-    /// Create the object.
     Create(Arc<DesiredObject>),
-    /// Replace the object with this name.
     Replace(Arc<DesiredObject>),
-    /// Delete the obsolete object.
     Delete {
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
@@ -35,7 +31,7 @@ pub(super) enum ObjectWrite {
     },
 }
 
-/// Returns all writes, by Gateway. Publications that are no longer desired are removed completely.
+/// Removes publications that are no longer desired.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -79,8 +75,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Keep the endpoints of all backends in the old or new manifest: hosts may be reading
-        // either. Drop endpoints from other writers, because this controller would sign them.
+        // Keep the endpoints of the old and new manifest, but drop endpoints from other writers:
+        // this controller would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -110,7 +106,7 @@ fn publish(
     }
 }
 
-/// Plans the deletion of objects that neither the new manifest nor the previous manifest needs.
+/// Keeps objects of the previous manifest.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -154,7 +150,7 @@ fn left_over(
         .collect()
 }
 
-/// Plans a withdrawal. The manifest is deleted first, because it references the other objects.
+/// Deletes the manifest first, because it references the other objects.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {
@@ -177,8 +173,7 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard merged with the already published endpoints, or `None` if the result
-/// is too large.
+/// Merges old and new endpoints. Returns `None` if the result is too large.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

@@ -23,8 +23,6 @@ fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")
 }
 
-/// Returns the publication of a Gateway with one route, which leads to `service`, and one key with
-/// this content.
 fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
     let backend = format!("Service/ns/{service}/80");
     let resolved = ResolvedGateway {
@@ -71,7 +69,6 @@ fn desired(publication: &Arc<Publication>) -> DesiredPublications {
     BTreeMap::from([(name(), DesiredPublication::Publish(Arc::clone(publication)))])
 }
 
-/// Applies one write to the state.
 fn apply(published: &mut PublishedObjects, plan: &GatewayPlan, write: &ObjectWrite) {
     match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => {
@@ -95,7 +92,7 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     }
 }
 
-/// Returns the writes of the plans, each as `step verb part`.
+/// As `step verb part`.
 fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {
@@ -151,8 +148,6 @@ fn endpoint_is_one_write_and_key_precedes_manifest() {
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
     let rotated = desired(&publication("a", "10.0.0.2", "two"));
-    // In reality, a resolution also changes the key's digest in the snapshot; here only the Secret
-    // differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
 
@@ -182,15 +177,13 @@ fn readers_of_either_manifest_find_all_objects() {
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
-    // Hosts might be reading the previous revision, so all of its parts are kept.
     assert!(
         !change.steps[2]
             .iter()
             .any(|write| matches!(write, ObjectWrite::Delete { .. }))
     );
 
-    // After an interruption at any write, the next leader completes the plan and arrives at the
-    // same result.
+    // The next leader completes an interrupted plan.
     let mut whole = published.clone();
     carry_out(&mut whole, &next);
     let all: Vec<&ObjectWrite> = change.steps.iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Builds the objects to publish from a resolved Gateway. Pure.
+//! Builds the objects to publish from a resolved Gateway.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,20 +14,18 @@ use super::summary::Summary;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name};
 
-/// All objects to publish for one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publication {
     pub(crate) owner: PublicationOwner,
     pub(crate) revision: String,
-    /// Key Secrets, then configuration, then endpoints. Each group is sorted by name.
+    /// Key Secrets, then configuration, then endpoints, each sorted by name.
     pub(crate) parts: Vec<Arc<DesiredObject>>,
     pub(crate) manifest: Arc<DesiredObject>,
     pub(super) summary: Summary,
 }
 
 impl Publication {
-    /// Builds the objects. The error describes the part that is too large, for the Gateway's
-    /// status. `splitter` must belong to this Gateway.
+    /// The error goes to the Gateway's status. `splitter` must belong to this Gateway.
     pub(crate) fn new(
         resolved: ResolvedGateway,
         fleet: &str,
@@ -66,8 +64,7 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &[])
     }
 
-    /// Returns the publication after these changes, or `None` if it must be rebuilt from the
-    /// complete Gateway. `splitter` must belong to this Gateway.
+    /// Returns `None` if a rebuild is needed. `splitter` must belong to this Gateway.
     pub(crate) fn with_changes(
         &self,
         delta: &GatewayDelta,
@@ -78,8 +75,7 @@ impl Publication {
         self.with_shards(sharded, summary)
     }
 
-    /// Returns the publication with the splitter's current endpoints, or `None` if the splitter has
-    /// a different configuration.
+    /// Returns `None` if the splitter has a different configuration.
     pub(crate) fn with_last(&self, splitter: &Splitter) -> Option<Self> {
         let sharded = splitter.last()?;
         let is_same = sharded.manifest.revision == self.revision;
@@ -93,7 +89,7 @@ impl Publication {
         Self::of(owner, secrets, sharded, summary, &self.parts).ok()
     }
 
-    /// Assembles the publication. Reuses unchanged objects from `known`.
+    /// Reuses unchanged objects from `known`.
     fn of(
         owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,
@@ -144,8 +140,6 @@ impl Publication {
         })
     }
 
-    /// Returns a copy of the publication with each of these endpoint shards in place of the shard
-    /// with the same name.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut publication = self.clone();
         for Shard { name, bytes } in shards {
@@ -158,7 +152,6 @@ impl Publication {
     }
 }
 
-/// Distributes key pairs, in order, over as few Secrets as this order allows.
 fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
     let mut secrets: Vec<Vec<KeyPair>> = Vec::new();
     let mut room = 0_usize;

@@ -1,4 +1,4 @@
-//! Carries out the plan while this replica is the leader. Only this module writes publications.
+//! Carries out the plan while this replica is the leader.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,13 +28,9 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// Timeout for each write. A disconnected leader must stop writing well before another replica
-/// starts to write.
+/// A disconnected leader must stop writing well before another replica starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum number of Gateways that are published concurrently, and maximum number of concurrent
-/// writes per Gateway.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -46,7 +42,6 @@ pub(crate) struct SnapshotPublisher {
 }
 
 impl SnapshotPublisher {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -57,13 +52,11 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if the inputs might have changed since the last plan.
         let mut open = true;
-        // Stamp of the last signature. Stamps increase even if leaders' clocks differ.
+        // Stamps increase even if leaders' clocks differ.
         let mut stamp = 0;
         loop {
-            // Ignore retries unless this replica leads: without writes, a due retry would stay due
-            // forever.
+            // Ignore retries on a follower: without writes, a due retry would stay due forever.
             let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
@@ -100,8 +93,7 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all due plans. The first step of each plan signs with `stamp`, and later steps
-    /// with later stamps.
+    /// The first step of each plan signs with `stamp`, and later steps with later stamps.
     async fn publish(
         &self,
         desired: &DesiredPublications,
@@ -119,7 +111,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // Drop changes whose revision is already published: they require no write.
+        // Their revisions are already published.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -173,8 +165,7 @@ impl SnapshotPublisher {
         })
     }
 
-    /// Executes the plan's steps until a step fails. Each step signs with a later stamp than the
-    /// previous step.
+    /// Stops at the first failure. Each step signs with a later stamp.
     async fn carry_out(&self, plan: GatewayPlan, first: u64) -> PlanOutcome {
         let GatewayPlan { owner, steps } = plan;
         let mut outcome = PlanOutcome {
@@ -252,17 +243,14 @@ impl SnapshotPublisher {
     }
 }
 
-/// Outcome of carrying out a Gateway's plan.
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Resource version of the written manifest, and the steps up to and including that write.
-    /// `None` if no manifest was written, or if the desired manifest has changed since.
+    /// Manifest version, and the steps up to its write. `None` without a current manifest.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
 
-/// Returns the name of a step in spans.
 fn step_name(step: &[ObjectWrite]) -> &'static str {
     let is_manifest = |write: &ObjectWrite| match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.part == Part::Manifest,
@@ -275,8 +263,7 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Returns a stamp that is later than all previous stamps, and not earlier than the current Unix
-/// time in milliseconds. A plan has up to three steps, each with its own stamp.
+/// Later than all previous stamps, and at least the Unix time in milliseconds.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

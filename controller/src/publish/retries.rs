@@ -12,13 +12,12 @@ use crate::retry::NextAttempt;
 use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Pauses between attempts to publish a Gateway.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// When to retry each Gateway. The key `None` stands for objects left behind by deleted Gateways.
+/// `None` stands for objects of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets failed writes that another change or another replica's write has made unnecessary.
+/// Another change or replica made these writes unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

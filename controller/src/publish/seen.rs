@@ -1,14 +1,14 @@
-//! Updates the published objects from watch events and write responses. Pure.
+//! Updates the published objects from watch events and write responses.
 
 use std::collections::BTreeSet;
 
 use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
-/// Name and resource version of an object, and its entry if the object is ours.
+/// The entry is `None` if the object is not ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
-/// Applies a watch event. Returns true if the published objects changed.
+/// Returns true if the published objects changed.
 pub(super) fn take(
     published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,

@@ -1,5 +1,5 @@
-//! Signs published objects and verifies existing objects. Therefore, permission to write ConfigMaps
-//! is not enough to change the served configuration.
+//! Signs and verifies published objects. Permission to write ConfigMaps is therefore not enough to
+//! change the served configuration.
 
 use std::sync::Arc;
 
@@ -8,27 +8,24 @@ use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 use super::objects::{DesiredObject, PublicationOwner};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
-/// Signing keys, or `None` if signing is disabled.
+/// `None` disables signing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signing(pub(crate) Option<Arc<SigningKeys>>);
 
-/// The state of an object's signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Seal {
-    /// The object need not be signed.
+    /// No signature is needed.
     #[default]
     None,
-    /// Each of our keys signed the object, with this stamp.
+    /// Signed with each of our keys; contains the stamp.
     Good(u64),
-    /// The signature is missing or invalid, or was not made with exactly our keys.
+    /// Missing, invalid, or not made with exactly our keys.
     Bad,
 }
 
-/// The parts of an object that the signature covers.
 pub(super) struct Sealed<'a> {
     pub(super) part: Part,
     pub(super) name: &'a str,
-    /// `namespace/name`.
     pub(super) gateway: &'a str,
     pub(super) fleet: &'a str,
     pub(super) key_secrets: &'a str,
@@ -37,12 +34,10 @@ pub(super) struct Sealed<'a> {
 }
 
 impl Signing {
-    /// Returns true if published objects are signed.
     pub(super) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the signature for an object that will be written.
     pub(super) fn sign(
         &self,
         object: &DesiredObject,
@@ -66,7 +61,6 @@ impl Signing {
         Some(keys.sign(&statement, stamp))
     }
 
-    /// Returns the signature state of an object just written with this stamp.
     pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
         match part {
             Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),
@@ -74,7 +68,6 @@ impl Signing {
         }
     }
 
-    /// Verifies the signature of an existing object.
     pub(super) fn seen(&self, found: &Sealed<'_>) -> Seal {
         let Sealed {
             part,
@@ -101,7 +94,6 @@ impl Signing {
     }
 }
 
-/// Returns a Gateway's name in the form `namespace/name`, as in snapshots.
 fn full_name(gateway: &str) -> String {
     format!("Gateway/{gateway}")
 }

@@ -1,8 +1,5 @@
-//! Summarizes a Gateway in its manifest's ConfigMap, for `kubectl describe` and for controller
-//! restarts. Pure.
-//!
-//! Never include data that depends on endpoints, because endpoint changes do not rewrite the
-//! manifest.
+//! Summarizes a Gateway for `kubectl describe` and for controller restarts. Never include data
+//! about endpoints, because endpoint changes do not rewrite the manifest.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +10,16 @@ use sesame_proto::schema::{Manifest, Port, Snapshot};
 use sesame_gateway_api::world::ServedPorts;
 use sesame_published::names::{GATEWAY_ENTRY, KEY_SECRETS_ENTRY, SERVED_TOGETHER_ENTRY};
 
-/// Maximum number of listeners in the summary.
 const MAX_LISTENERS: usize = 64;
 
-/// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// Entries that depend on neither virtual hosts nor backends, by name.
     entries: BTreeMap<String, String>,
-    /// Total number of routes in all virtual hosts.
     routes: usize,
-    /// Number of backends.
     backends: usize,
 }
 
 impl Summary {
-    /// Summarizes a snapshot in canonical form.
     pub(super) fn of(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> Self {
         let hosts = snapshot
             .route_tables
@@ -53,8 +44,7 @@ impl Summary {
         }
     }
 
-    /// Returns the summary after these changes, or `None` if the changes might affect which
-    /// listeners are served.
+    /// Returns `None` if the changes might affect which listeners are served.
     pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -79,7 +69,6 @@ impl Summary {
         })
     }
 
-    /// Returns the human-readable entries for this manifest's ConfigMap.
     pub(super) fn entries(&self, manifest: &Manifest) -> BTreeMap<String, String> {
         let mut entries = self.entries.clone();
         entries.insert("routes".to_owned(), self.routes.to_string());
@@ -90,7 +79,6 @@ impl Summary {
     }
 }
 
-/// Returns one line per listener, up to the limit: name, protocol, port and hostname.
 fn listeners(ports: &[Port]) -> String {
     let all = ports.iter().flat_map(|port| {
         let listeners = port.listeners.iter();

@@ -1,5 +1,4 @@
-//! Carries out one of the publisher's writes: creates, replaces or deletes a ConfigMap or Secret.
-//! Never changes an object that this controller did not write.
+//! Carries out one write. Never changes an object that this controller did not write.
 
 use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
@@ -13,7 +12,6 @@ use super::publisher::SnapshotPublisher;
 use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
-/// The result of a successful write.
 pub(super) enum Written {
     Put(String, Box<PublishedObject>),
     Deleted(&'static str, String),
@@ -34,9 +32,7 @@ impl Written {
     }
 }
 
-/// Reason why a write had no effect.
 pub(super) enum WriteRefusal {
-    /// An object that this controller did not write has this name.
     Foreign,
     Kube(kube::Error),
 }
@@ -54,7 +50,6 @@ enum Verb {
 }
 
 impl SnapshotPublisher {
-    /// Carries out one write.
     pub(super) async fn send(
         &self,
         owner: Option<&PublicationOwner>,
@@ -64,8 +59,7 @@ impl SnapshotPublisher {
         let written = match (owner, write) {
             (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // The object might still be ours: the watch omits objects that have lost their
-                    // label.
+                    // The watch omits objects that have lost their label.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
                             return Err(WriteRefusal::Foreign);
@@ -80,9 +74,8 @@ impl SnapshotPublisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // An immutable object with our name contains different bytes, so another writer
-                    // created it. This is the only case in which an object is deleted in order to
-                    // be replaced.
+                    // Another writer created an immutable object with our name. No other object is
+                    // ever deleted for replacement.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
                     {
@@ -100,7 +93,6 @@ impl SnapshotPublisher {
         Ok(written?)
     }
 
-    /// Returns true if this controller wrote the existing object.
     async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
         Ok(is_ours(&self.api(kind).get(name).await?))
     }
@@ -130,8 +122,7 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // Only the response's metadata is needed, because the request already contains the rest of
-        // the object.
+        // The request contains everything else.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);
@@ -156,7 +147,6 @@ impl SnapshotPublisher {
     }
 }
 
-/// Returns the API resource for `ConfigMap` or `Secret`.
 fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
 }

@@ -1,23 +1,19 @@
-//! Logs failed requests to the API server: a warning when an outage starts, rare warnings during
-//! the outage, and one message when it is over. Every watch fails while an API server restarts, so
-//! watches must not log their failures individually.
+//! Logs failed requests to the API server: warnings during an outage, and a message when it is
+//! over.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time without failures after which an outage is over. Failed requests are retried sooner.
+/// An outage is over after this time without failures.
 const QUIET: Duration = Duration::from_secs(10);
-/// Time between the first two warnings. Each later warning is due once the outage has lasted twice
-/// as long as at the previous warning.
+/// Time between the first two warnings; later intervals double.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// Failed API requests from all tasks of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
 
-/// A period during which requests fail.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -28,7 +24,7 @@ struct Outage {
 }
 
 impl ApiFailures {
-    /// Records a failed request that the caller will retry. Logs a warning if one is due.
+    /// Logs a warning if one is due.
     pub(crate) fn record(&self, subject: &str, error: &dyn Display) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -49,7 +45,6 @@ impl ApiFailures {
         }
     }
 
-    /// Records a successful request. Logs the end of an outage once it is over.
     pub(crate) fn answered(&self) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -74,7 +69,7 @@ impl Outage {
         }
     }
 
-    /// Counts another failure during the outage. Returns true if a warning is due.
+    /// Returns true if a warning is due.
     fn record(&mut self, subject: &str, now: Instant) -> bool {
         self.last = now;
         self.count += 1;

@@ -13,13 +13,12 @@ use crate::replica::Replica;
 use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
-/// Pause before retrying to watch a kind that is not installed.
+/// For a kind that is not installed.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Name of a GatewayAgent, and its report. The report is `None` if it cannot be decoded.
+/// `None` if the report cannot be decoded.
 pub(super) type NamedReport = (String, Option<GatewayAgent>);
 
-/// Returns the names and reports of the agents whose reports can be decoded.
 pub(super) fn readable(
     found: &[NamedReport],
 ) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
@@ -27,7 +26,6 @@ pub(super) fn readable(
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
 
-/// Watches the reports until the receiver is dropped.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let resource = ApiResource::erase::<GatewayAgent>(&());
     let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
@@ -42,7 +40,6 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     watch.run(RECHECK_INTERVAL, keep, take).await;
 }
 
-/// Deletes a GatewayAgent, and logs the reason.
 pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
     tracing::info!(agent = name, "deleting a GatewayAgent: {why}");
     match api.delete(&name, &DeleteParams::default()).await {

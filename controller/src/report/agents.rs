@@ -28,47 +28,39 @@ use sesame_proto::network::Network;
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
 
-/// Event from the GatewayAgent or Node watch.
 pub(super) enum FleetEvent {
     Agents(Result<Box<WatchEvent<NamedReport>>, Unwatched>),
     Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
-/// All agents' reports, and a summary for each Gateway.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
-    /// Gateway that each agent reports on.
     gateways: BTreeMap<String, NamespacedName>,
     members: Members,
     revisions: BTreeMap<NamespacedName, Revisions>,
     fleets: BTreeMap<NamespacedName, FleetSummary>,
     liveness: AgentLiveness,
-    /// Time without a report after which a host counts as lost.
     lost_after: Duration,
-    /// Hosts that are lost, or were lost and have returned.
+    /// Includes hosts that have returned.
     pub(super) presences: AllPresences,
-    /// GatewayAgents that were stale in the last check.
+    /// Stale in the last check.
     stale: BTreeSet<String>,
-    /// Agents whose reports are ignored, and why.
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
-    /// True once all existing GatewayAgents have been listed.
     listed: bool,
-    /// Gateways whose new reports have not been summarized yet.
     unsummed: BTreeSet<NamespacedName>,
-    /// True if the next summary must not be delayed, because statuses are waiting for it.
+    /// True if statuses are waiting for the summary.
     sum_at_once: bool,
-    /// True if the set of serving hosts has changed since the last call to `take_endpoints`.
+    /// Reset by `take_endpoints`.
     endpoints_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
-    /// Tasks for watches and deletions.
     tasks: JoinSet<()>,
 }
 
 impl Agents {
-    /// Starts the watches. Until [`Self::apply_rules`] is called, no host counts as lost.
+    /// No host counts as lost before [`Self::apply_rules`].
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -98,8 +90,7 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules. Any host may serve at the `declared` addresses, and a host counts as
-    /// lost after `lost_after` without a report. Returns the objects whose summary changed.
+    /// Any host may serve at the `declared` addresses. Returns the objects whose summary changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -111,12 +102,12 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Statuses written before then could be wrong.
+    /// Earlier statuses could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
 
-    /// Applies a watch event. Events arrive in bursts, so [`Self::sum_up`] summarizes them later.
+    /// Events arrive in bursts, so [`Self::sum_up`] summarizes them later.
     pub(super) fn take(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
@@ -124,7 +115,7 @@ impl Agents {
                 let touched = self.take_agents(*event, now);
                 self.unsummed.extend(touched);
             }
-            // The kind is not installed, or the controller is not permitted to read it.
+            // The kind is not installed, or reading it is forbidden.
             FleetEvent::Agents(Err(_)) => self.listed = true,
             FleetEvent::Nodes(Ok(event)) => {
                 if self.nodes.take(event) {
@@ -132,31 +123,29 @@ impl Agents {
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
             }
-            // An older ClusterRole does not permit this watch. Then no Node addresses are known.
+            // An older ClusterRole does not permit this watch.
             FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
             FleetEvent::Nodes(Err(_)) => {}
         }
     }
 
-    /// Returns true if new reports must be summarized now. `may` is true if the pace allows it.
+    /// `may` is true if the pace allows it.
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
 
-    /// Summarizes Gateways with changed reports. Returns the objects whose summary changed.
+    /// Returns the objects whose summary changed.
     pub(super) fn sum_up(&mut self, now: ClockReading) -> BTreeSet<ObjectKey> {
         self.sum_at_once = false;
         let names = std::mem::take(&mut self.unsummed);
         self.summarize(names, now)
     }
 
-    /// Returns the summary of each Gateway's hosts.
     pub(super) fn fleets(&self) -> &BTreeMap<NamespacedName, FleetSummary> {
         &self.fleets
     }
 
-    /// Returns the hosts that serve each Gateway. Returns `None` if they are unknown or have not
-    /// changed since the last call.
+    /// `None` if unknown or unchanged since the last call.
     pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
@@ -169,7 +158,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns the Gateways with changes other than heartbeats.
+    /// Returns the Gateways with changes other than heartbeats.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -212,7 +201,7 @@ impl Agents {
         touched
     }
 
-    /// Records the desired revisions. Returns the objects whose summary changed.
+    /// Returns the objects whose summary changed.
     pub(super) fn record_revisions(
         &mut self,
         resolved: &ResolvedStatuses,
@@ -245,7 +234,7 @@ impl Agents {
         touched
     }
 
-    /// Checks which hosts are lost. Returns the objects whose summary changed.
+    /// Returns the objects whose summary changed.
     pub(super) fn check_liveness(&mut self, now: ClockReading) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
     }
@@ -274,7 +263,7 @@ impl Agents {
         }
     }
 
-    /// Deletes GatewayAgents that were stale in both this check and the previous check.
+    /// Requires two consecutive checks.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
@@ -292,7 +281,6 @@ impl Agents {
         self.stale = stale;
     }
 
-    /// Replaces or removes the report of the agent with this name.
     fn put(
         &mut self,
         name: String,
@@ -331,7 +319,7 @@ impl Agents {
         }
     }
 
-    /// Returns why an agent's report is ignored, or `None` if the report is accepted.
+    /// `None` if the report is accepted.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {
@@ -345,7 +333,7 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Recomputes these Gateways' summaries. Returns the objects whose summary changed.
+    /// Returns the objects whose summary changed.
     fn summarize(
         &mut self,
         names: BTreeSet<NamespacedName>,
@@ -366,7 +354,6 @@ impl Agents {
         touched
     }
 
-    /// Recomputes the summary of a Gateway that is published under this name.
     fn summarize_one(
         &mut self,
         name: &NamespacedName,

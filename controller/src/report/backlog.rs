@@ -26,52 +26,41 @@ use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
 use sesame_gateway_api::status::RouteStatus;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Pause after a conflict with another writer.
+/// After a conflict with another writer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Pauses between attempts at a rejected write.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// SHA-256 digest of a status as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StatusDigest([u8; 32]);
 
 impl StatusDigest {
-    /// Returns the digest of a status.
     fn of(status: &Value) -> Self {
         Self(Sha256::digest(status.to_string()).into())
     }
 }
 
-/// Desired and stored statuses, and the objects for which the two might differ.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
-    /// Warnings about certificates.
     pub(super) warnings: CertificateWarnings,
-    /// Objects with conditions about trust that has lapsed, e.g. because a CA certificate expired.
+    /// For example, because a CA certificate expired.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Open objects, i.e. objects whose status might need a write.
+    /// Objects whose status might need a write.
     pub(super) open: BTreeSet<ObjectKey>,
-    /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
-    /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digest of each object's last written status, and the resulting resource version. The stored
-    /// status can differ, because the API server drops unknown fields and fills in defaults.
+    /// The stored status can differ: the API server drops unknown fields and adds defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Ingress conditions that were last reported in Events. The Ingress API cannot store
-    /// conditions.
+    /// Reported in Events, because the Ingress API cannot store conditions.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    /// True if `told_ingresses` might differ from the current conditions.
     are_ingresses_untold: bool,
-    /// True if the warnings were computed before the last resolution.
+    /// True if computed before the last resolution.
     pub(super) is_unwarned: bool,
 }
 
 impl Backlog {
-    /// Applies a change, and marks the affected objects as open.
     pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
@@ -95,7 +84,6 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution came before, and no other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -118,12 +106,11 @@ impl Backlog {
 
     fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let before = self.stored.get(&key);
-        // Ignore older versions: the response to a write can arrive before older watch events.
+        // Ignore older versions: a write response can precede older watch events.
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
-        // A changed object has an outdated status until the next write, so do not pause before that
-        // write.
+        // The status of a changed object is outdated, so write it without a pause.
         if before.is_some_and(|before| before.generation != stored.generation) {
             self.paces.remove(&key);
         }
@@ -131,7 +118,6 @@ impl Backlog {
         self.open.insert(key);
     }
 
-    /// Marks all objects as open whose resolved status has changed.
     fn open_differences(&mut self, new: &ResolvedStatuses) {
         let Some(old) = &self.resolved else {
             self.open.extend(self.stored.keys().cloned());
@@ -158,7 +144,6 @@ impl Backlog {
         self.open.extend(published.map(key_of(Kind::Gateway)));
     }
 
-    /// Marks all Gateways as open.
     pub(super) fn open_gateways(&mut self) {
         let keys = self.stored.keys();
         let keys = keys.filter(|key| key.kind == Kind::Gateway).cloned();
@@ -166,8 +151,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Marks the Ingresses and HTTPProxies of open Gateways as open, because their statuses contain
-    /// the Gateways' addresses.
+    /// Their statuses contain the Gateways' addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -181,8 +165,7 @@ impl Backlog {
         self.open.extend(ingresses);
     }
 
-    /// Returns the Ingress conditions that have turned bad or recovered since the last call. Only
-    /// the leader may call this function, so a new leader reports current errors again.
+    /// Call this only on the leader. A new leader reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
@@ -211,7 +194,6 @@ impl Backlog {
         turned
     }
 
-    /// Returns the patch that clears the status of an Ingress or HTTPProxy that is no longer ours.
     /// Returns `None` if another writer has changed the status since.
     pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
         let (_, written) = self.written.get(key)?;
@@ -222,7 +204,6 @@ impl Backlog {
         })
     }
 
-    /// Marks objects as open if their certificate warnings or lapsed-trust conditions have changed.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -237,7 +218,6 @@ impl Backlog {
         self.lapsed = lapsed;
     }
 
-    /// Marks these objects as open, because their reports have changed.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
             let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);
@@ -260,14 +240,12 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Returns the earliest time at which the object's status may be written, or `None` if it may
-    /// be written now.
+    /// `None` if it may be written now.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))
     }
 
-    /// Returns true if the stored status is the result of writing exactly this status.
     pub(super) fn was_written(
         &self,
         key: &ObjectKey,
@@ -279,7 +257,6 @@ impl Backlog {
         of_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
     }
 
-    /// Applies the outcome of a write.
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);
         match outcome {
@@ -296,7 +273,6 @@ impl Backlog {
                 }
             }
             WriteOutcome::Gone => {}
-            // The watch delivers the object's new version, or has already done so.
             WriteOutcome::Changed => {
                 let retry = NextAttempt::soon(RETRY_INTERVAL, PAUSES, Instant::now());
                 self.retries.insert(key, retry);
@@ -309,8 +285,7 @@ impl Backlog {
     }
 }
 
-/// Returns the current warnings about certificates. Warnings about expiry come before warnings
-/// about uncovered hostnames.
+/// Expiry comes before uncovered hostnames.
 fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
     let gateways = resolved.expiries.keys();
     let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));
@@ -331,7 +306,6 @@ fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> Certific
     all
 }
 
-/// Returns a function that builds the key for an object of this kind from its name.
 fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     move |name| ObjectKey {
         kind,
@@ -339,12 +313,11 @@ fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     }
 }
 
-/// Returns the keys whose entries differ, or exist in only one of the maps.
 fn differences<'a, K: Ord, V: PartialEq>(
     before: &'a BTreeMap<K, V>,
     after: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {
-    // Both maps are sorted, so walk them in parallel instead of looking up each key.
+    // Both maps are sorted, so walk them in parallel.
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     std::iter::from_fn(move || {
         loop {

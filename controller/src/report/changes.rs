@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Logs lost and returned hosts, and ignored addresses.
 pub(super) fn log(gateway: &NamespacedName, before: &FleetSummary, now: &FleetSummary) {
     let foreign = &now.foreign_addresses;
     if *foreign != before.foreign_addresses && !foreign.is_empty() {

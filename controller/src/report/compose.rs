@@ -1,5 +1,4 @@
-//! Composes an object's status from the resolution result and from the reports of the hosts, the
-//! publisher and the provisioner. Pure.
+//! Composes an object's status from the resolution result and from reports.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +15,9 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates listed in a condition. The message must be readable and
-/// has a maximum length.
+/// The message must be readable and has a maximum length.
 const MAX_EXPIRING: usize = 20;
 
-/// Status of an object, for each kind whose status the controller writes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Status {
     Class(GatewayClassStatus),
@@ -32,7 +29,6 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// An HTTPProxy's `Valid` condition with its errors and warnings, and the HTTPProxy's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -40,8 +36,7 @@ pub(super) struct ProxyStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,
 }
 
-/// Addresses and ports at which an Ingress is served, and its first error. The Ingress API has no
-/// conditions.
+/// The Ingress API has no conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct IngressStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,
@@ -49,19 +44,16 @@ pub(super) struct IngressStatus {
     pub(super) fault: Option<Reason>,
 }
 
-/// Everything that a status depends on, except the resolution result.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
-    /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses that Gateways get from their Services; `None` until they are known.
+    /// `None` until known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
-    /// Returns true if the status cannot be written yet, because the addresses of Services are
-    /// unknown. Writing it would remove addresses that might still be valid.
+    /// True while addresses of Services are unknown, because a write could remove valid addresses.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -73,8 +65,7 @@ impl Reports<'_> {
         gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
     }
 
-    /// Returns the combined report on the Gateway from its hosts and the provisioner, or `None` if
-    /// there is no report.
+    /// `None` without a report.
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
@@ -105,7 +96,7 @@ impl Reports<'_> {
     }
 }
 
-/// Returns the status of the object, or `None` if the object is not ours.
+/// `None` if the object is not ours.
 pub(super) fn compose(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -165,8 +156,7 @@ pub(super) fn compose(
     })
 }
 
-/// Returns the status of an Ingress. It contains the addresses of the Gateway to which the
-/// Ingress's class refers.
+/// Contains the addresses of the Gateway of the Ingress's class.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -192,8 +182,6 @@ fn ingress(
     Some(status)
 }
 
-/// Returns the status of an HTTPProxy. It contains the addresses of the Gateway to which the
-/// HTTPProxy's class refers.
 fn http_proxy(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -215,7 +203,6 @@ fn http_proxy(
     })
 }
 
-/// Returns the addresses of the Gateway that serves an Ingress or HTTPProxy.
 fn addresses(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -231,7 +218,7 @@ fn addresses(
     }
 }
 
-/// Returns a policy's status. Conditions that depend on lapsed trust are changed to `False`.
+/// Conditions that depend on lapsed trust become `False`.
 fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Status {
     let mut status = resolved.clone();
     for ancestor in &mut status.ancestors {
@@ -246,7 +233,6 @@ fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Sta
     Status::Policy(status)
 }
 
-/// Returns the hosts' combined report on this object, with notes about lost and outdated hosts.
 fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
@@ -288,14 +274,12 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     }
 }
 
-/// Returns the condition of this type, if present.
 fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condition> {
     let mut all = conditions.iter_mut();
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Adds conditions about a missing Service, a missing fleet, or a fleet without an owner. These
-/// problems do not affect routing. `name` is the Gateway's published name.
+/// These problems do not affect routing. `name` is the Gateway's published name.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
@@ -304,7 +288,7 @@ fn tell_provisioned(
     let ProvisionReport {
         without_service,
         without_fleet,
-        // Skip missing second Gateways, which are reported together with the addresses.
+        // Reported together with the addresses.
         without_upstream: _,
         released,
     } = provisioned;
@@ -332,8 +316,7 @@ fn tell_provisioned(
     );
 }
 
-/// Adds expiring and expired certificates to the message of `ResolvedRefs`. The condition stays
-/// True, because expiry does not invalidate a reference.
+/// `ResolvedRefs` stays True, because expiry does not invalidate a reference.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
@@ -343,7 +326,6 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     }
 }
 
-/// Adds conditions about the certificates of an object's listeners.
 fn tell_listeners(
     key: &ObjectKey,
     listeners: &mut [ListenerStatus],

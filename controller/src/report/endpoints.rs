@@ -1,7 +1,5 @@
-//! Collects a Gateway's hosts as the endpoints of its Service. Pure.
-//!
-//! A host is an endpoint as long as its Envoy serves and its agent reports. The host need not serve
-//! the newest revision, because clients must still be served during a change.
+//! Collects a Gateway's hosts as the endpoints of its Service. A host need not serve the newest
+//! revision, because clients must still be served during a change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,12 +9,9 @@ use crate::statuses::HostEndpoint;
 use sesame_gateway_api::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 
-/// Maximum number of endpoints per host.
 const MAX_OF_HOST: usize = 16;
-/// Maximum number of endpoints per Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
-/// Adds the reported addresses at which the host is allowed to serve.
 pub(super) fn note(
     status: &GatewayAgentStatus,
     host: &str,
@@ -33,7 +28,7 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // Hosts may share an address, which is ready as long as one of these hosts is ready.
+            // Hosts may share an address, which is ready if one of them is.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {
@@ -87,7 +82,6 @@ mod tests {
             (ip("192.0.2.9"), host(None, true)),
         ];
         assert_eq!(found, expected.into());
-        // Another host has this address and is not draining, so the address is ready.
         let other = status(AgentState::Serving, false, &["192.0.2.9"]);
         note(&other, "d", allow, &mut found);
         assert_eq!(found[&ip("192.0.2.9")], host(None, false));

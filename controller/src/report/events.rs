@@ -1,8 +1,5 @@
-//! Writes Events for users of `kubectl describe`. Events report conditions that turn bad or
-//! recover, and hosts that are lost or return. They also report certificates that expire soon, that
-//! clients would reject, or that do not cover a hostname. The leader writes each Event once; a new
-//! leader repeats Events that still apply. Nothing may depend on Events: statuses contain the same
-//! information.
+//! Writes Events about conditions, hosts and certificates. The leader writes each Event once.
+//! Nothing may depend on Events: statuses contain the same information.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,25 +22,19 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// Pause between two Events. A thousand certificates can expire on the same day.
+/// A thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
-/// Pause before retrying a failed Event.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Minimum interval between Events about the hosts of one Gateway. All hosts that are lost during
-/// this interval share the next Event.
+/// Per Gateway. Hosts lost during this interval share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// Minimum interval between Events about the same condition. A condition can flap with every change
-/// to another object.
+/// Conditions can flap with every change to another object.
 const REPEATED: Duration = Duration::from_secs(60);
-/// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
-/// Maximum length of an Event's note in characters. The API allows a kilobyte.
+/// In characters. The API allows a kilobyte.
 const MAX_NOTE: usize = 900;
 
-/// Warnings about the certificates of each Gateway and ListenerSet.
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
 
-/// A warning about a certificate, as an Event reports it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CertificateWarning {
     reason: &'static str,
@@ -75,23 +66,19 @@ pub(crate) struct Events {
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, which contain the time after which a silent host counts as lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Warnings that have been reported in an Event.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
     hosts: AllPresences,
-    /// Times of the last Events about each Gateway's hosts.
     hosts_at: BTreeMap<NamespacedName, Instant>,
-    /// Times of the last Events about conditions, by object, affected part and reason.
+    /// By object, affected part and reason.
     conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
 impl Events {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
         loop {
@@ -118,7 +105,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about an object's conditions. Events that cannot be written are dropped.
+    /// Drops Events that cannot be written.
     async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
         let ObjectTransitions {
             key,
@@ -141,7 +128,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about certificates. Returns false if some have not been written.
+    /// Returns false if some have not been written.
     async fn tell_certificates(&self, warnings: &CertificateWarnings, told: &mut Told) -> bool {
         let is_so = |(object, warning): &(ObjectKey, CertificateWarning)| {
             let all = warnings.get(object);
@@ -160,7 +147,7 @@ impl Events {
         true
     }
 
-    /// Writes the Events about hosts. Returns false if some have not been written.
+    /// Returns false if some have not been written.
     async fn tell_hosts(&self, presences: &AllPresences, told: &mut Told) -> bool {
         told.hosts
             .retain(|gateway, _| presences.contains_key(gateway));
@@ -192,8 +179,7 @@ impl Events {
         all_told
     }
 
-    /// Returns the time after which a silent host counts as lost. Returns an error if no valid
-    /// settings have arrived yet.
+    /// Fails before valid settings arrive.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();
@@ -202,7 +188,7 @@ impl Events {
             .map_err(Clone::clone)
     }
 
-    /// Writes an Event about a Gateway. Returns false if the write failed.
+    /// Returns false if the write failed.
     async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
         let key = ObjectKey {
             kind: Kind::Gateway,
@@ -211,7 +197,7 @@ impl Events {
         self.tell(&key, API_VERSION, event).await
     }
 
-    /// Writes an Event. Returns false if the write failed.
+    /// Returns false if the write failed.
     async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
         if let Err(error) = self.write(key, api_version, event).await {
             tracing::warn!(object = %key, %error, "cannot write an Event");
@@ -231,7 +217,7 @@ impl Events {
             Api::namespaced_with(client.clone(), &name.namespace, &resource)
         };
         let Some(found) = api.get_metadata_opt(&name.name).await? else {
-            // The object no longer exists, so skip the Event.
+            // The object no longer exists.
             return Ok(());
         };
         let regarding = ObjectReference {
@@ -246,8 +232,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // Use a new recorder for each Event. A reused recorder would count an Event with the same
-        // reason as a repetition, and drop its note.
+        // A reused recorder would count an Event with the same reason as a repetition, and drop its
+        // note.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await
@@ -301,7 +287,6 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns, in order, the warnings that no Event has reported yet.
 fn untold(
     warnings: &CertificateWarnings,
     told: &BTreeSet<(ObjectKey, CertificateWarning)>,

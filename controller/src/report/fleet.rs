@@ -1,4 +1,4 @@
-//! Summarizes a Gateway's hosts from their agents' reports. Pure.
+//! Summarizes a Gateway's hosts from their agents' reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,43 +13,35 @@ use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
-/// Time without a report after which a host's report is deleted.
+/// Reports of hosts that are silent for this long are deleted.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Maximum number of entries in `status.addresses`.
 const MAX_ADDRESSES: usize = 16;
-/// Maximum number of foreign addresses listed in a condition's message.
 const MAX_FOREIGN: usize = 8;
-/// Explains to users why foreign addresses are ignored.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
 
-/// Summary of the reports from one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FleetSummary {
-    /// Reports on the Gateway and its ListenerSets. Listeners are grouped by the object that
-    /// defines them.
+    /// Listeners are grouped by the object that defines them.
     pub(super) programmed: Programmed,
-    /// Names of the lost hosts.
     pub(super) lost: Vec<String>,
-    /// Time without a report after which a host counts as lost.
     pub(super) lost_after: Duration,
-    /// Reported addresses at which the host is not allowed to serve, as `ADDRESS of HOST`.
+    /// As `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
-    /// Serving hosts by address, whichever revision they serve.
+    /// Includes hosts with older revisions.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
-    /// True if Pods serve. Kubernetes maintains their endpoints, so they are not in `endpoints`.
+    /// Kubernetes maintains Pod endpoints, so they are not in `endpoints`.
     pub(super) pods: bool,
-    /// Hosts that rejected the newest revision and serve an older revision, with reasons.
+    /// With reasons.
     pub(super) behind: Vec<(String, String)>,
-    /// Number of ready hosts that do not serve the newest generation of a ListenerSet yet.
+    /// Ready hosts that do not serve the newest generation of a ListenerSet.
     pub(super) without_set: BTreeMap<NamespacedName, u32>,
-    /// Rejected parts of routes, by `HTTPRoute/namespace/name`.
+    /// By `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
 
 impl FleetSummary {
-    /// Counts a ready host. `without` are the ListenerSets whose newest generation it does not
-    /// serve yet.
+    /// `without` are the ListenerSets whose newest generation it does not serve yet.
     fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {
@@ -57,8 +49,7 @@ impl FleetSummary {
         }
     }
 
-    /// Records addresses at which the host is not allowed to serve, up to a limit for all hosts
-    /// together. Pods are skipped, because the addresses in their reports do not receive traffic.
+    /// Skips Pods, whose reported addresses do not receive traffic.
     fn record_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
             return;
@@ -70,8 +61,7 @@ impl FleetSummary {
     }
 }
 
-/// Returns true if the host rejected the newest revision that it has read. A host that is still
-/// applying a revision has not rejected it, and counts as ready.
+/// A host that is still applying a revision counts as ready.
 fn refuses_newest(status: &GatewayAgentStatus) -> bool {
     status.state == AgentState::Degraded
         && !status.draining
@@ -79,8 +69,7 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Summarizes the agents of one Gateway. `agents` contains each agent with the time since its last
-/// report. A host counts as lost after `lost_after` without a report.
+/// `agents` contains the time since each agent's last report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -138,7 +127,6 @@ pub(super) fn summarize<'a>(
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
     all.programmed.refused_listeners = listeners.describe(heard);
     all.programmed.unshown_certificates = unshown.describe(heard);
-    // The address is usable if at least one host serves at it.
     unusable
         .0
         .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
@@ -150,18 +138,15 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the time without a report after which a host counts as lost. It is longer than the
-/// host's longest interval between reports.
+/// Longer than the host's longest interval between reports.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
-    // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the
-    // same time.
+    // Hosts delay reports by up to a quarter of the interval to spread them.
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits a report's addresses into allowed addresses, at which the host may serve, and foreign
-/// ones. Invalid addresses are dropped, because a single one would make the API server reject the
-/// Gateway's whole status.
+/// Separates allowed from foreign addresses. Drops invalid ones, because the API server would
+/// reject the whole status.
 fn addresses_of(
     status: &GatewayAgentStatus,
     may_have: impl Fn(IpAddr) -> bool,
@@ -171,8 +156,7 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Returns as many addresses as fit into a status: first one address of each host, then a second
-/// address of each host, and so on. This way, one host cannot take up all the space.
+/// Takes turns among the hosts, so one host cannot take up all the space.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -211,14 +195,13 @@ fn note<'a>(
     }
 }
 
-/// Returns true if the host reported that it has shut down.
 fn has_ended(agent: &GatewayAgent) -> bool {
     let status = agent.status.as_ref();
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents whose reports are deleted: agents of foreign Gateways, agents that have been
-/// silent for a day, and Pods that have shut down or are lost. Pod names are never reused.
+/// Agents of foreign Gateways, agents that were silent for a day, and Pods that ended or are lost.
+/// Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -236,7 +219,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// Returns true if both reports are equal except for the heartbeat.
+/// Ignores the heartbeat.
 pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     let said = |agent: &GatewayAgent| {
         let status = agent.status.clone();
@@ -248,7 +231,6 @@ pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     before.spec == now.spec && said(before) == said(now)
 }
 
-/// Returns the Gateway that an agent reports on.
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     let text = agent.spec.gateway.as_str();
     // An invalid name does not match any Gateway.
@@ -256,7 +238,6 @@ pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     NamespacedName::new(namespace, name)
 }
 
-/// The parts of one route that hosts reject.
 #[derive(Default)]
 struct Refusals<'a> {
     rules: Reasons<'a, usize>,
@@ -270,13 +251,12 @@ impl Refusals<'_> {
         RefusedRules {
             rules: self.rules.describe(heard),
             backends: self.backends.describe(heard),
-            // Hosts without an entry for the route serve all of it.
             works: self.works || self.hosts < heard,
         }
     }
 }
 
-/// Reasons by subject, each with the hosts that report it.
+/// Hosts by subject and reason.
 #[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
@@ -286,7 +266,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
         reasons.entry(reason).or_default().insert(host);
     }
 
-    /// Describes the reasons. Names the hosts that report a reason, unless all hosts report it.
+    /// Names the hosts unless all of them report the reason.
     fn describe(self, heard: u32) -> BTreeMap<K, String> {
         let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
             let each: Vec<String> = reasons

@@ -1,10 +1,6 @@
-//! Distinguishes live from dead hosts by the time since their last report. Pure.
-//!
-//! The clocks of hosts and of this machine can be wrong and can jump, so they are not compared. A
-//! host is live as long as its reports change. This machine's monotonic clock measures the time
-//! since the last change. For the time before this process started, the API server's timestamp of
-//! an agent's last write is used. If a report has no such timestamp, the host's clock and this
-//! machine's wall clock are compared, but only once.
+//! Distinguishes live from dead hosts by the monotonic time since their reports last changed.
+//! Clocks of hosts can be wrong, so they are compared only if the API server recorded no write
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,17 +9,13 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// A moment in time, as shown by both of this machine's clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockReading {
-    /// Monotonic clock.
     pub(super) steady: Instant,
-    /// Wall clock.
     pub(super) wall: Timestamp,
 }
 
 impl ClockReading {
-    /// Returns the current moment on this machine's clocks.
     pub(super) fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -32,35 +24,31 @@ impl ClockReading {
     }
 }
 
-/// Two timestamps that distinguish a host's consecutive reports. They are only compared for
-/// equality.
+/// Compared only for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,
     written: Option<Timestamp>,
 }
 
-/// Last report of one agent.
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
     mark: ReportMark,
-    /// Time at which the report arrived, by the monotonic clock.
+    /// By the monotonic clock.
     since: Instant,
-    /// How long the host had been silent when the report arrived.
+    /// How long the host had been silent at `since`.
     before: Duration,
 }
 
-/// Last reports of all agents, by name.
 #[derive(Debug, Default)]
 pub(super) struct AgentLiveness {
     heard: BTreeMap<String, LastReport>,
-    /// Latest known time of the API server's clock, and the moment at which it became known.
+    /// Latest known time of the API server, and when it became known.
     server: Option<(Timestamp, Instant)>,
 }
 
 impl AgentLiveness {
-    /// Applies these agents' reports. Pass all reports of a list in one call: they arrived at the
-    /// same time, so the latest timestamp among them counts for all.
+    /// Pass all reports of a list in one call: the latest timestamp among them counts for all.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -94,19 +82,17 @@ impl AgentLiveness {
         }
     }
 
-    /// Forgets all agents for which `there` returns false.
     pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.heard.retain(|name, _| there(name));
     }
 
-    /// Returns the time since the agent's last report.
     pub(super) fn of(&self, name: &str, now: ClockReading) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
-    /// Returns how long an agent had already been silent when this process first read its report.
+    /// Silence before this process first read the report.
     fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -120,7 +106,7 @@ impl AgentLiveness {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Returns a lower bound on the API server's current time.
+    /// A lower bound.
     fn server_time(&self, now: ClockReading) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
@@ -128,7 +114,7 @@ impl AgentLiveness {
     }
 }
 
-/// Returns the time of the agent's last status write, by the API server's clock.
+/// By the API server's clock.
 fn written(agent: &GatewayAgent) -> Option<Timestamp> {
     let fields = agent.metadata.managed_fields.iter().flatten();
     let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));
@@ -152,8 +138,7 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// Returns an agent that wrote its status at `written` by the API server's clock and at
-    /// `heartbeat` by its host's clock.
+    /// Takes the API server's time and the host's time.
     fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
         let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
         agent.status = Some(GatewayAgentStatus {
@@ -185,7 +170,6 @@ mod tests {
             wall: second(3 * YEAR),
         };
         let mut silences = AgentLiveness::default();
-        // Both the host's clock and this machine's clock are wrong.
         let all = [
             ("live", agent(YEAR, Some(10_000))),
             ("dead", agent(9 * YEAR, Some(9_000))),
@@ -196,7 +180,6 @@ mod tests {
         assert_eq!(seconds(&silences, "dead", now), 1_000);
         assert_eq!(seconds(&silences, "strange", now), 600);
         assert_eq!(seconds(&silences, "unknown", now), 0);
-        // Only a changed report proves that the host is live; a repeated report does not.
         let later = ClockReading {
             steady: now.steady + Duration::from_secs(100),
             wall: second(1),

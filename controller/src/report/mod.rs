@@ -1,9 +1,5 @@
-//! Writes objects' statuses, computed from the resolution result and the hosts' reports.
-//!
-//! The desired status ([`compose`]), the stored status, and the change between them ([`patch`]) are
-//! plain values; only the `reporter` writes. Each write fails if the object has changed since it
-//! was computed, so that other controllers' entries in shared lists are not lost. Only our entries
-//! and conditions are changed. A status that is already stored is not written again.
+//! Writes objects' statuses. A write fails if the object has changed since it was computed, and
+//! changes only our entries and conditions.
 
 mod agent_objects;
 mod agents;

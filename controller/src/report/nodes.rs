@@ -1,8 +1,5 @@
-//! Decides at which addresses a host may serve: its Node's addresses, and addresses that the
-//! administrator declared.
-//!
-//! A compromised host must not be able to redirect its Gateways' clients to addresses of other
-//! hosts.
+//! Decides at which addresses a host may serve. A compromised host must not be able to redirect
+//! clients to other hosts' addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,15 +17,11 @@ use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_co
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::network::Network;
 
-/// Pause before retrying a watch that the API server does not serve.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of addresses kept per Node.
 const MAX_ADDRESSES: usize = 64;
 
-/// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// A Node's addresses. No other part of the Node is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 
@@ -41,40 +34,36 @@ impl Keep for NodeAddresses {
     }
 }
 
-/// Reason why a host may serve at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// The Node with the host's name has the address.
     OfNode,
-    /// The administrator declared the address.
     Declared,
 }
 
-/// Addresses of all Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// Nodes by name; `None` until they are listed.
+    /// `None` until listed.
     known: Option<BTreeMap<String, NodeAddresses>>,
     declared: Vec<Network>,
 }
 
 impl Nodes {
-    /// Replaces the addresses at which every host may serve, regardless of its name.
+    /// Every host may serve at these addresses.
     pub(super) fn declare(&mut self, declared: &[Network]) {
         self.declared = declared.to_vec();
     }
 
-    /// Records that Nodes cannot be read. If some were already read, they are kept.
+    /// Keeps Nodes that were already read.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
 
-    /// Returns true once all existing Nodes have been listed, or if Nodes cannot be read.
+    /// True if all Nodes have been listed, or cannot be read.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Applies a watch event. Returns true if any address was added or removed.
+    /// Returns true if any address was added or removed.
     pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
         if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
@@ -92,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// Returns why this host may serve at this address, or `None` if it may not.
+    /// `None` if the host may not.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {
@@ -103,7 +92,6 @@ impl Nodes {
     }
 }
 
-/// Watches Nodes until the receiver is dropped.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
     let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));

@@ -1,15 +1,12 @@
-//! Limits how often an object's status is written and how often reports are summarized. Pure.
+//! Limits how often an object's status is written and how often reports are summarized.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Initial time between two writes to an object.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Maximum time between writes while the object keeps changing.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Limits how often one object is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Instant,
@@ -17,7 +14,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Returns the pace of an object that is first written at `now`.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             last: now,
@@ -25,12 +21,11 @@ impl Pace {
         }
     }
 
-    /// Returns the earliest time of the next write.
     pub(super) fn next(&self) -> Instant {
         self.last + self.pause
     }
 
-    /// Records a write. If the write came soon after the pace allowed it, the next pause is longer.
+    /// If the write came soon after the pace allowed it, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -41,35 +36,32 @@ impl Pace {
         self.last = now;
     }
 
-    /// Returns true if no write was recorded for so long that the pace can be discarded.
+    /// Returns true if the pace can be discarded.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now > self.next() + LONGEST
     }
 }
 
-/// While reports keep arriving, summaries use at most 1/`SHARE` of the elapsed time, unless that
-/// would delay a summary by more than [`LONGEST`].
+/// Summaries use at most 1/`SHARE` of the time, unless that would delay one by more than
+/// [`LONGEST`].
 const SHARE: u32 = 20;
 
-/// Limits how often reports are summarized. A summary examines all hosts of a Gateway, so a larger
-/// fleet is summarized less often. An isolated report is never delayed.
+/// A summary examines all hosts of a Gateway, so a larger fleet is summarized less often.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SummaryPace {
     next: Option<Instant>,
 }
 
 impl SummaryPace {
-    /// Returns true if reports may be summarized now.
     pub(super) fn allows(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// Returns the earliest time of the next summary, or `None` if the summary may start now.
+    /// `None` if the summary may start now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Records the start and end of a summary.
     pub(super) fn summed(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.next = Some(ended + (took * (SHARE - 1)).min(LONGEST));

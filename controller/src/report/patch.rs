@@ -1,4 +1,4 @@
-//! Computes the patch that turns an object's stored status into the desired status. Pure.
+//! Computes the patch that turns an object's stored status into the desired status.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -12,14 +12,11 @@ use sesame_gateway_api::status::{
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
-/// Maximum message length that the API allows. Our messages are usually far shorter, but can quote
-/// Envoy.
+/// Limit of the API. Messages can quote Envoy.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored status is already equal.
-///
-/// `said` is the desired status. It is `None` if the object is not ours, in which case only our own
-/// old entries are removed.
+/// `said` is `None` if the object is not ours; then only our old entries are removed. Returns
+/// `None` if nothing changes.
 pub(super) fn patch(
     stored: &StoredStatus,
     said: Option<&Status>,
@@ -68,8 +65,7 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
-        // If another controller now owns a Gateway or class, that controller overwrites the status,
-        // so we do not remove anything.
+        // A new controller overwrites the status of a Gateway or class, so remove nothing.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -77,7 +73,7 @@ pub(super) fn patch(
     }
 }
 
-/// Returns the new status of an Ingress, or `None` if the stored status is already equal.
+/// `None` if the stored status is already equal.
 fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     let IngressStatus {
         addresses,
@@ -106,7 +102,6 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     Some(json!({"loadBalancer": {"ingress": wanted}}))
 }
 
-/// Returns the `loadBalancer.ingress` entry for an address.
 fn entry_of(address: &GatewayStatusAddress) -> Value {
     match address.type_ {
         AddressType::Hostname => json!({"hostname": address.value}),
@@ -114,14 +109,12 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
     }
 }
 
-/// Messages of the `Valid` condition, as in Contour. Other programs rely on them.
+/// As in Contour. Other programs rely on this message.
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
-/// Value of `currentStatus` in an HTTPProxy that no controller serves.
 const NOT_RECONCILED: &str = "NotReconciled";
 
-/// Returns the new status of an HTTPProxy, or `None` if the stored status is already equal.
-/// Conditions of other types are kept.
+/// Keeps conditions of other types. Returns `None` if nothing changes.
 fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Value> {
     let ProxyStatus {
         valid,
@@ -168,7 +161,6 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     Some(said)
 }
 
-/// Returns the status for an HTTPProxy that no controller serves.
 pub(super) fn cleared_proxy(stored: &Value) -> Value {
     json!({
         "currentStatus": NOT_RECONCILED,
@@ -200,8 +192,7 @@ fn shortened(message: &str) -> &str {
         .unwrap_or(message)
 }
 
-/// Returns the new status for a kind with only one status writer: `said`, with transition times in
-/// its conditions. Returns `None` if the stored status is already equal.
+/// For a kind with only one status writer. Returns `None` if nothing changes.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -220,13 +211,11 @@ fn own(
     (!holds(stored, &said)).then_some(said)
 }
 
-/// A list in a status, with entries from several controllers.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// Name of the field that contains the reference to a parent or ancestor.
+    /// Name of the field with the reference to a parent or ancestor.
     of: &'static str,
-    /// Maximum number of entries.
     most: usize,
 }
 
@@ -241,7 +230,6 @@ const ANCESTORS: SharedList = SharedList {
     most: 16,
 };
 
-/// One of our entries in a shared list.
 struct OwnEntry<'a> {
     of: Value,
     conditions: &'a [Condition],
@@ -259,8 +247,7 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If the list is full, our existing entries stay, even if new entries come first in the
-        // order of names.
+        // If the list is full, existing entries stay.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
@@ -294,8 +281,7 @@ impl SharedList {
     }
 }
 
-/// Returns the conditions with transition times. Invalid stored conditions are ignored and
-/// overwritten.
+/// Overwrites invalid stored conditions.
 fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
     let mut merged = merge(&old, new, now);

@@ -1,28 +1,22 @@
-//! Tracks the lost and returned hosts of each Gateway, for Events. Pure.
+//! Tracks the lost and returned hosts of each Gateway, for Events.
 
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of hosts per Gateway that get separate Events. A larger number of hosts shares
-/// one Event.
+/// Larger numbers of hosts share one Event.
 const MAX_ALONE: usize = 5;
 
-/// State of a host that is lost, or was lost and has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HostPresence {
-    /// The host has stopped reporting.
     Lost,
-    /// The host was lost and reports again.
     Returned,
 }
 
-/// Lost and returned hosts of one Gateway, by name.
 pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
-/// Lost and returned hosts of all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns a Gateway's lost hosts, and the hosts that are lost in `before` but have returned.
+/// Also returns hosts that are lost in `before` but have returned.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],
@@ -37,16 +31,14 @@ pub(super) fn follow(
     now
 }
 
-/// A pending Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PresenceNews {
     pub(super) presence: HostPresence,
-    /// Affected hosts, sorted: exactly one, or more than [`MAX_ALONE`].
+    /// Sorted: exactly one, or more than [`MAX_ALONE`].
     pub(super) hosts: Vec<String>,
 }
 
 impl PresenceNews {
-    /// Returns the Event's note. A host counts as lost after `seconds` without a report.
     pub(super) fn text(&self, seconds: u64) -> String {
         let Self { presence, hosts } = self;
         let named: Vec<&str> = hosts.iter().take(MAX_ALONE).map(String::as_str).collect();
@@ -65,8 +57,7 @@ impl PresenceNews {
     }
 }
 
-/// Returns the changes to a Gateway's hosts that no Event has reported yet, lost hosts first. A
-/// return is included only if an Event reported the loss.
+/// Lost hosts come first. A return is included only if an Event reported the loss.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {
@@ -125,7 +116,6 @@ mod tests {
     #[test]
     fn presence_news_is_reported_once_for_many_hosts() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
-        // No Event reported the loss, so none reports the return.
         let news = untold(&now, &HostPresences::new());
         let lost = PresenceNews {
             presence: HostPresence::Lost,

@@ -2,16 +2,13 @@
 
 use std::fmt;
 
-/// Maximum number of Gateways on which one host may report. It equals the host's maximum number of
-/// addresses.
+/// Equals the host's maximum number of addresses.
 pub(super) const MAX_OF_HOST: usize = 256;
 
-/// Reason for ignoring a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportRefusal {
-    /// The object's name does not match the Gateway and host in the report.
+    /// The name does not match the Gateway and host in the report.
     Name,
-    /// The host already reports on the maximum number of other Gateways.
     TooMany,
 }
 

@@ -1,5 +1,4 @@
-//! Writes statuses while this replica is the leader. A few writes run concurrently, but only one
-//! per object.
+//! Writes statuses while this replica is the leader, at most one per object at a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,15 +28,12 @@ use crate::statuses::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 8;
-/// Interval between checks for lost hosts and stale agents.
 const TICK: Duration = Duration::from_secs(5);
 
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Settings. Only the declared host networks, and the time after which a silent host counts as
-    /// lost, are used.
+    /// Only the declared host networks and the time until hosts are lost are used.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -47,12 +43,10 @@ pub(crate) struct StatusReporter {
     pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
-    /// Requests for the status page, which is built on demand.
     pub(crate) asked: mpsc::Receiver<PageAsk>,
 }
 
 impl StatusReporter {
-    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
@@ -105,11 +99,11 @@ impl StatusReporter {
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
-            // Apply all changes that have already arrived before comparing statuses.
+            // Apply all changes that have arrived before comparing statuses.
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
-            // Do not wait for the next tick: a warning or lapsed trust may be outdated now.
+            // A warning or lapsed trust may be outdated now, so do not wait for the next tick.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }
@@ -124,7 +118,6 @@ impl StatusReporter {
         }
     }
 
-    /// Informs the Event writer of conditions that turned bad or recovered with this write.
     fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -142,7 +135,6 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Informs the Event writer of changed Ingress conditions if this replica is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {
@@ -153,14 +145,12 @@ impl StatusReporter {
 
     fn pass_on(&self, turned: ObjectTransitions) {
         let object = turned.key.clone();
-        // If thousands of conditions turn bad at once, Events are dropped. The conditions are still
-        // in the statuses.
+        // Drop Events in a burst. The statuses still contain the conditions.
         if self.transitions.try_send(turned).is_err() {
             tracing::debug!(%object, "too many conditions have changed; not writing an Event");
         }
     }
 
-    /// Responds with the current status page.
     fn show(&self, ask: PageAsk, backlog: &Backlog, agents: &Agents) {
         let PageAsk { unready, answer } = ask;
         let failures = self.failures.borrow().clone();
@@ -181,11 +171,10 @@ impl StatusReporter {
             agents,
             now: ClockReading::now(),
         });
-        // The receiver might already be dropped.
         let _ = answer.send(page);
     }
 
-    /// Applies the settings that concern hosts. Returns the objects whose summary changed.
+    /// Returns the objects whose summary changed.
     fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
         match &*self.host_rules.borrow_and_update() {
             Ok(ControllerSettings {
@@ -197,7 +186,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts all writes that are allowed now. Returns the time of the next allowed write, if any.
+    /// Returns the time of the next allowed write.
     fn start_writes(
         &self,
         backlog: &mut Backlog,
@@ -267,7 +256,6 @@ impl StatusReporter {
     }
 }
 
-/// Summarizes new reports if the pace allows it.
 fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
     let began = Instant::now();
     if agents.wants_sum(pace.allows(began)) {

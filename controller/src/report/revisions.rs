@@ -1,33 +1,25 @@
-//! Tracks, in order, the revisions with which a host serves the current generation of a Gateway.
-//! Pure.
-//!
-//! Any revision since the last change to the Gateway object itself serves the current Gateway.
-//! Likewise, any revision since the last change to a ListenerSet serves that ListenerSet. A host
-//! need not serve the newest revision, because changes to other objects may still be in progress.
+//! Tracks the revisions with which a host serves the current generation of a Gateway. Any revision
+//! since the last change to the Gateway object counts, because changes to other objects may still
+//! be in progress.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::digest::short;
 
-/// Maximum number of revisions remembered for one generation.
 const MAX_REVISIONS: usize = 256;
 
-/// Revisions since the last change to a Gateway object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revisions {
     generation: i64,
-    /// Revisions with their numbers, in ascending order.
+    /// In ascending order.
     known: VecDeque<(u64, String)>,
-    /// Number of the newest revision.
     newest: u64,
-    /// Generation of each ListenerSet, and number of the first revision that contains this
-    /// generation.
+    /// Generation, and the first revision that contains it.
     sets: BTreeMap<NamespacedName, (i64, u64)>,
 }
 
 impl Revisions {
-    /// Adds the current revision, with the generations of the Gateway and its ListenerSets.
     pub(super) fn note<'s>(
         &mut self,
         generation: i64,
@@ -58,15 +50,13 @@ impl Revisions {
             .collect();
     }
 
-    /// Returns the number of a reported revision, or `None` if it is older than the last change to
-    /// the Gateway.
+    /// `None` if older than the last change to the Gateway.
     pub(super) fn number(&self, reported: &str) -> Option<u64> {
         let mut known = self.known.iter();
         let (number, _) = known.find(|(_, known)| known == reported)?;
         Some(*number)
     }
 
-    /// Returns the ListenerSets that changed after this revision.
     pub(super) fn sets_changed_after(&self, number: u64) -> impl Iterator<Item = &NamespacedName> {
         let sets = self.sets.iter();
         sets.filter(move |(_, (_, since))| *since > number)
@@ -92,7 +82,6 @@ mod tests {
         };
         revisions.note(1, "first", [(&a, 1), (&b, 1)]);
         assert_eq!(without(&revisions, "first"), Some(vec![]));
-        // First a route changes, then one of the ListenerSets.
         revisions.note(1, "second", [(&a, 1), (&b, 1)]);
         revisions.note(1, "third", [(&a, 1), (&b, 2)]);
         let b = vec![b.to_string()];
@@ -100,7 +89,6 @@ mod tests {
         assert_eq!(without(&revisions, "second"), Some(b));
         assert_eq!(without(&revisions, "third"), Some(vec![]));
         assert_eq!(without(&revisions, "unknown"), None);
-        // The Gateway object changes.
         revisions.note(2, "fourth", [(&a, 1)]);
         assert_eq!(without(&revisions, "third"), None);
         assert_eq!(without(&revisions, "fourth"), Some(vec![]));

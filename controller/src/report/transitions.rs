@@ -1,7 +1,5 @@
-//! Finds conditions that turned bad or recovered between the previous and the written status. Each
-//! of them becomes an Event about the object. Pure.
-//!
-//! A changed message is not a transition, because a message may contain the number of hosts.
+//! Finds conditions that turned bad or recovered. A changed message is not a transition, because it
+//! may contain the number of hosts.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +8,19 @@ use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Maximum number of transitions per write. A Gateway can lose hundreds of listeners at the same
-/// time.
+/// Per write. A Gateway can lose hundreds of listeners at the same time.
 const MAX_AT_ONCE: usize = 8;
 
-/// One condition that turned bad or recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
-    /// True if the condition turned bad.
     pub(super) is_bad: bool,
-    /// The condition's reason, or `Resolved` if the condition was removed.
+    /// `Resolved` if the condition was removed.
     pub(super) reason: String,
-    /// The affected part of the object, as `listener http` or `Gateway edge`; empty for the whole
-    /// object.
+    /// As `listener http` or `Gateway edge`; empty for the whole object.
     pub(super) about: String,
-    /// The condition's message.
     pub(super) message: String,
 }
 
-/// The transitions of one object, and the API version in which the object was read.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectTransitions {
     pub(super) key: ObjectKey,
@@ -36,7 +28,6 @@ pub(crate) struct ObjectTransitions {
     pub(super) all: Vec<Transition>,
 }
 
-/// The relevant fields of a condition.
 #[derive(Clone, Copy)]
 struct ConditionView<'a> {
     is_bad: bool,
@@ -44,11 +35,9 @@ struct ConditionView<'a> {
     message: &'a str,
 }
 
-/// Conditions by type, for each affected part of the object.
 type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
 
-/// Returns the transitions from one status to the next, in order, up to [`MAX_AT_ONCE`]. Ignores
-/// other controllers' conditions.
+/// Ignores other controllers' conditions, and stops at [`MAX_AT_ONCE`].
 pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
     let (before, after) = (
         condition_views(before, controller_name),
@@ -68,7 +57,6 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
             message: now.message.to_owned(),
         })
     });
-    // No Event is needed if the affected part itself was removed from the object.
     let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
     let gone = before
         .iter()
@@ -83,7 +71,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     all.take(MAX_AT_ONCE).collect()
 }
 
-/// Returns true if this reason means that the condition is still undecided.
+/// True if the condition is still undecided.
 fn is_awaited(reason: &str) -> bool {
     reason == Reason::Pending.as_str()
 }
@@ -120,7 +108,6 @@ fn add_conditions<'a>(all: &mut ConditionViews<'a>, about: &str, conditions: &'a
     }
 }
 
-/// Describes a reference to a parent or ancestor.
 fn named(reference: &Value) -> String {
     let kind = reference["kind"].as_str().unwrap_or("Gateway");
     let name = text(&reference["name"]);
@@ -205,7 +192,6 @@ mod tests {
         let told = transitions(&before, &after, OURS);
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].is_bad, &*told[0].about), (true, "listener a"));
-        // The condition is undecided, which does not count as recovered.
         let bad = gateway("False", &[programmed("False", "AddressNotAssigned")]);
         assert_eq!(transitions(&bad, &before, OURS), []);
 

@@ -1,7 +1,5 @@
-//! Reduces a GatewayAgent to the data needed for statuses and the status page. Pure.
-//!
-//! A host controls the size of its reports, and an old CRD might not limit it. Therefore, unused
-//! fields are dropped on arrival, and the size of the other fields is limited.
+//! Reduces a GatewayAgent to the data needed for statuses and the status page. A host controls the
+//! size of its reports, and an old CRD might not limit it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -13,16 +11,13 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Maximum total bytes of the names and reasons kept from one report. The message of a condition
-/// may use a quarter of this size.
+/// Limit for the names and reasons of one report. A condition's message may use a quarter.
 const MAX_BYTES: usize = 16 * 1024;
-/// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
-/// Maximum length of a revision or an address.
 const MAX_WORD: usize = 64;
 
-/// Trimmed report of an agent, or `None` if the report cannot be decoded.
+/// `None` if the report cannot be decoded.
 #[derive(Clone)]
 pub(super) struct TrimmedReport(pub(super) Option<GatewayAgent>);
 
@@ -178,7 +173,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// Copies the first characters of a string, so that the memory of the whole string can be freed.
+/// Copies, because a slice would keep the whole string in memory.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
@@ -257,7 +252,6 @@ mod tests {
         assert!(managed[0].time.is_some() && managed[0].fields_v1.is_none());
     }
 
-    /// Generates arbitrary JSON with the field names of reports.
     fn anything() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(json!(null)),
@@ -299,7 +293,6 @@ mod tests {
     }
 
     proptest! {
-        /// For any object, the report watch continues and the kept data is limited.
         #[test]
         fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);

@@ -11,39 +11,31 @@ use crate::connection::answer;
 use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Field manager of the statuses that this controller writes.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout for each write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Outcome of a write.
 #[derive(Debug)]
 pub(super) enum WriteOutcome {
-    /// The status is stored.
     Stored {
         /// Status before the write.
         before: StoredStatus,
-        /// Status after the write. It can differ from the sent status.
+        /// Status after the write, which can differ from the sent status.
         stored: StoredStatus,
         /// Status that was sent to the API server.
         change: Value,
     },
-    /// The object was deleted.
     Gone,
-    /// Another writer changed the object first.
     Changed,
-    /// The write was rejected or timed out.
     Failed,
 }
 
-/// Returns the current time in whole seconds, for use in conditions.
+/// Conditions use whole seconds.
 pub(super) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Merges `status` into the object. Fails with a conflict if the object has changed since the patch
-/// was computed.
+/// Fails with a conflict if the object has changed since the patch was computed.
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,

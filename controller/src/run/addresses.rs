@@ -1,8 +1,5 @@
-//! Binds a replica's addresses: one for probes, and a guarded address for metrics and the status
-//! page.
-//!
-//! Sockets are reopened on every restart of the tasks, but the guard is kept. If one of the guard's
-//! files becomes invalid, the process must not stop, and access control must stay enabled.
+//! Binds a replica's addresses. Restarts reopen the sockets but keep the guard, because an invalid
+//! file must not disable access control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,28 +9,23 @@ use sesame_http_server::GuardedCallers;
 use sesame_http_server::guard::{Guard, GuardFiles};
 use tokio::net::TcpListener;
 
-/// Address for metrics and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress {
     pub(crate) address: SocketAddr,
-    /// Files that configure the guard.
     pub(crate) guard: GuardFiles,
 }
 
-/// A replica's addresses.
 pub(super) struct Addresses {
     listen: SocketAddr,
     guarded: Option<(SocketAddr, Arc<Guard>)>,
 }
 
-/// A replica's sockets.
 pub(super) struct OpenAddresses {
     pub(super) probes: TcpListener,
     pub(super) guarded: Option<GuardedCallers>,
 }
 
 impl Addresses {
-    /// Reads the guard's files, if a guard is configured.
     pub(super) fn new(listen: SocketAddr, metrics: Option<&MetricsAddress>) -> Result<Self> {
         let guarded = metrics.map(|MetricsAddress { address, guard }| {
             let guard = Guard::new(guard.clone()).with_context(|| {
@@ -47,7 +39,6 @@ impl Addresses {
         })
     }
 
-    /// Listens on all addresses.
     pub(super) async fn open(&self) -> Result<OpenAddresses> {
         let Self { listen, guarded } = self;
         let probes = TcpListener::bind(listen).await;

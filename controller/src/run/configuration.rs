@@ -7,8 +7,7 @@ use super::ProcessSettings;
 use crate::configuration::{ConfigurationFollower, ConfigurationSource, CurrentSettings, settings};
 use crate::replica::Replica;
 
-/// Starts following the configuration. The returned receiver reports the first settings as a
-/// change.
+/// The receiver reports the first settings as a change.
 pub(super) fn follow_configuration(
     replica: &Replica,
     process: &ProcessSettings,

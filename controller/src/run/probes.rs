@@ -13,13 +13,12 @@ use crate::replica::Replica;
 use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
-/// Reason why the replica is not ready if no particular kind is missing.
+/// Used if no particular kind is missing.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
-/// Receiver of the publications; `None` until the cluster has been read.
+/// `None` until the cluster has been read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
-/// The progress of the first resolution.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub(super) publications: PublicationsReceiver,
@@ -27,7 +26,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Describes the missing inputs of the first resolution, or returns `None` if it is complete.
+    /// `None` if the first resolution is complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,
@@ -50,7 +49,6 @@ impl Progress {
     }
 }
 
-/// Starts the servers for probes, metrics and status pages. Returns the receiver of page requests.
 pub(super) fn spawn_servers(
     OpenAddresses { probes, guarded }: OpenAddresses,
     replica: &Replica,

@@ -1,7 +1,5 @@
-//! Serves metrics and the status page at the guarded address.
-//!
-//! Never send any content to a client that the guard does not admit. A page is built at most once
-//! per second, however many clients request it.
+//! Serves metrics and the status page at the guarded address. Never send content to a client that
+//! the guard does not admit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +14,18 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Maximum age at which a page is served again.
+/// A page is built at most once per this interval.
 const FRESH: Duration = Duration::from_secs(1);
-/// Timeout for building a page, which normally takes a few milliseconds.
+/// Building a page normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request for a status page.
 #[derive(Debug)]
 pub(crate) struct PageAsk {
-    /// Reason why the replica is not ready, or `None` if it is ready.
+    /// `None` if the replica is ready.
     pub(crate) unready: Option<String>,
-    /// Sender for the finished page.
     pub(crate) answer: oneshot::Sender<Page>,
 }
 
-/// Source of status pages. Clients that ask within a second get the same page.
 pub(crate) struct StatusPages {
     asks: mpsc::Sender<PageAsk>,
     readiness: UnreadyReason,
@@ -40,7 +35,6 @@ pub(crate) struct StatusPages {
 }
 
 impl StatusPages {
-    /// Creates a source that requests pages over this channel.
     pub(crate) fn new(asks: mpsc::Sender<PageAsk>, readiness: UnreadyReason) -> Self {
         Self {
             asks,
@@ -51,7 +45,6 @@ impl StatusPages {
         }
     }
 
-    /// Returns a page that is at most a second old.
     async fn page(&self) -> Page {
         let mut last = self.last.lock().await;
         let known = last
@@ -76,7 +69,7 @@ impl StatusPages {
     }
 }
 
-/// Returns the page of a replica that cannot show any objects, e.g. because it is starting.
+/// Shown, for example, while the replica is starting.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
     let why = unready.unwrap_or_else(|| "its objects are currently unavailable".to_owned());
@@ -84,7 +77,6 @@ fn without_objects(unready: Option<String>) -> Page {
     page
 }
 
-/// Serves clients that the guard admits, until the task is dropped.
 pub(crate) async fn serve_guarded(
     callers: GuardedCallers,
     metrics: Arc<Metrics>,
@@ -152,7 +144,6 @@ mod tests {
 
     #[tokio::test]
     async fn unreadable_replica_explains_why_it_is_unready() {
-        // The first channel has a receiver that never answers; the second channel has no receiver.
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {

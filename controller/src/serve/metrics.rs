@@ -45,7 +45,6 @@ struct OfBuild {
     revision: &'static str,
 }
 
-/// All metrics of the process.
 pub(crate) struct Metrics {
     registry: Registry,
     objects: Family<OfKind, Gauge>,
@@ -67,7 +66,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Creates all metrics, initialized to zero.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("sesame_controller");
         let all = &mut registry;
@@ -116,37 +114,30 @@ impl Metrics {
         }
     }
 
-    /// Returns the metrics in OpenMetrics text format.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
             Ok(()) => text,
-            // Writing to a String cannot fail.
             Err(error) => format!("# {error}\n"),
         }
     }
 
-    /// Records the version and revision of this program.
     pub(crate) fn built_from(&self, revision: &'static str) {
         let version = env!("CARGO_PKG_VERSION");
         let labels = OfBuild { version, revision };
         self.build.get_or_create(&labels).set(1);
     }
 
-    /// Counts a list request for a kind.
     pub(crate) fn listed(&self, kind: &str) {
-        // Create the error counter together with the first request. If it appeared only with its
-        // first error, `rate` would miss that error.
+        // Create the error counter early, because `rate` misses the first error of a new counter.
         self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Counts a failed watch.
     pub(crate) fn watch_failed(&self, kind: &str) {
         self.watch_failures.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Records a full resolution.
     pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
         self.resolutions.observe(took.as_secs_f64());
         self.gateways.set(count(gateways));
@@ -157,7 +148,7 @@ impl Metrics {
         }
     }
 
-    /// Replaces the metrics for served certificates.
+    /// Replaces all values.
     pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
         self.certificates.clear();
         for (gateway, expiries) in expiries {
@@ -180,13 +171,12 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of listener hostnames that no certificate of their listener covers.
     pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
         self.uncovered
             .set(count(hostnames.values().map(Vec::len).sum()));
     }
 
-    /// Replaces the metrics for fetched key sets.
+    /// Replaces all values.
     pub(crate) fn key_sets(&self, copies: &KeySetCopies) {
         self.key_sets.clear();
         for copy in copies.values() {
@@ -199,12 +189,10 @@ impl Metrics {
         }
     }
 
-    /// Counts an incremental resolution of routes.
     pub(crate) fn resolved_routes(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
     }
 
-    /// Counts a published or removed object.
     pub(crate) fn published(&self, part: &str, verb: &str) {
         let labels = OfPart {
             part: part.to_owned(),
@@ -213,38 +201,31 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// Counts a status write that is about to start.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// Sets the number of ignored GatewayAgents.
     pub(crate) fn reports_refused(&self, now: usize) {
         self.reports_refused.set(count(now));
     }
 
-    /// Sets the number of lost hosts.
     pub(crate) fn hosts_lost(&self, now: usize) {
         self.hosts_lost.set(count(now));
     }
 
-    /// Records whether this replica is the leader.
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
     }
 
-    /// Returns true if the API server responded to the last read or write of the Lease.
     pub(crate) fn does_api_server_answer(&self) -> bool {
         self.api_server.get() == 1
     }
 
-    /// Records whether the API server responded to the last read or write of the Lease.
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());
     }
 }
 
-/// Registers a metric, initialized to zero.
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());

@@ -1,9 +1,6 @@
-//! Serves health, readiness, metrics and the status page over HTTP.
-//!
-//! A replica is live if the process responds. Liveness does not depend on the API server, because
-//! restarting the controller would not fix an outage. A replica is ready once it has resolved the
-//! whole world at least once. Probes are unguarded, because kubelets have no credentials; guarded
-//! pages therefore have a separate address.
+//! Serves health, readiness, metrics and the status page. Liveness does not depend on the API
+//! server, because a restart would not fix an outage. Probes are unguarded, because kubelets have
+//! no credentials.
 
 mod guarded;
 mod metrics;
@@ -22,11 +19,10 @@ pub(crate) use self::metrics::Metrics;
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns an error until the replica is ready. The error explains why the replica is not ready.
+/// The error explains why the replica is not ready.
 pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Serves probes until the task is dropped. Also serves the metrics, unless they have a separate
-/// address.
+/// Also serves the metrics, unless they have a separate address.
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Option<Arc<Metrics>>,

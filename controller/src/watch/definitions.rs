@@ -15,14 +15,12 @@ use crate::retry::READS;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
-/// Polling interval, because CRDs can be upgraded while the controller is running.
+/// CRDs can be upgraded while the controller is running.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
-/// Timeout for reading a CRD.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame
-/// supports, or `None`. Many API servers know the kind but do not serve it.
+/// Many API servers know the kind but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -49,17 +47,13 @@ async fn served_certificates(client: &Client) -> kube::Result<Option<&'static st
     Ok(None)
 }
 
-/// Reason why `ClusterTrustBundle` is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnreadCertificates {
-    /// The API server does not serve any version that Sesame supports.
     NotServed,
-    /// The API server serves a supported version, but the controller is not permitted to list it.
     Forbidden,
 }
 
-/// Returns the newest readable version of `ClusterTrustBundle`. Tests the permission with a list
-/// request, which works however the permission is granted.
+/// Tests the permission with a list request, which works however it is granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {
@@ -84,7 +78,6 @@ pub(crate) struct DefinitionReader {
 }
 
 impl DefinitionReader {
-    /// Runs until the engine stops.
     pub(crate) async fn run(self) {
         let mut told = None;
         let mut backoff = READS;
@@ -111,7 +104,6 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the CRD release of each installed Gateway API kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();
@@ -122,8 +114,7 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it in
-        // newer releases. Therefore, record it with the release of BackendTLSPolicy.
+        // BackendTLSPolicy can reference ClusterTrustBundle, so record it with that release.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

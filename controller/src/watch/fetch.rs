@@ -1,5 +1,5 @@
 //! Reads only the Secrets and ConfigMaps that are referenced. On startup, first reads the previous
-//! publications, which remain in use while a Secret or a Gateway's settings are broken.
+//! publications, which stay in use while a Secret is broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,41 +20,32 @@ use crate::retry::READS;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 use sesame_proto::key_sets::is_copy_name;
 
-/// Timeout for each read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of rejected attempts after which a rejection counts as final. With the increasing pauses,
-/// this takes about ten seconds.
+/// Rejections before one counts as final, after about ten seconds.
 const MAX_REFUSALS: u32 = 8;
-/// Pause before rereading an object that could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The result of reading an object.
 #[derive(Debug)]
 pub(crate) enum FetchOutcome {
-    /// The object.
     Found(AnyObject),
-    /// The object does not exist.
     Missing,
-    /// The object cannot be read. The last known version is kept.
+    /// The last known version is kept.
     Unreadable,
 }
 
-/// Event of a metadata watch.
 #[derive(Debug)]
 pub(crate) enum Touched {
-    /// This object might have changed.
     Object(ObjectKey),
-    /// The kind was listed again, so any of its objects might have changed.
+    /// Listed again, so any object might have changed.
     Kind(Kind),
 }
 
-/// Objects that are currently referenced, each with a request number. If an object is dropped and
-/// is referenced again before the fetcher notices, it has a new request number, so that the fetcher
-/// rereads it.
+/// With request numbers. An object that is dropped and referenced again gets a new number, so the
+/// fetcher rereads it.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
-/// Returns the objects with a request number that is not in `before`.
+/// Returns objects whose request number is not in `before`.
 pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<ObjectKey> {
     let new = now
         .iter()
@@ -62,7 +53,6 @@ pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<Obje
     new.map(|(key, _)| key.clone()).collect()
 }
 
-/// Reads each referenced object when it is first referenced and after each event about it.
 pub(crate) struct Fetcher {
     pub(crate) replica: Replica,
     pub(crate) references: watch::Receiver<References>,
@@ -71,15 +61,13 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Runs until the engine stops.
     pub(crate) async fn run(mut self) {
         let published = published_before(&self.replica).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
         let mut wanted = References::default();
-        // Objects that are being read. The value is true if an event has arrived during the read,
-        // so that the object must be read again.
+        // True if an event has arrived during the read, which requires another read.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {
@@ -123,8 +111,8 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
-                // Objects outside the watched namespaces are treated as nonexistent. The copies of
-                // key sets are in the controller's own namespace, which is always included.
+                // Other objects are treated as nonexistent. Copies of key sets are in the
+                // controller's own namespace.
                 let Replica {
                     watched, namespace, ..
                 } = &self.replica;
@@ -145,8 +133,7 @@ impl Fetcher {
     }
 }
 
-/// Reads an object. Retries until the result is final. A starting API server briefly rejects all
-/// requests, so only repeated rejections are final.
+/// A starting API server briefly rejects all requests, so only repeated rejections are final.
 async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");

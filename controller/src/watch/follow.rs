@@ -1,5 +1,4 @@
-//! Watches one kind and delivers its lists and changes. Each object is reduced to the parts that
-//! the caller keeps.
+//! Watches one kind and delivers its lists and changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,39 +18,31 @@ use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Duration of one watch in seconds, after which the API server ends it. This distinguishes a
-/// frozen API server, or a network that drops all packets, from a quiet cluster.
+/// In seconds. A limit distinguishes a frozen API server or network from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
 
-/// Pause before listing again after a watch's resource version has expired.
+/// After a watch's resource version has expired.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
-/// Returns the configuration shared by all watches.
 pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
 }
 
-/// A watch event.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
-    /// All existing objects. Objects that are not listed were deleted.
+    /// Unlisted objects were deleted.
     Listed(Vec<T>),
-    /// A new or changed object.
     Applied(T),
-    /// The last state of a deleted object.
     Deleted(T),
 }
 
-/// Reason why a kind cannot be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwatched {
-    /// The API server does not serve the kind.
     NotServed,
-    /// The API server forbids the watch.
     Forbidden,
 }
 
-/// A watch on objects of one kind. It runs until its receiver is dropped.
+/// Runs until its receiver is dropped.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -64,13 +55,11 @@ impl<K> ObjectWatch<K>
 where
     K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches the objects that `api` and `config` select. `kind` names the watch in logs and
-    /// metrics.
+    /// `kind` names the watch in logs and metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
         Self::of_all(replica, kind, vec![api], config)
     }
 
-    /// Watches the objects of several namespaces as one collection.
     pub(crate) fn of_all(
         replica: &Replica,
         kind: &'static str,
@@ -86,9 +75,8 @@ where
         }
     }
 
-    /// Passes events to `take` until it returns false. Failures are counted, logged and retried;
-    /// known objects are kept in the meantime. `pause` is the pause before retrying a kind that is
-    /// not served. For `keep`, see [`follow`].
+    /// Stops once `take` returns false. Failures are retried, and known objects are kept. `pause`
+    /// applies if the kind is not served; for `keep`, see [`follow`].
     pub(crate) async fn run<T>(
         self,
         pause: Duration,
@@ -115,11 +103,8 @@ where
     }
 }
 
-/// Merges the watches on a kind and passes their events to `take`. Ends if `take` returns false or
-/// the kind is not served. Returns true in the latter case.
-///
-/// `keep` extracts the needed parts of each object on arrival, so that two lists of whole objects
-/// are never in memory. Errors are passed to `fail`, and each watch retries on its own.
+/// Returns true if the kind is not served, and false once `take` does. `keep` reduces each object
+/// on arrival, which limits memory. Each watch retries on its own.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -170,14 +155,13 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// Drops the error for an expired resource version, which occurs e.g. after an API server restart.
-/// The watch lists again, without the backoff that an unreachable server needs.
+/// For example after an API server restart. The watch lists again without a backoff.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {
     watch.filter_map(async |event| match event {
         Err(Error::WatchError(status)) if status.code == 410 => {
-            // Pause in any case, to prevent a tight loop.
+            // Prevents a tight loop.
             tokio::time::sleep(FORGOTTEN).await;
             None
         }

@@ -1,8 +1,7 @@
-//! Compares desired objects with stored objects. Pure.
+//! Compares desired objects with stored objects.
 
 use serde_json::Value;
 
-/// Returns true if every field of `part` has the same value in `whole`.
 pub(crate) fn holds(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {

@@ -1,4 +1,4 @@
-//! Defines the engine's input events. A single type covers everything that can change the world.
+//! Defines the engine's input events.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,8 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
 use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
-/// Input event for the engine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Watch event.
     Watched {
         /// The watched kind.
         kind: Kind,
@@ -19,13 +17,11 @@ pub(crate) enum Input {
         /// Time at which the event arrived.
         seen: SystemTime,
     },
-    /// Releases of the installed Gateway API CRDs.
     Defined(Definitions),
-    /// Content of the previous publications, which is read before any referenced object.
+    /// Read before any referenced object.
     Published(PublishedBefore),
-    /// The controller's settings might have changed.
+    /// The settings might have changed.
     Configured,
-    /// Result of reading a referenced object.
     Fetched {
         /// The object.
         key: ObjectKey,
@@ -35,7 +31,6 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Returns the object that might have changed, if any, and the time of the event.
     pub(crate) fn object(&self) -> Option<(ObjectKey, SystemTime)> {
         match self {
             Self::Watched {
@@ -55,13 +50,11 @@ impl Input {
     }
 }
 
-/// Decoded object from a watch event.
 #[derive(Debug)]
 pub(crate) struct WatchedObject {
-    /// Namespace and name.
     pub(crate) name: NamespacedName,
-    /// The object, or why it cannot be decoded.
+    /// The error explains why the object cannot be decoded.
     pub(crate) object: Result<AnyObject, String>,
-    /// Stored status of the object, if the controller writes statuses for this kind.
+    /// Only for kinds whose status the controller writes.
     pub(crate) stored: Option<StoredStatus>,
 }

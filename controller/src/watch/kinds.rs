@@ -29,14 +29,12 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Pause before checking again whether a kind is installed.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Pause before retrying if the API server returns "not found" for a kind that it served before.
+/// For a kind that the API server served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// Number of rejections after which the ClusterRole is assumed to lack the permission for a kind.
+/// After these rejections, the ClusterRole is assumed to lack the permission.
 const REFUSALS: usize = 5;
-/// Timeout for checking whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
@@ -49,14 +47,14 @@ const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look f
     definition; apply the ClusterRole of this release, and the kind is read within moments";
 const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
 
-/// Kinds that resolution requires. If their CRDs have never been found, the replica waits, because
-/// treating the kinds as empty would withdraw all publications.
+/// If their CRDs have never been found, the replica waits: empty kinds would withdraw all
+/// publications.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 
 /// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// Returns true for kinds to which the ClusterRoles of earlier releases grant no access.
+/// ClusterRoles of earlier releases grant no access to these.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
@@ -66,26 +64,22 @@ fn is_newer(kind: Kind) -> bool {
         )
 }
 
-/// State shared by the watches.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
-    /// True to watch the kinds that define a mesh for out-of-cluster Gateways.
     pub(crate) extra_minimal_ocg: bool,
-    /// Existing XBackends, for the Pod watch.
     pub(crate) x_backends: KnownXBackends,
 }
 
 impl Watches {
-    /// Starts all watches.
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // Ignore a stopped engine, which the other watches will notice, too.
+                // The other watches notice a stopped engine, too.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }
@@ -99,7 +93,6 @@ impl Watches {
         }
     }
 
-    /// Watches a kind and passes on its objects.
     async fn objects(&self, kind: Kind) {
         let mut absent = false;
         let mut needed = NEEDED.contains(&kind);
@@ -125,7 +118,7 @@ impl Watches {
                 tokio::time::sleep(RECHECK_INTERVAL).await;
                 continue;
             };
-            // From now on, treat a missing CRD as intentional removal of all its objects.
+            // From now on, a missing CRD means that all its objects are gone.
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
@@ -145,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// Watches only the metadata of a kind's objects. Referenced objects are read one by one.
+    /// Referenced objects are read one by one.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -199,11 +192,7 @@ impl Watches {
         self.replica.failures.record(kind.as_str(), error);
     }
 
-    /// Returns the newest version of the kind that both the API server and Sesame support, or why
-    /// there is none.
-    ///
-    /// Read the CRD directly, because a starting API server returns "not found" even for existing
-    /// kinds.
+    /// Reads the CRD, because a starting API server returns "not found" even for existing kinds.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
@@ -232,7 +221,7 @@ impl Watches {
         let plural = api_resource(kind, "").plural;
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
-            // The ClusterRole predates support for this kind, so continue without the kind.
+            // The ClusterRole predates support for this kind.
             Err(kube::Error::Api(status)) if status.code == 403 && is_newer(kind) => {
                 Ok(Err(NOT_FOUND_OUT))
             }
@@ -245,8 +234,7 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Returns an error if the controller is not permitted to list this kind, because the
-    /// ClusterRole predates support for it.
+    /// Fails if the ClusterRole predates support for this kind.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
         let version = kind.api_versions().first().ok_or(NONE_READ)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);
@@ -265,14 +253,13 @@ impl Watches {
             if answer.is_ok() {
                 break;
             }
-            // Retry, because a starting API server also rejects requests, and treating the kind as
-            // empty would withdraw routes.
+            // A starting API server also rejects requests, and an empty kind would withdraw routes.
             tokio::time::sleep(NOT_SERVED).await;
         }
         answer
     }
 
-    /// Repeats a request until it succeeds. `what` describes a failure.
+    /// Repeats the request until it succeeds.
     async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
     where
         F: Future<Output = kube::Result<T>>,
@@ -292,7 +279,6 @@ impl Watches {
     }
 }
 
-/// Returns true if the CRD serves `group/version`.
 fn serves(definition: &Value, api_version: &str) -> bool {
     let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
     let versions = definition
@@ -304,8 +290,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes a received object. Its status is kept as a JSON string, from which the next status write
-/// is computed.
+/// The status stays a JSON string.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),
@@ -314,7 +299,6 @@ pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> Watc
     }
 }
 
-/// Decodes an object. Returns an error message if this fails.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
     let decoded = decode_value(value, kind, api_version);
     decoded.map_or_else(|e| Err(e.reason.to_string()), |decoded| Ok(decoded.object))

@@ -1,9 +1,6 @@
-//! Merges the watches on one kind, one per namespace, into a single stream. Pure.
-//!
-//! The first list is delivered only when every namespace has been listed, because objects that are
-//! missing in an incomplete list would count as deleted. Later, a new list for one namespace
-//! changes only objects of that namespace. If a namespace cannot be listed, its known objects are
-//! kept. If there is only one watch, its lists are passed on unchanged.
+//! Merges the watches on one kind, one per namespace. The first list is delivered only when every
+//! namespace has been listed, because missing objects count as deleted. If a namespace cannot be
+//! listed later, its known objects are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +11,8 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// An object that can be created from its name. It represents a deleted object of which only the
-/// name is known.
+/// The result represents a deleted object.
 pub(crate) trait OfName {
-    /// Returns an object with this name and no content.
     fn of_name(metadata: ObjectMeta) -> Self;
 }
 
@@ -27,21 +22,18 @@ impl<K> OfName for PartialObjectMeta<K> {
     }
 }
 
-/// State of the merged watches on one kind.
 pub(super) struct MergedLists<T> {
     watches: Vec<NamespaceList<T>>,
-    /// True once every watch has delivered its first list.
+    /// Every watch has delivered its first list.
     whole: bool,
 }
 
-/// Objects of one watch.
 struct NamespaceList<T> {
-    /// Objects of a list that is still being received.
+    /// A list that is still being received.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects of this watch, or `None` until it has delivered its first list. Unused once all
-    /// watches have delivered their first lists.
+    /// `None` before the watch's first list. Unused once `whole` is true.
     early: Option<BTreeMap<NamespacedName, T>>,
-    /// Names of the watch's objects. Used once all watches have delivered their first lists.
+    /// Used once `whole` is true.
     known: BTreeSet<NamespacedName>,
 }
 
@@ -58,8 +50,7 @@ impl<T> MergedLists<T> {
         }
     }
 
-    /// Applies an event from the watch with this index, and returns the resulting events. `gone`
-    /// creates an object that represents a deleted object with this name.
+    /// `gone` creates an object that represents a deleted object.
     pub(super) fn take(
         &mut self,
         index: usize,
@@ -105,7 +96,7 @@ impl<T> MergedLists<T> {
         Vec::new()
     }
 
-    /// Returns all objects once every watch has delivered its first list.
+    /// `None` until every watch has delivered its first list.
     fn first_list(&mut self) -> Option<WatchEvent<T>> {
         self.whole = self.watches.iter().all(|watch| watch.early.is_some());
         if !self.whole {
@@ -179,8 +170,7 @@ mod tests {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
-        // The first list includes changes that arrive before all watches have listed. If a list
-        // restarts, the part that has already arrived is discarded.
+        // A restarted list discards the part that has already arrived.
         assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
         assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
         assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);

@@ -1,15 +1,7 @@
-//! Watches the cluster and delivers its objects as a stream of values.
-//!
-//! Every kind has its own watch, or one per namespace if namespaces are configured ([`merged`]). A
-//! lost watch is restarted with increasing pauses. Known objects are kept until the new list
-//! replaces them. An undecodable object is delivered with the error. An optional kind without a CRD
-//! is treated as empty and checked again later. Nothing is resolved until all required kinds are
-//! available ([`kinds`]).
-//!
-//! Clusters contain many large, irrelevant Secrets and ConfigMaps. Therefore, only their metadata
-//! is watched, and even that is not kept. An event about a referenced object triggers a read of the
-//! object itself ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications
-//! have separate watches, which keep digests.
+//! Watches the cluster and delivers its objects as a stream of values. Known objects are kept until
+//! a new list replaces them, and an optional kind without a CRD is empty. Secrets and ConfigMaps
+//! can be large, so only their metadata is watched and referenced objects are read individually
+//! ([`references`], [`fetch`]).
 
 pub(crate) mod definitions;
 pub(crate) mod fetch;

@@ -12,12 +12,11 @@ use tokio::sync::watch;
 use super::kinds::{NOT_SERVED, Watches, observe};
 use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 
-/// Keys of all XBackends; `None` until they have been listed.
+/// `None` until they have been listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 
 impl KnownXBackends {
-    /// Applies an event from the XBackend watch.
     pub(super) fn note(&self, event: &WatchEvent<WatchedObject>) {
         self.0.send_modify(|known| match event {
             WatchEvent::Listed(all) => {
@@ -33,8 +32,7 @@ impl KnownXBackends {
     }
 }
 
-/// Waits until the XBackends' namespaces differ from `namespaces`. Returns the new namespaces, or
-/// `None` if the sender was dropped.
+/// Returns `None` if the sender was dropped.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,
     namespaces: Option<&BTreeSet<String>>,
@@ -51,7 +49,6 @@ async fn other(
 }
 
 impl Watches {
-    /// Watches Pods in the namespaces of XBackends.
     pub(super) async fn pods(&self) {
         let kind = Kind::Pod;
         let version = kind.api_versions().first().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reads the previous publications once, on startup, because they contain the last good state.
+//! Reads the previous publications on startup, because they contain the last good state.
 
 use std::time::Duration;
 
@@ -15,24 +15,18 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
 use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
 
-/// Timeout for each page of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before retrying a failed list request.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Page size of lists.
 const PAGE: u32 = 50;
 
-/// The last good state, from the previous publications.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedBefore {
-    /// Key pairs by Secret.
     pub(crate) keys: LastGoodKeys,
     /// Ports on which several Gateways were last served together.
     pub(crate) together: ServedTogether,
 }
 
-/// Reads the previous publications. Retries until this succeeds: without them, a broken Secret
-/// would withdraw its listener, and broken settings would withdraw a Gateway.
+/// Retries until this succeeds: without them, a broken Secret would withdraw its listener.
 pub(super) async fn published_before(replica: &Replica) -> PublishedBefore {
     loop {
         match read(&replica.client, &replica.namespace).await {
@@ -58,7 +52,6 @@ async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore>
     })
 }
 
-/// Calls `each` for every published object of this part. Lists the objects page by page.
 async fn each(
     client: &Client,
     namespace: &str,
@@ -79,7 +72,7 @@ async fn each(
     }
 }
 
-/// Returns the key pairs in a published Secret. Empty if the content is invalid.
+/// Empty if the content is invalid.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());
@@ -87,8 +80,6 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     pairs.unwrap_or_default()
 }
 
-/// Reads from a manifest the ports on which several Gateways are served together, and the Gateways'
-/// published name.
 fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
     let entry = |name: &str| manifest.value()["data"][name].as_str();
     let name = ObjectKey::parse_as(Kind::Gateway, entry(GATEWAY_ENTRY)?)?;

@@ -1,8 +1,5 @@
-//! Defines the generic form of received objects. Every object can be parsed into this form, so that
-//! no object stalls a watch.
-//!
-//! Users control the size of objects. Therefore, each object is reduced on arrival, and two
-//! unreduced objects are never in memory at the same time.
+//! Defines the generic form of received objects. Every object can be parsed into this form, so no
+//! object stalls a watch. Objects are reduced on arrival, because users control their size.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,11 +14,10 @@ use serde_json::Value;
 use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Page size of lists. It is small, because each object can be as large as the API server allows.
+/// Small, because objects can be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
-/// Name, version and reduced content of an object. `Debug` omits the content, because the object
-/// may be a Secret.
+/// `Debug` omits the content, because the object may be a Secret.
 #[derive(Clone)]
 pub(crate) struct Received<T = Json> {
     /// Only name, namespace and resourceVersion.
@@ -29,18 +25,14 @@ pub(crate) struct Received<T = Json> {
     pub(crate) kept: T,
 }
 
-/// Reduces an object to the parts worth keeping.
 pub(crate) trait Keep: Clone {
-    /// Returns the reduced object.
     fn keep(name: &NamespacedName, json: Json) -> Self;
 }
 
-/// Keeps the whole object.
 #[derive(Clone)]
 pub(crate) struct Json {
-    /// The object without `metadata.managedFields`.
+    /// Without `metadata.managedFields`.
     pub(crate) value: Value,
-    /// `metadata.managedFields`.
     pub(crate) managed: Option<Value>,
 }
 
@@ -51,7 +43,6 @@ impl Keep for Json {
 }
 
 impl<T> Received<T> {
-    /// Returns the namespace and name.
     pub(crate) fn name(&self) -> NamespacedName {
         NamespacedName {
             namespace: self.metadata.namespace.clone().unwrap_or_default(),
@@ -59,7 +50,6 @@ impl<T> Received<T> {
         }
     }
 
-    /// Returns `metadata.resourceVersion`.
     pub(crate) fn version(&self) -> &str {
         self.metadata
             .resource_version
@@ -69,17 +59,15 @@ impl<T> Received<T> {
 }
 
 impl Received {
-    /// Returns the object without `metadata.managedFields`.
+    /// Without `metadata.managedFields`.
     pub(crate) fn value(&self) -> &Value {
         &self.kept.value
     }
 
-    /// Returns the string value of a field, if any.
     pub(crate) fn text(&self, pointer: &str) -> Option<String> {
         Some(self.value().pointer(pointer)?.as_str()?.to_owned())
     }
 
-    /// Returns the entries of a map with string values, such as labels.
     pub(crate) fn texts(&self, pointer: &str) -> BTreeMap<String, String> {
         let map = self.value().pointer(pointer).and_then(Value::as_object);
         map.into_iter()
@@ -88,7 +76,6 @@ impl Received {
             .collect()
     }
 
-    /// Returns true if the object is being deleted.
     pub(crate) fn is_deleted(&self) -> bool {
         let time = self.value().pointer("/metadata/deletionTimestamp");
         time.is_some()

@@ -1,7 +1,5 @@
-//! Finds the Secrets and ConfigMaps that resolution needs. Pure.
-//!
-//! Searches only objects that this controller's Gateways use, so that unrelated Secrets are not
-//! read. Whether a reference is permitted is decided later, by resolution.
+//! Finds the Secrets and ConfigMaps that resolution needs. Searches only objects that this
+//! controller's Gateways use. Resolution decides later whether a reference is permitted.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +14,6 @@ use sesame_gateway_api::resolve::{
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Returns the objects referenced by this controller's Gateways, ListenerSets, HTTPProxies,
-/// Ingresses and policies.
 pub(crate) fn references(
     world: &World,
     options: &Options,
@@ -87,7 +83,6 @@ pub(crate) fn references(
 struct Referenced(BTreeSet<ObjectKey>);
 
 impl Referenced {
-    /// Adds the CA certificates and the copies of remote key sets.
     fn key_sets(&mut self, key_sets: &RemoteKeySets<'_>) {
         for ObjectKey { kind, name } in key_sets.references() {
             let reference = ObjectRef {
@@ -98,7 +93,6 @@ impl Referenced {
         }
     }
 
-    /// Adds the references in policies, XBackends and meshes.
     fn policies(&mut self, world: &World) {
         for policy in &world.backend_tls_policies {
             for reference in &policy.spec.validation.ca_certificate_refs {
@@ -136,7 +130,7 @@ impl Referenced {
         let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
         let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
         for ocg in of_policies.chain(of_meshes) {
-            // Ignore a reference without a namespace.
+            // References without a namespace are ignored.
             self.trust_bundle("", &ocg.trust_bundle);
         }
     }
@@ -167,7 +161,6 @@ impl Referenced {
         }
     }
 
-    /// Adds the ConfigMap that contains a mesh's trust bundle.
     fn trust_bundle(&mut self, from: &str, bundle: &TrustBundleRef) {
         let TrustBundleRef {
             name,
@@ -209,13 +202,13 @@ impl Referenced {
         }
     }
 
-    /// Adds a reference whose kind is Secret by default.
+    /// The kind defaults to Secret.
     fn certificate(&mut self, from: &str, reference: &ObjectRef) {
         let kind = reference.kind.as_deref().unwrap_or("Secret");
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference that names its kind; ignores a reference without a kind.
+    /// Ignores a reference without a kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);
@@ -229,8 +222,7 @@ impl Referenced {
             _ => return,
         };
         let namespace = reference.namespace.as_deref().unwrap_or(from);
-        // The name becomes part of a request path, so ignore invalid names, which no object can
-        // have.
+        // The name becomes part of a request path, so ignore invalid names.
         let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
         if named && reference.group.as_deref().is_none_or(str::is_empty) {
             self.0.insert(ObjectKey {

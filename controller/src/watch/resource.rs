@@ -7,14 +7,13 @@ use super::{Keep, Received};
 use crate::replica::Replica;
 use sesame_gateway_api::world::Kind;
 
-/// Returns the API resource for a kind; the version is `group/version` or `version`.
+/// `api_version` is `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
 }
 
-/// Returns the API handles for watching a kind: one for the whole cluster, or one for each
-/// namespace.
+/// One for the cluster, or one per namespace.
 pub(crate) fn watched_apis<T: Keep>(
     replica: &Replica,
     kind: Kind,

@@ -5,21 +5,17 @@ use serde_json::Value;
 use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// Stored status of one object. It is kept as a string, because most statuses are never parsed.
+/// A string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStatus {
-    /// `metadata.resourceVersion`.
     pub(crate) version: Box<str>,
-    /// `metadata.generation`.
     pub(crate) generation: i64,
-    /// The `apiVersion` in which the object was read.
     pub(crate) api_version: Box<str>,
-    /// `status` as JSON; empty if the object has none.
+    /// Empty if the object has none.
     status: Box<str>,
 }
 
 impl StoredStatus {
-    /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
         let without = matches!(
             kind,
@@ -30,8 +26,7 @@ impl StoredStatus {
         has_definition && !without || layered
     }
 
-    /// Returns an object's status, or `None` if the controller does not write statuses for its
-    /// kind.
+    /// `None` if the controller does not write statuses for its kind.
     pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
         let value = received.value();
         let generation = &value["metadata"]["generation"];
@@ -44,12 +39,12 @@ impl StoredStatus {
         })
     }
 
-    /// Returns the resource version as a number. It increases with every write.
+    /// Increases with every write.
     pub(crate) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
 
-    /// Returns the parsed status, or null if there is none.
+    /// Null if there is none.
     pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }

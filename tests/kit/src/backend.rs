@@ -1,10 +1,6 @@
-//! An in-process echo backend that responds to each request with a description of that request.
-//!
-//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC (see `grpc`), each with or without
-//! TLS. It accepts upgrades to `websocket` and `SPDY/3.1`, after which it echoes every byte. Pairs
-//! of path elements control the response: `status/503` sets its status, and `delay/500ms` delays
-//! the response. `vary/Accept` sets the `Vary` header, and `location/there` redirects to `/there`
-//! on the same host.
+//! An in-process echo backend for HTTP/1.1, HTTP/2 with prior knowledge, and gRPC, with or without
+//! TLS. It echoes every byte after an upgrade to `websocket` or `SPDY/3.1`. Path elements such as
+//! `status/503`, `delay/500ms`, `vary/Accept` and `location/there` control the response.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,13 +28,11 @@ use crate::certs::{Authority, Leaf};
 use crate::echo::{Echo, EchoTls};
 use crate::grpc;
 
-/// Maximum delay that a request may specify.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Protocols to which a connection can be upgraded.
 const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// Maximum number of requests to remember. Further requests are only counted.
+/// Further requests are only counted.
 const REMEMBERED: usize = 10_000;
 
 /// A running echo backend, which stops on drop.
@@ -69,8 +63,7 @@ impl Backend {
         Self::listen(name, address, None, true).await
     }
 
-    /// Starts a backend that accepts only TLS and presents the given certificate, on a free port of
-    /// 127.0.0.1.
+    /// Starts a TLS backend that presents the given certificate.
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), false)
@@ -78,7 +71,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend that accepts both TLS and plaintext, on a free port of 127.0.0.1.
+    /// Starts a backend that accepts both TLS and plaintext.
     pub async fn start_either(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), true)
@@ -86,8 +79,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend that accepts only TLS and requires a client certificate issued by
-    /// `clients`, on a free port of 127.0.0.1.
+    /// Starts a TLS backend that requires a client certificate issued by `clients`.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_mutual_tls_at(name, anywhere, leaf, clients)
@@ -106,7 +98,7 @@ impl Backend {
         Self::listen(name, address, Some(acceptor), false).await
     }
 
-    /// Starts a backend that accepts only TLS with the given acceptor, on a free port of 127.0.0.1.
+    /// Starts a TLS backend with the given acceptor.
     pub async fn start_accepting(name: &str, acceptor: TlsAcceptor) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(acceptor), false)
@@ -154,7 +146,7 @@ impl Backend {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Returns the first 10,000 requests received, or all if there are fewer.
+    /// Returns the first 10,000 requests received.
     pub fn requests(&self) -> Vec<Echo> {
         self.seen
             .requests
@@ -163,8 +155,7 @@ impl Backend {
             .clone()
     }
 
-    /// Stops listening, lets in-flight requests finish, and waits until the last connection is
-    /// closed.
+    /// Stops listening, lets in-flight requests finish, and closes all connections.
     pub async fn close(self) {
         self.closing.send_replace(true);
         self.closing.closed().await;
@@ -177,13 +168,12 @@ impl Drop for Backend {
     }
 }
 
-/// State shared by all connections of a backend.
 #[derive(Clone)]
 struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
-    /// True if the backend accepts plaintext in addition to TLS.
+    /// Accepts plaintext in addition to TLS.
     plain: bool,
 }
 
@@ -192,20 +182,18 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // This process is out of file descriptors, or the peer has already disconnected.
-                // The next `accept` may succeed.
+                // The process is out of file descriptors, or the peer has disconnected.
                 Err(_) => continue,
             },
             _ = closed.wait_for(|closed| *closed) => return,
         };
-        // Disable Nagle's algorithm: responses are small, and clients wait for them.
         let _ = stream.set_nodelay(true);
         tokio::spawn(start(stream, echo.clone(), closed.clone()));
     }
 }
 
 async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) {
-    // The first byte of every TLS connection is the type of a handshake record.
+    // Every TLS connection starts with the type of a handshake record.
     let mut first = [0];
     let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
     if let (Some(tls), true) = (&echo.tls, begins_tls) {
@@ -225,7 +213,7 @@ async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) 
         }
         return;
     }
-    // Every HTTP/2 connection starts with "PRI * HTTP/2.0"; no HTTP/1 request uses that method.
+    // Every HTTP/2 connection starts with "PRI * HTTP/2.0".
     let mut start = [0; 3];
     let http2 = loop {
         match stream.peek(&mut start).await {
@@ -280,7 +268,7 @@ async fn serve<S>(
     }
 }
 
-/// Drives a connection until either side closes it. Returns true if the backend did.
+/// Returns true if the backend closed the connection.
 async fn until_closed<F: Future>(connection: F, mut closed: watch::Receiver<bool>) -> bool {
     tokio::select! {
         _ = connection => false,
@@ -314,8 +302,7 @@ async fn answer(
         headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
-    // Read the entire body. If the backend closed the connection earlier, a client that is still
-    // sending would get a reset.
+    // If the backend closed earlier, a client that is still sending would get a reset.
     let _ = request.body_mut().collect().await;
     let path = request.uri().path();
     if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
@@ -326,7 +313,6 @@ async fn answer(
         .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
         .unwrap_or(StatusCode::OK);
     let mut body = serde_json::to_vec(&echo).expect("an echo is JSON");
-    // End with a newline, to make the output of curl readable.
     body.push(b'\n');
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -379,7 +365,6 @@ fn text(value: Option<&HeaderValue>) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the path element that follows `word`.
 fn asked<'a>(path: &'a str, word: &str) -> Option<&'a str> {
     let mut elements = path.split('/');
     elements.find(|element| *element == word)?;
@@ -447,8 +432,7 @@ mod tests {
 
     #[tokio::test]
     async fn backend_close_finishes_active_request_and_frees_port() {
-        // Nothing else uses this address, so the port is still free after the backend has closed
-        // it.
+        // Nothing else uses this address, so the port is still free later.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

@@ -17,7 +17,6 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
 
-/// Namespace of the generated Secrets and ConfigMaps.
 const NAMESPACE: &str = "default";
 
 /// A certificate authority.
@@ -33,15 +32,15 @@ impl Authority {
         Self::from_params(Self::own_params(name))
     }
 
-    /// Creates an authority whose certificate has the given serial number. Two authorities with the
-    /// same name and serial number differ only in their keys.
+    /// Creates an authority with this serial number. Equal names and serial numbers differ only in
+    /// keys.
     pub fn with_serial(name: &str, serial: u64) -> Self {
         let mut params = Self::own_params(name);
         params.serial_number = Some(SerialNumber::from(serial));
         Self::from_params(params)
     }
 
-    /// Creates an authority whose certificate has the given validity period.
+    /// Creates an authority with this validity period.
     pub fn valid(name: &str, from: SystemTime, until: SystemTime) -> Self {
         let mut params = Self::own_params(name);
         (params.not_before, params.not_after) = (from.into(), until.into());
@@ -76,8 +75,7 @@ impl Authority {
         self.issue_from(Self::params(names), uris)
     }
 
-    /// Like [`Self::issue`], but the certificate has an authority key identifier, as most public
-    /// authorities' certificates do.
+    /// Like [`Self::issue`], but with an authority key identifier, as public authorities do.
     pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         params.use_authority_key_identifier_extension = true;
@@ -91,8 +89,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Issues a certificate that is valid from 2020 until the given number of days after 0:00 UTC
-    /// today.
+    /// Issues a certificate that expires `days` after 0:00 UTC today.
     pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
         let mut params = Self::params(names);
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -113,7 +110,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Signs the given bytes with the authority's key, using ECDSA and SHA-256.
+    /// Signs the bytes with ECDSA and SHA-256.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         self.issuer.key().sign(bytes).expect("a signature")
     }
@@ -143,7 +140,6 @@ impl Authority {
     }
 
     fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Leaf {
-        // Derive the serial number from the key, so that it is unique.
         let mut serial = key.public_key_raw().to_vec();
         serial.truncate(16);
         serial.insert(0, 1);
@@ -159,8 +155,7 @@ impl Authority {
         }
     }
 
-    /// Returns a PEM-encoded CRL that revokes the given certificates. Unless `valid` is true, the
-    /// CRL expired an hour ago.
+    /// Returns a PEM-encoded CRL. Unless `valid` is true, it expired an hour ago.
     pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
         let now = SystemTime::now();
         let hour = Duration::from_secs(3600);
@@ -187,8 +182,7 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Signs a certificate signing request. The certificate is valid from now on, for the duration
-    /// `life`.
+    /// Signs a certificate signing request; the certificate is valid for `life`.
     pub fn answer(&self, request: &str, life: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let now = SystemTime::now();
@@ -237,7 +231,7 @@ pub struct Leaf {
     serial: SerialNumber,
 }
 
-// Implemented by hand, so that debug output does not contain the private key.
+// Debug output must not contain the private key.
 impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leaf").finish_non_exhaustive()
@@ -250,8 +244,7 @@ impl Leaf {
         self.acceptor_for(None)
     }
 
-    /// Like [`Self::acceptor`], but requires a client certificate issued by one of the given
-    /// authorities.
+    /// Like [`Self::acceptor`], but requires a client certificate from one of these authorities.
     pub fn acceptor_for(&self, clients: Option<Arc<RootCertStore>>) -> TlsAcceptor {
         let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -278,7 +271,7 @@ impl Leaf {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
     }
 
-    /// Returns a TLS Secret with this certificate, its key and the given OCSP response.
+    /// Returns a TLS Secret with an OCSP response.
     pub fn stapled_secret(&self, name: &str, staple: &[u8]) -> Value {
         let mut secret = self.secret(name);
         let staple = base64::engine::general_purpose::STANDARD.encode(staple);
@@ -286,7 +279,7 @@ impl Leaf {
         secret
     }
 
-    /// Returns a TLS Secret with this certificate and its key.
+    /// Returns a TLS Secret.
     pub fn secret(&self, name: &str) -> Value {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         json!({

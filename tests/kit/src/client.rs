@@ -1,5 +1,5 @@
-//! An HTTP client without defaults. Callers choose the address, the host, the SNI and the trusted
-//! authorities independently of each other. Nothing is retried.
+//! An HTTP client without defaults or retries. Callers choose address, host, SNI and trusted
+//! authorities independently.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl Request {
         self.address
     }
 
-    /// Creates a GET request to `address` for `path` (which may include a query) on `host`.
+    /// Creates a GET request; `path` may include a query.
     pub fn get(address: SocketAddr, host: &str, path: &str) -> Self {
         Self {
             address,
@@ -85,15 +85,14 @@ impl Request {
         self
     }
 
-    /// Uses HTTP/2: negotiated by ALPN if [`Request::tls`] was called, and otherwise with prior
-    /// knowledge.
+    /// Uses HTTP/2: by ALPN after [`Request::tls`], and otherwise with prior knowledge.
     #[must_use]
     pub fn http2(mut self) -> Self {
         self.http2 = true;
         self
     }
 
-    /// Uses TLS with the given SNI, and trusts only the given authorities.
+    /// Uses TLS with this SNI, and trusts only these authorities.
     #[must_use]
     pub fn tls(mut self, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         self.tls = Some(Tls {
@@ -104,14 +103,14 @@ impl Request {
         self
     }
 
-    /// Presents the given certificate if the server requests one. Call [`Self::tls`] first.
+    /// Presents a client certificate. Call [`Self::tls`] first.
     #[must_use]
     pub fn showing(mut self, leaf: &Leaf) -> Self {
         self.tls.as_mut().expect("TLS").shown = Some(leaf.clone());
         self
     }
 
-    /// Limits the total time for connection and response. The default is 20 seconds.
+    /// Limits the time for connection and response, by default to 20 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -124,12 +123,12 @@ impl Request {
         connection.send(self).await
     }
 
-    /// Upgrades a new connection to `websocket`, sends `message`, and reads as many bytes back.
+    /// Upgrades to `websocket`, sends `message`, and reads as many bytes back.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
         self.upgraded("websocket", message).await
     }
 
-    /// Upgrades a new connection to `protocol`, sends `message`, and reads as many bytes back.
+    /// Upgrades to `protocol`, sends `message`, and reads as many bytes back.
     pub async fn upgraded(&self, protocol: &'static str, message: &[u8]) -> Result<Vec<u8>> {
         let exchange = async {
             let mut connection = Connection::open(self).await?;
@@ -261,7 +260,7 @@ impl Reply {
             .collect()
     }
 
-    /// Returns the request as an echo backend received it. Panics if another server responded.
+    /// Returns the request as received by an echo backend. Panics for other servers.
     pub fn echo(&self) -> Echo {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
@@ -272,7 +271,7 @@ impl Reply {
         })
     }
 
-    /// Returns the name of the echo backend that responded, or `None` if none did.
+    /// Returns the name of the echo backend that responded, if any.
     pub fn backend(&self) -> Option<String> {
         serde_json::from_slice::<Echo>(&self.body)
             .ok()
@@ -351,7 +350,7 @@ impl Connection {
         request.in_time(exchange).await
     }
 
-    /// Returns false if the server has closed the connection or announced that it will.
+    /// Returns false if the server has closed the connection or will do so.
     pub async fn is_open(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),

@@ -24,10 +24,8 @@ pub const HOST: &str = "demo.example.com";
 /// Names and ports of the backends in `backends.yaml`.
 pub const BACKENDS: [(&str, u16); 2] = [("blue", 9001), ("green", 9002)];
 
-/// Age at which an existing certificate is replaced.
 const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Validity period of a new certificate in days, well beyond [`RENEW_AFTER`].
 const VALID_DAYS: i64 = 90;
 
 /// Starts the quickstart's backends.
@@ -41,11 +39,7 @@ pub async fn backends() -> Result<Vec<Backend>> {
     Ok(backends)
 }
 
-/// Returns the quickstart's self-signed certificate in PEM, which clients must trust. Reads it from
-/// `certificate.yaml` in `manifests`.
-///
-/// If the file is missing or older than 30 days, or if its mode is not 0600, writes a new file with
-/// mode 0600.
+/// Returns the quickstart's self-signed certificate in PEM. Replaces a file older than 30 days.
 pub fn certificate(manifests: &Path) -> Result<String> {
     let path = manifests.join("certificate.yaml");
     if is_fresh(&path) {
@@ -60,7 +54,7 @@ pub fn certificate(manifests: &Path) -> Result<String> {
         serde_saphyr::to_string(&secret)?
     );
     let staged = manifests.join(".certificate.yaml.tmp");
-    // Remove an existing file first, because its permissions may be wrong.
+    // An existing file may have the wrong permissions.
     let _ = std::fs::remove_file(&staged);
     let mut file = OpenOptions::new()
         .write(true)
@@ -83,7 +77,6 @@ fn is_fresh(path: &Path) -> bool {
     metadata.permissions().mode() & 0o777 == 0o600 && age.is_some_and(|age| age < RENEW_AFTER)
 }
 
-/// Content of `certificate.yaml`: a Secret.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DemoSecret {
@@ -139,7 +132,7 @@ impl DemoSecret {
     }
 }
 
-/// An example: a command to paste, the equivalent request, and a check of the response.
+/// An example command with the equivalent request.
 pub struct Example {
     /// Title of the example, which states the expected response.
     pub title: &'static str,
@@ -151,8 +144,7 @@ pub struct Example {
     pub good: fn(&Reply) -> bool,
 }
 
-/// Returns the examples for the running quickstart. The file `ca` must contain the PEM from
-/// [`certificate`].
+/// Returns the examples. The file `ca` must contain the PEM from [`certificate`].
 pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Result<Vec<Example>> {
     let mut roots = RootCertStore::empty();
     roots.add(
@@ -216,7 +208,7 @@ pub fn manifests() -> PathBuf {
     crate::envoy::workspace().join("tests/data/quickstart")
 }
 
-/// Returns an error unless the response is as the example's title states.
+/// Fails unless the response is as the example's title states.
 pub async fn check(example: &Example) -> Result<()> {
     let reply = example
         .request

@@ -15,20 +15,19 @@ pub struct Echo {
     pub host: String,
     /// The path and query.
     pub path: String,
-    /// The headers in the order received. Names are in lower case, and a repeated header has
-    /// several entries.
+    /// Received headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The TLS handshake, or `None` for plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EchoTls>,
 }
 
-/// The result of a TLS handshake, as seen by the backend.
+/// Result of a TLS handshake on the backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EchoTls {
     /// The SNI, or empty if absent.
     pub server_name: String,
-    /// The client's leaf certificate as base64 of DER, or empty if absent.
+    /// Client's leaf certificate as base64 of DER, or empty.
     pub client_certificate: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Returns `$ENVOY`, `envoy` from `PATH`, or the Envoy that `make` downloaded into `.tools`.
+/// Returns `$ENVOY`, `envoy` from `PATH`, or the Envoy in `.tools`.
 pub fn envoy_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ENVOY").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(path);
@@ -14,8 +14,7 @@ pub fn envoy_binary() -> PathBuf {
     )
 }
 
-/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`. Agents must support this version in
-/// addition to the current one.
+/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`, which agents must support.
 pub fn older_envoy_binary() -> PathBuf {
     let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
     let path = path
@@ -45,7 +44,7 @@ fn fetched() -> Option<PathBuf> {
     in_tools().pop()
 }
 
-/// Returns the downloaded Envoys, oldest version first.
+/// Oldest version first.
 fn in_tools() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(workspace().join(".tools"))
         .into_iter()

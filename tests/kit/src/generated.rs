@@ -1,5 +1,5 @@
-//! Generated files in the source tree. Tests compare them with the code. With
-//! `SESAME_REGENERATE=1`, which `make regenerate` sets, the tests write the files instead.
+//! Generated files in the source tree. Tests compare them with the code, or write them with
+//! `SESAME_REGENERATE=1`.
 
 use crate::envoy::workspace;
 
@@ -8,9 +8,8 @@ pub fn is_requested() -> bool {
     std::env::var_os("SESAME_REGENERATE").is_some_and(|value| value == "1")
 }
 
-/// Compares a file with the output of `generate`. If tests write generated files, writes the output
-/// instead. `path` is relative to the source root. `generate` gets the file's current content,
-/// which is empty if the file is missing.
+/// Compares a file with the output of `generate`, or writes it. `path` is relative to the source
+/// root.
 pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     let file = workspace().join(path);
     let current = std::fs::read_to_string(&file).unwrap_or_default();
@@ -25,8 +24,7 @@ pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     std::fs::write(&file, wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Compares `end` with the text after `marker` in a file. If tests write generated files, replaces
-/// the text instead.
+/// Compares or replaces the text after `marker` in a file.
 pub fn check_end(path: &str, marker: &str, end: &str) {
     check(path, |current| {
         let (start, _) = current

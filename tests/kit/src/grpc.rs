@@ -1,5 +1,4 @@
-//! Minimal unary gRPC, limited to features that a gateway can observe. Messages contain arbitrary
-//! bytes, not protobuf.
+//! Minimal unary gRPC with arbitrary bytes as messages.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,11 +23,10 @@ pub mod code {
 }
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// Length of the prefix of a message: one byte of flags and a four-byte length.
+/// One byte of flags and a four-byte length.
 const PREFIX: usize = 5;
 
-/// Creates a call to `method` (`service/method`) on `host`, with an empty message. The call is sent
-/// to `address`.
+/// Creates a call to `service/method` with an empty message.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -46,15 +44,14 @@ pub fn web_call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
-/// Returns the gRPC status from the trailers, or from the headers if the response has only
-/// trailers.
+/// Returns the gRPC status from the trailers or headers.
 pub fn status(reply: &Reply) -> Option<u16> {
     let own = reply.trailers.get("grpc-status");
     let value = own.or_else(|| reply.headers.get("grpc-status"))?;
     value.to_str().ok()?.parse().ok()
 }
 
-/// Returns the call as the backend received it, or `None` if no backend responded.
+/// Returns the call as received, or `None` if no backend responded.
 pub fn echo(reply: &Reply) -> Option<Echo> {
     serde_json::from_slice(reply.body.get(PREFIX..)?).ok()
 }
@@ -66,7 +63,7 @@ pub fn is_request(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(CONTENT_TYPE.as_bytes()))
 }
 
-/// Converts an HTTP response to a gRPC response with status OK, whose message is the body.
+/// Converts an HTTP response to a gRPC response with status OK.
 pub async fn answer(response: Response<Full<Bytes>>) -> Response<BoxBody<Bytes, Infallible>> {
     let (mut parts, body) = response.into_parts();
     parts.status = StatusCode::OK;

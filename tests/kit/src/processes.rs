@@ -1,7 +1,5 @@
-//! Finds and kills the processes of a test.
-//!
-//! A process belongs to a test if its command line contains the path of the test's temporary
-//! directory. No other process is signaled.
+//! Finds and kills the processes of a test, i.e. with its temporary directory in the command line.
+//! No other process is signaled.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -57,8 +55,7 @@ pub fn kill9(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Kills all processes whose command line contains `directory`. Repeats until none is left, because
-/// killed processes may have started others.
+/// Kills all processes with `directory` in the command line, including new ones.
 pub fn kill_below(directory: &Path) {
     let start = Instant::now();
     loop {
@@ -70,8 +67,7 @@ pub fn kill_below(directory: &Path) {
             kill9(process.pid);
         }
         if start.elapsed() > Duration::from_secs(10) {
-            // Log remaining processes instead of panicking, because a second panic in `drop` would
-            // abort.
+            // A second panic in `drop` would abort.
             eprintln!("still alive after SIGKILL: {left:?}");
             return;
         }
@@ -79,7 +75,7 @@ pub fn kill_below(directory: &Path) {
     }
 }
 
-/// Returns the current and peak resident memory of the process in MiB, or 0 if it has exited.
+/// Returns the current and peak resident memory in MiB, or 0 after exit.
 pub fn memory_mib(pid: u32) -> (f64, f64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mib = |key: &str| {
@@ -92,21 +88,19 @@ pub fn memory_mib(pid: u32) -> (f64, f64) {
     (mib("VmRSS:"), mib("VmHWM:"))
 }
 
-/// Returns the CPU time of the process in seconds, or 0 if it has exited.
+/// Returns the CPU time in seconds, or 0 after exit.
 pub fn cpu_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/stat"))
 }
 
-/// Returns the number of bytes that the process has written to sockets and files, or 0 if it has
-/// exited.
+/// Returns the bytes written to sockets and files, or 0 after exit.
 pub fn written_bytes(pid: u32) -> f64 {
     let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0.0)
 }
 
-/// Returns the CPU time of the process's main thread in seconds. Envoy's main thread applies
-/// configuration.
+/// Returns the CPU seconds of the main thread, which applies configuration in Envoy.
 pub fn main_thread_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))
 }

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `probe` until it returns `Ok`, and returns the value.
-///
-/// Panics if `probe` still fails after `deadline`. The message contains `what` and the last error.
+/// Calls `probe` until it succeeds. Panics with `what` and the last error after `deadline`.
 pub async fn eventually<T>(
     what: &str,
     deadline: Duration,
@@ -25,7 +22,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Returns `Ok` if `good` is true, and otherwise the observed state as the error.
+/// Returns the observed state as an error unless `good` is true.
 pub fn holds(good: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
     if good { Ok(()) } else { Err(seen()) }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::controller::condition;
 
-/// Returns a listener's condition of type `type_` from an agent's status, or null if there is none.
+/// Returns a listener's condition, or null if there is none.
 pub fn listener_condition<'s>(status: &'s Value, listener: &str, type_: &str) -> &'s Value {
     let objects = status["objects"].as_array().into_iter().flatten();
     let gateways = objects.filter(|object| object["kind"] == "Gateway");

@@ -1,5 +1,4 @@
-//! Storage of an agent under test: separate file systems, and the shared memory that its Envoys
-//! leave behind.
+//! Storage of an agent under test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -7,8 +6,7 @@ use std::process::{Command, ExitStatus};
 use super::AgentUnderTest;
 use crate::processes::Process;
 
-/// Returns a command prefix that mounts a small file system on each directory, and then runs the
-/// rest of the command line.
+/// Returns a command prefix that mounts a small file system on each directory.
 pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     let list: Vec<String> = directories
         .iter()
@@ -31,8 +29,7 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
-/// Returns the path of the shared memory that an Envoy uses for hot restarts, or `None` if hot
-/// restart is off.
+/// Returns an Envoy's shared memory, or `None` without hot restart.
 pub fn shared_memory(envoy: &Process) -> Option<String> {
     let value = |name: &str| {
         let mut arguments = envoy.arguments.iter();
@@ -44,7 +41,6 @@ pub fn shared_memory(envoy: &Process) -> Option<String> {
     Some(format!("/dev/shm/envoy_shared_memory_{}", base_id * 10))
 }
 
-/// Removes the shared memory that a killed Envoy leaves behind.
 pub(super) fn forget(envoys: &[Process]) {
     for path in envoys.iter().filter_map(shared_memory) {
         let _ = std::fs::remove_file(path);
@@ -52,7 +48,7 @@ pub(super) fn forget(envoys: &[Process]) {
 }
 
 impl AgentUnderTest {
-    /// Converts a path in the agent's mount namespace to a path that the test can open.
+    /// Converts a path in the agent's mount namespace to one that the test can open.
     pub fn visible(&self, path: &Path) -> PathBuf {
         match &self.child {
             Some(child) if self.setup.small_disks => {

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 
 impl AgentUnderTest {
-    /// Sends SIGTERM to the agent and returns its exit status. Its Envoy keeps serving.
+    /// Sends SIGTERM to the agent. Its Envoy keeps serving.
     pub fn stop(&mut self) -> ExitStatus {
         let pid = self.child.as_ref().expect("the agent runs").id();
         let pid = i32::try_from(pid).expect("a process id");
@@ -17,7 +17,7 @@ impl AgentUnderTest {
         self.wait_ended()
     }
 
-    /// Stops the agent and its Envoy with `drain --stop`, and returns the agent's exit status.
+    /// Stops the agent and its Envoy with `drain --stop`.
     pub fn end(&mut self) -> ExitStatus {
         let output = self.drain_stop();
         assert!(output.status.success(), "{}", words(&output));

@@ -18,8 +18,7 @@ impl AgentUnderTest {
         self.order(&["restart", "--strategy", strategy]).await
     }
 
-    /// Runs `restart` and returns its output. Panics unless the output reports this kind of
-    /// replacement (`by`): a hot restart or a handover.
+    /// Runs `restart`. Panics unless Envoy is replaced by `by`, a hot restart or a handover.
     pub async fn envoy_is_replaced(&self, strategy: &str, by: &str) -> String {
         let output = self.replace_envoy(strategy).await;
         let text = words(&output);

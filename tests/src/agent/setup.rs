@@ -28,8 +28,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Creates options for an agent whose Gateways may use the given ports. Each port is mapped to
-    /// a free local port.
+    /// Creates options for Gateway ports, each mapped to a free local port.
     pub fn with_ports(ports: &[u16]) -> Self {
         Self {
             ports: ports.to_vec(),
@@ -37,15 +36,14 @@ impl Setup {
         }
     }
 
-    /// Disables the port mapping. Use this only for tests in their own network namespace.
+    /// Disables the port mapping, for tests in their own network namespace.
     #[must_use]
     pub fn unmapped(mut self) -> Self {
         self.unmapped = true;
         self
     }
 
-    /// Runs the agent as the given user, with the given inheritable capabilities (in `setpriv`
-    /// notation).
+    /// Runs the agent as this user, with capabilities in `setpriv` notation.
     #[must_use]
     pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
         self.user = Some(id);
@@ -74,23 +72,21 @@ impl Setup {
         self
     }
 
-    /// Starts the agent without a manifest directory. The flags must specify another source.
+    /// Omits the manifest directory. The flags must specify another source.
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;
         self
     }
 
-    /// Puts the agent's directories on separate small file systems, which are mounted only in the
-    /// agent's mount namespace. See [`AgentUnderTest::visible`].
+    /// Puts directories on small file systems. See [`AgentUnderTest::visible`].
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
         self
     }
 
-    /// Assigns each Gateway an address from `network` instead of a loopback address, without port
-    /// mapping.
+    /// Gives each Gateway an address from `network`, without port mapping.
     #[must_use]
     pub fn address_pool(mut self, network: &str) -> Self {
         self.pool = Some(network.to_owned());
@@ -104,8 +100,7 @@ impl Setup {
         self
     }
 
-    /// Rejects endpoints on the host itself, as agents do by default. Agents under test otherwise
-    /// allow them.
+    /// Rejects endpoints on the host itself, as agents do by default.
     #[must_use]
     pub fn no_local_endpoints(mut self) -> Self {
         self.no_local_endpoints = true;
@@ -126,14 +121,14 @@ impl Setup {
         self
     }
 
-    /// Runs the agent with `command`, to which the agent's command line is appended.
+    /// Prefixes the agent's command line with `command`.
     #[must_use]
     pub fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Writes the manifests, given as pairs of a file name and YAML, and starts the agent.
+    /// Writes the manifests (file name and YAML) and starts the agent.
     pub fn start(self, files: &[(&str, &str)]) -> AgentUnderTest {
         let mut agent = self.prepare();
         for (name, yaml) in files {
@@ -149,8 +144,7 @@ impl Setup {
         self.make(Some(turn))
     }
 
-    /// Like [`Self::prepare`], for a second host in the same test. Does not wait for a turn,
-    /// because the first host already has one.
+    /// Like [`Self::prepare`], for a second host, which shares the first host's turn.
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

@@ -9,7 +9,7 @@ use crate::client::{Reply, Request};
 use crate::wait::{eventually, holds};
 
 impl AgentUnderTest {
-    /// Repeats `request` until `good` accepts the response. Returns that response.
+    /// Repeats `request` until `good` accepts the response.
     pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
         let start = Instant::now();
         loop {
@@ -33,7 +33,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// Polls the output of `sesame-agent status` until `good` accepts it. Returns that output.
+    /// Polls `sesame-agent status` until `good` accepts its output.
     pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         eventually(what, TEST_TIMEOUT, async || match self.status() {
             Some(status) if good(&status) => Ok(status),
@@ -55,18 +55,16 @@ impl AgentUnderTest {
         self.wait_served(request, good).await;
     }
 
-    /// Waits until the agent reports that it is healthy. Returns its status.
+    /// Waits until the agent reports that it is healthy.
     pub async fn wait_healthy(&self) -> Value {
         let healthy = |status: &Value| status["healthy"] == true;
         self.wait_status("all is well", healthy).await
     }
 
-    /// Waits until the latest change is safe from a crash: Envoy has accepted the change, apart
-    /// from any rejected parts, and the agent has stored it. An agent that is killed earlier loses
-    /// the change.
+    /// Waits until Envoy has accepted the latest change and the agent has stored it.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
-            // The agent may serve a change before it records that Envoy has accepted the change.
+            // The change may be served before it is recorded.
             let is_noted = gateway["state"] != "Applying" && gateway["state"] != "Down";
             is_noted && gateway["stored"].as_str().unwrap_or("") == gateway["applied"]
         };
@@ -77,8 +75,7 @@ impl AgentUnderTest {
         .await;
     }
 
-    /// Waits until the first Gateway's Envoy is live and serves the latest configuration. Returns
-    /// the Envoy's process ID.
+    /// Waits until the first Gateway's Envoy serves the latest configuration. Returns its PID.
     pub async fn wait_live(&self) -> i32 {
         let live = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -106,7 +103,7 @@ impl AgentUnderTest {
         self.envoys().iter().map(|envoy| envoy.pid).collect()
     }
 
-    /// Waits until version `number` of [`crate::manifests::numbered`] is served on port 80.
+    /// Waits until port 80 serves version `number` of [`crate::manifests::numbered`].
     pub async fn wait_numbered(&self, host: &str, number: usize) {
         let request = self.get(80, host, &format!("/{number}"));
         self.wait_ok(&request).await;

@@ -1,5 +1,4 @@
-//! Finds the server binaries and the Gateway API's CRDs. The `go.mod` files in this tree pin their
-//! versions.
+//! Finds the server binaries and CRDs, whose versions `go.mod` files pin.
 
 use std::path::PathBuf;
 
@@ -20,8 +19,7 @@ pub enum Channel {
     Experimental,
 }
 
-/// Returns the path of `kube-apiserver` or `etcd`: in `$KUBEBUILDER_ASSETS` if set, and otherwise
-/// in `.tools`, where `make` builds them.
+/// Returns the path of `kube-apiserver` or `etcd` in `$KUBEBUILDER_ASSETS` or `.tools`.
 pub fn kube_binary(name: &str) -> PathBuf {
     let directory = format!("kube-{}", kube_version());
     let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
@@ -33,7 +31,7 @@ pub fn gateway_api_version() -> &'static str {
     pinned::version(SUITE_PINS, "sigs.k8s.io/gateway-api")
 }
 
-/// Returns the directory with the pinned release's CRDs, which `make kube` downloads.
+/// Returns the directory with the pinned release's CRDs.
 pub fn definitions() -> PathBuf {
     definitions_of(gateway_api_version())
 }
@@ -42,7 +40,7 @@ fn definitions_of(release: &str) -> PathBuf {
     workspace().join(format!(".tools/gateway-api-{release}"))
 }
 
-/// Returns the pinned release's CRD files for the given channel, sorted by name.
+/// Returns the CRD files of a channel, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
     files_of(gateway_api_version(), channel)
 }
@@ -65,7 +63,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Returns every object in the given channel of a release, ordered by file name.
+/// Ordered by file name.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()

@@ -25,7 +25,6 @@ use tokio_rustls::TlsConnector;
 
 use super::identity::{Credentials, Identity};
 
-/// Field manager that the client uses to apply objects.
 const FIELD_MANAGER: &str = "sesame-tests";
 
 const JSON: &str = "application/json";
@@ -33,7 +32,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Timeout for one request, generous enough for a busy machine.
+/// Generous enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason for a failed request.
@@ -68,26 +67,24 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns true if the API server rejected the request with the given HTTP status.
+    /// Returns true if the API server returned this HTTP status.
     pub fn is(&self, status: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status)
     }
 }
 
-/// The API resource of a kind.
 #[derive(Clone, Debug)]
 struct Kind {
     plural: String,
     namespaced: bool,
 }
 
-/// An API client that acts as one user. It does not implement `Debug`, because it holds keys.
+/// An API client for one user. No `Debug`, because it holds keys.
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     token: Option<String>,
     connection: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
-    /// Resources found so far, by `apiVersion` and `kind`.
     kinds: Mutex<BTreeMap<(String, String), Kind>>,
 }
 
@@ -96,7 +93,7 @@ impl Client {
         Self::trusting(address, identity.server_authority.trust(), credentials)
     }
 
-    /// Creates a client that trusts the given certificates (PEM) and authenticates with a token.
+    /// Creates a client with a bearer token that trusts PEM certificates.
     pub fn bearing(address: SocketAddr, authorities: &[u8], token: &str) -> Self {
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_slice_iter(authorities);
@@ -145,12 +142,12 @@ impl Client {
         self.send(Method::POST, path, JSON, Some(object)).await
     }
 
-    /// Applies a JSON merge patch to the object (or its `/status`) at `path`.
+    /// Applies a JSON merge patch at `path`.
     pub async fn merge(&self, path: &str, change: &Value) -> Result<Value, Failure> {
         self.send(Method::PATCH, path, MERGE, Some(change)).await
     }
 
-    /// Applies a JSON Patch (RFC 6902) to the object at `path`.
+    /// Applies a JSON Patch (RFC 6902) at `path`.
     pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<Value, Failure> {
         self.send(Method::PATCH, path, JSON_PATCH, Some(operations))
             .await
@@ -161,8 +158,7 @@ impl Client {
         self.send(Method::DELETE, path, JSON, None).await
     }
 
-    /// Applies the objects of `yaml` in order, and returns the stored objects. Stops at the first
-    /// object that is rejected.
+    /// Applies the objects in order until one is rejected.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
         let mut stored = Vec::new();
@@ -172,16 +168,14 @@ impl Client {
         Ok(stored)
     }
 
-    /// Applies one object server-side, and takes ownership of fields that other managers own. An
-    /// object without a namespace is created in `default`.
+    /// Applies one object server-side with force, by default in the namespace `default`.
     pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
         let path = self.path_of(object).await?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Checks, with a dry run and strict validation, that the API server accepts the object and
-    /// knows all its fields.
+    /// Checks an object with a strict dry run.
     pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
         let path = self.path_of(object).await?;
         let path = format!(
@@ -191,8 +185,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the API path of an object, derived from its `apiVersion`, `kind`, name and
-    /// namespace. If the object has no namespace, uses `default`.
+    /// Returns the API path of an object, by default in the namespace `default`.
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);
@@ -218,8 +211,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Returns the UID of the FlowSchema that the API server applies to a GET of `path` by this
-    /// user.
+    /// Returns the UID of the FlowSchema for a GET of `path` by this user.
     pub async fn flow_schema(&self, path: &str) -> Result<String> {
         let (parts, _) = self.exchange_slowly(Method::GET, path, JSON, None).await?;
         let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
@@ -227,7 +219,6 @@ impl Client {
         Ok(value.to_str()?.to_owned())
     }
 
-    /// Clears the cache of resource names.
     pub(super) async fn forget_kinds(&self) {
         self.kinds.lock().await.clear();
     }
@@ -271,7 +262,7 @@ impl Client {
         })
     }
 
-    /// Returns the status and body of a successful response. Any other response is an error.
+    /// Any other response is an error.
     async fn exchange(
         &self,
         method: Method,
@@ -322,7 +313,6 @@ impl Client {
         Ok((parts, body))
     }
 
-    /// Returns the open connection. If there is none, opens a new one.
     async fn connection(&self) -> Result<http2::SendRequest<Full<Bytes>>> {
         let mut connection = self.connection.lock().await;
         if let Some(open) = connection.as_ref().filter(|sender| !sender.is_closed()) {
@@ -341,7 +331,7 @@ impl Client {
     }
 }
 
-/// Returns `/api/v1` for the core group, and `/apis/{group}/{version}` for other groups.
+/// `/api/v1` for the core group, and `/apis/{group}/{version}` for others.
 fn group_path(version: &str) -> String {
     if version.contains('/') {
         format!("/apis/{version}")

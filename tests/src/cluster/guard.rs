@@ -1,9 +1,6 @@
-//! Kills processes even if the test that started them is killed.
-//!
-//! A small shell reads from a pipe, and only the test's process holds the pipe's write end. When
-//! the test's process exits for any reason, the kernel closes the pipe. The shell then kills its
-//! own process group, to which the started processes belong. While the shell is alive, the kernel
-//! does not reuse the group ID, so no unrelated process can be killed.
+//! Kills processes even if the test that started them is killed. A shell waits for the end of a
+//! pipe from the test, and then kills its own process group. The kernel does not reuse the group ID
+//! while the shell is alive.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 /// `kill 0` signals the shell's own process group.
 const SCRIPT: &str = "read -r _; kill -KILL 0";
 
-/// Leader of a process group. The whole group is killed when this process exits.
+/// Process group that is killed when this process exits.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
@@ -20,8 +17,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the shell. Its command line contains `directory`, which identifies the shell in the
-    /// process list.
+    /// Starts the shell, whose command line contains `directory`.
     pub fn start(directory: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "guard"])

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::certs::{Authority, Leaf};
 
-/// DNS names in the API server's certificate.
 const SERVER_NAMES: [&str; 4] = [
     "127.0.0.1",
     "localhost",
@@ -20,34 +19,26 @@ const SERVER_NAMES: [&str; 4] = [
     "kubernetes.default.svc",
 ];
 
-/// Credentials of a client. They do not implement `Debug`, because they contain secrets.
+/// No `Debug`, because they contain secrets.
 #[derive(Clone)]
 pub(super) enum Credentials {
-    /// A client certificate and its key in PEM.
     Certificate { certificate: String, key: String },
-    /// A bearer token.
     Token(String),
 }
 
-/// The CAs, keys and credentials of one cluster.
 pub(super) struct Identity {
-    /// The CA that signs the API server's certificate.
     pub(super) server_authority: Authority,
-    /// The API server's certificate.
     pub(super) server: Leaf,
-    /// The client CA's certificate. This CA is separate from the server CA.
+    /// Separate from the server CA.
     pub(super) client_authority_pem: String,
-    /// The key that signs `ServiceAccount` tokens.
     pub(super) token_key_pem: String,
-    /// The public half of the token key, which verifies tokens. It is passed separately, because
-    /// for verification the API server cannot read an elliptic-curve private key in PKCS#8.
+    /// For verification, the API server cannot read an elliptic-curve private key in PKCS#8.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
 impl Identity {
-    /// Generates the identities of a cluster. The API server's certificate also contains the given
-    /// address.
+    /// The server certificate contains `address`.
     pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
         let address = address.into().to_string();
@@ -70,7 +61,6 @@ impl Identity {
         self.admin.clone()
     }
 
-    /// Returns a kubeconfig with the given credentials.
     pub(super) fn kubeconfig(&self, url: &str, credentials: &Credentials) -> String {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let user: Value = match credentials {
@@ -95,8 +85,6 @@ impl Identity {
     }
 }
 
-/// Generates a client CA. Returns its certificate in PEM, and credentials that it has signed for a
-/// member of `system:masters`.
 fn admin() -> (String, Credentials) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     let name = &mut params.distinguished_name;

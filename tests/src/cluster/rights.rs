@@ -10,7 +10,7 @@ use crate::wait::{eventually, holds};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
-    /// Returns true if the client may read a Secret with the given name. The Secret need not exist.
+    /// Returns true if the client may read this Secret, which need not exist.
     pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -22,8 +22,7 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// Waits until the client may use `verb` on a resource of the core group. If `wanted` is false,
-    /// waits until the client may not.
+    /// Waits until RBAC allows or denies (if `wanted` is false) this verb.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -43,8 +42,7 @@ impl Client {
 }
 
 impl TestCluster {
-    /// Creates a Role with the given rules in the ServiceAccount's namespace, and binds the Role to
-    /// the ServiceAccount.
+    /// Creates a Role and binds the ServiceAccount to it.
     pub async fn allow(&self, namespace: &str, account: &str, name: &str, rules: &Value) {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

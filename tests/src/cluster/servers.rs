@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Address range of Services. Nothing listens on these addresses.
+/// Nothing listens on these addresses.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -32,7 +32,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts both servers. Waits for etcd, but not for the API server.
+    /// Waits for etcd, but not for the API server.
     pub(super) async fn start(identity: &Identity, address: Ipv4Addr) -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-cluster-")
@@ -55,23 +55,20 @@ impl Servers {
         servers
     }
 
-    /// Returns the API server's address. It stays the same while the API server is stopped.
+    /// Stays the same while the API server is stopped.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the process IDs of the API server and of etcd.
     pub(super) fn pids(&self) -> (u32, u32) {
         let apiserver = self.apiserver.as_ref().expect("the API server runs");
         (apiserver.id(), self.etcd.id())
     }
 
-    /// Returns the directory for files to be deleted with the cluster.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Sends SIGKILL to the API server.
     pub(super) fn stop_apiserver(&mut self) {
         if let Some(mut child) = self.apiserver.take() {
             child.kill().expect("the API server is our child");
@@ -79,12 +76,10 @@ impl Servers {
         }
     }
 
-    /// Sends SIGSTOP to the API server.
     pub(super) fn freeze_apiserver(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Sends SIGCONT to the API server.
     pub(super) fn thaw_apiserver(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -95,19 +90,17 @@ impl Servers {
         kill(Pid::from_raw(pid), signal).expect("the API server is our child");
     }
 
-    /// Sets the identity that the API server uses from its next start.
+    /// Takes effect at the next start.
     pub(super) fn change_identity(&self, identity: &Identity) {
         write_identity(self.directory(), identity);
     }
 
-    /// Starts the API server on its previous address.
     pub(super) fn start_apiserver(&mut self) {
         assert!(self.apiserver.is_none(), "the API server already runs");
         let mut command = apiserver_command(self.directory(), self.etcd_port, self.address);
         self.apiserver = Some(self.guard.spawn(&mut command));
     }
 
-    /// Panics if a server has exited unexpectedly.
     pub(super) fn assert_alive(&mut self) {
         let etcd = self.etcd.try_wait().expect("it is our child");
         let apiserver = self.apiserver.as_mut();
@@ -119,7 +112,6 @@ impl Servers {
         }
     }
 
-    /// Returns the last lines of both servers' logs.
     pub(super) fn log_tail(&self) -> String {
         let tail = |name: &str| {
             let tail = tail(&log_path(self.directory(), name), 20);
@@ -147,7 +139,7 @@ impl Drop for Servers {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // Wait until both servers have exited, because their directory is removed next.
+        // Their directory is removed next, so wait for both.
         for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
             let _ = child.kill();
             let _ = child.wait();
@@ -157,7 +149,7 @@ impl Drop for Servers {
 
 fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
-    // There are no peers, but etcd requires an address for them.
+    // etcd requires an address even without peers.
     let peers = format!("http://127.0.0.1:{}", free_port());
     let mut command = Command::new(kube_binary("etcd"));
     command
@@ -170,7 +162,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
         .args(["--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("test={peers}")])
         .args(["--log-level", "warn"])
-        // The data is deleted with the cluster, so it need not be durable.
+        // The data need not be durable.
         .arg("--unsafe-no-fsync");
     log_to(&mut command, &log_path(directory, "etcd"));
     command
@@ -184,8 +176,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Do not create endpoints for the API server's own Service: they must not be loopback
-        // addresses, and nothing uses the Service.
+        // Endpoints of the API server's Service must not be loopback addresses.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))
@@ -195,8 +186,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(file("service-account-signing-key-file", "tokens.key"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg("--authorization-mode=RBAC")
-        // This admission plugin would wait for the `default` ServiceAccount, which only a
-        // controller creates.
+        // The plugin would wait for the `default` ServiceAccount, which only a controller creates.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
         // Before Kubernetes 1.37, this feature is off by default.

@@ -1,5 +1,4 @@
-//! Hand-written Envoy resources: valid ones that are as small as possible, and some that Envoy
-//! rejects.
+//! Hand-written Envoy resources: minimal valid ones, and some that Envoy rejects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -75,7 +74,7 @@ fn socket(address: SocketAddr) -> Address {
     }
 }
 
-/// Returns a bootstrap with an admin socket. Envoy reads its listeners and clusters from files.
+/// Returns a bootstrap with an admin socket and file-based listeners and clusters.
 pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     Bootstrap {
         node: Some(Node {
@@ -116,8 +115,8 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns an encoded bootstrap whose only content is a static cluster that Envoy rejects. Append
-/// it to another encoded bootstrap: concatenated protobuf messages merge.
+/// Returns an encoded bootstrap that Envoy rejects. Append it to another: concatenated messages
+/// merge.
 pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
@@ -135,7 +134,7 @@ pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns a cluster whose endpoints Envoy reads from a file.
+/// Returns a cluster with file-based endpoints.
 pub fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     let message = Cluster {
         name: name.to_owned(),
@@ -178,7 +177,7 @@ pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a route table that routes everything to one cluster.
+/// Returns a route table with one cluster.
 pub fn route_table(name: &str, cluster: &str) -> Resource {
     let message = RouteConfiguration {
         name: name.to_owned(),
@@ -205,8 +204,7 @@ pub fn route_table(name: &str, cluster: &str) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a listener whose route table Envoy reads from a file. If `key` is set, Envoy also reads
-/// the certificate from a file.
+/// Returns a listener with a file-based route table and optional certificate.
 pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
@@ -274,8 +272,7 @@ pub fn bad_listener(at: SocketAddr) -> Resource {
     resource(&name, &message)
 }
 
-/// Returns a secret with a new self-signed certificate, and the certificate's serial number in
-/// hexadecimal.
+/// Returns a self-signed certificate and its serial number in hexadecimal.
 pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();

@@ -1,11 +1,5 @@
-//! Defaults of golden cases: `tests/golden/_defaults` contains the parts that most outputs share,
-//! and a case contains only the difference.
-//!
-//! A default is an object. It applies to the objects at a given path (`clusters`,
-//! `gateways.*.listeners`; `*` matches any name), or to objects whose `@type` ends with a given
-//! name. The difference is a JSON merge patch (RFC 7396) to the default: it omits equal fields, and
-//! contains null for fields that only the default has. No information may be lost:
-//! [`Defaults::merged`] restores the complete value.
+//! Defaults of golden cases. A case contains only its difference from `tests/golden/_defaults`, as
+//! a JSON merge patch (RFC 7396). [`Defaults::merged`] must restore the complete value.
 
 use std::path::Path;
 
@@ -16,7 +10,7 @@ use serde_json::{Map, Value};
 pub struct Defaults(Map<String, Value>);
 
 impl Defaults {
-    /// Reads a defaults file. If it does not exist, there are no defaults.
+    /// Reads a defaults file. A missing file contains no defaults.
     pub fn read(file: &Path) -> Result<Self> {
         let Ok(text) = std::fs::read_to_string(file) else {
             return Ok(Self(Map::new()));
@@ -27,7 +21,7 @@ impl Defaults {
         })?))
     }
 
-    /// Returns the value without the parts that are equal to the defaults.
+    /// Returns the value without parts that equal the defaults.
     pub fn difference(&self, value: &Value) -> Value {
         self.smaller(value, None, &mut Vec::new())
     }
@@ -90,8 +84,7 @@ impl Defaults {
         }
     }
 
-    /// Returns the default for an object: the first that is found by its type, by its path, or in
-    /// the enclosing object's default.
+    /// Looks by type, then by path, then in the enclosing object's default.
     fn of<'a>(
         &'a self,
         map: &Map<String, Value>,

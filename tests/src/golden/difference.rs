@@ -1,8 +1,6 @@
 //! The lines in which two strings differ, short enough for a test's output.
 
-/// Maximum number of lines to show from each string.
 const SHOWN: usize = 20;
-/// Number of equal lines to show before and after the differing lines.
 const AROUND: usize = 3;
 
 /// Returns the lines from the first difference to the last, with context.

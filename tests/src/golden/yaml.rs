@@ -1,18 +1,14 @@
-//! Formats YAML for readers: a value that fits on one line is inline, and any other value is
-//! indented.
-//!
-//! For golden files only. Quotes every string that some YAML parser might read as a number, a
-//! boolean or another type.
+//! Formats YAML for golden files: short values are inline, others are indented. Quotes every string
+//! that a YAML parser might read as another type.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Maximum width of a mapping or list that is written inline.
 const WIDTH: usize = 116;
-/// Keys that come first in a mapping. All other keys follow in alphabetical order.
+/// Other keys follow in alphabetical order.
 const FIRST: &[&str] = &["gateway", "name", "type", "status", "reason"];
-/// Unquoted words that YAML 1.1 or 1.2 parsers read as something other than a string.
+/// YAML 1.1 or 1.2 parsers do not read these as strings.
 const RESERVED: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 /// Returns the value as a YAML document.
@@ -22,8 +18,7 @@ pub fn to_yaml(value: &Value) -> String {
     out
 }
 
-/// Writes the value at the current position, and then a line break. Continuation lines are indented
-/// by `indent`.
+/// Continuation lines are indented by `indent`.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !fits(value, indent) => {
@@ -76,7 +71,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Returns true if the value fits on the current line. Only scalars and shallow collections do.
+/// Only scalars and shallow collections fit.
 fn fits(value: &Value, indent: usize) -> bool {
     let mut line = String::new();
     inline(&mut line, value);
@@ -88,7 +83,7 @@ fn fits(value: &Value, indent: usize) -> bool {
     depth(value) == 0 || (flat && indent + line.len() <= WIDTH && !holds_lines(value))
 }
 
-/// Returns how deeply collections are nested. Empty collections do not count.
+/// Empty collections do not count.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) if !map.is_empty() => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -106,7 +101,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// Returns true if the string can be written as a literal block without losing information.
+/// A literal block must lose no information.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text
@@ -146,8 +141,7 @@ fn inline(out: &mut String, value: &Value) {
     }
 }
 
-/// Returns the string unquoted if that is safe, and otherwise quoted as in JSON, which is also
-/// valid YAML.
+/// Quotes as in JSON, which is valid YAML.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
         && text

@@ -1,4 +1,4 @@
-//! Clients that send requests to a slow gateway with fixed pauses, and stop after half an hour.
+//! Clients that send requests to a slow gateway with fixed pauses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,19 +10,16 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Time after which clients stop, in case the gateway is left running.
+/// Limits a gateway that is left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// Pause between a response and the next request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Running clients, which stop when dropped.
 pub(super) struct Clients {
     _tasks: JoinSet<()>,
 }
 
 impl Clients {
-    /// Starts clients for every route.
     pub(super) fn of(cause: Cause, address: SocketAddr) -> Self {
         let mut tasks = JoinSet::new();
         let mut spawn = |path: &str, count: usize| {
@@ -47,19 +44,17 @@ impl Clients {
 }
 
 async fn at_most(work: impl Future<Output = ()>) {
-    // Ignore a timeout: it means that the gateway was left running.
     let _ = tokio::time::timeout(LONGEST, work).await;
 }
 
 async fn asking(request: Request) {
     loop {
-        // Ignore the response, because the access log records the outcome.
+        // The access log records the outcome.
         let _ = request.send().await;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Repeatedly requests a large response, and reads it slowly, as over a bad connection.
 async fn reading_slowly(address: SocketAddr) {
     loop {
         if let Ok(mut stream) = connect(address).await {
@@ -78,7 +73,7 @@ async fn reading_slowly(address: SocketAddr) {
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // With a small receive buffer, the kernel stores little data for a slow reader.
+    // The kernel must store little data for a slow reader.
     socket.set_recv_buffer_size(64 << 10)?;
     socket.connect(address).await
 }

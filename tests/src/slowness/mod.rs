@@ -1,8 +1,5 @@
-//! Ten gateways with performance problems, each with a different cause. People can use them to
-//! practice diagnosis. A test checks that the documented commands reveal each cause.
-//!
-//! Object names are the same in all ten gateways, so that only a gateway's behavior reveals the
-//! cause.
+//! Ten gateways with performance problems, for practicing diagnosis. A test checks that the
+//! documented commands reveal each cause. Object names are the same in all of them.
 
 mod clients;
 mod processor;
@@ -49,7 +46,7 @@ pub enum Cause {
     Shadowed,
 }
 
-/// A gateway with its backends and clients. All of them stop on drop.
+/// A gateway with its backends and clients, stopped on drop.
 pub struct SlowGateway {
     /// The agent and its Envoy.
     pub agent: AgentUnderTest,
@@ -60,7 +57,6 @@ pub struct SlowGateway {
     _endpoints: Vec<Endpoint>,
 }
 
-/// The Services, endpoints and routes of one gateway.
 struct Shop {
     endpoints: Vec<Endpoint>,
     objects: Vec<Value>,
@@ -68,7 +64,6 @@ struct Shop {
 }
 
 impl Shop {
-    /// Adds a Service with these endpoints.
     async fn service(&mut self, name: &str, conducts: &[Conduct]) {
         let mut addresses = Vec::new();
         for conduct in conducts {
@@ -92,7 +87,7 @@ fn below(name: &str) -> [Value; 1] {
     [path("PathPrefix", &format!("/{name}"))]
 }
 
-/// Starts the gateway and its clients, and waits until requests are served.
+/// Starts the gateway, and waits until requests are served.
 pub async fn start(cause: Cause) -> SlowGateway {
     let late = Conduct::Late(Duration::from_millis(700));
     let mut shop = Shop {
@@ -142,8 +137,7 @@ pub async fn start(cause: Cause) -> SlowGateway {
     }
     shop.route("stock", &stock);
     shop.route("search", &rule_to("search", &below("search")));
-    // If two routes have the same match and no creation timestamps, the route whose name sorts
-    // first wins.
+    // Without creation timestamps, the route whose name sorts first wins.
     let other = match cause {
         Cause::Shadowed => below("stock"),
         _ => below("stock-2"),

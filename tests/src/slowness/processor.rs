@@ -4,14 +4,12 @@ use std::process::{Child, Command, Stdio};
 
 use crate::agent::AgentUnderTest;
 
-/// Number of processes that compete with Envoy for its CPU. Their priority is higher than Envoy's.
+/// Their priority is higher than Envoy's.
 const PROCESSES: usize = 3;
 
-/// Busy processes, which are killed on drop.
 pub(super) struct Crowd(Vec<Child>);
 
 impl Crowd {
-    /// Pins an agent's Envoy to one CPU, and starts busy processes on that CPU.
     pub(super) fn around(agent: &AgentUnderTest) -> Self {
         for envoy in agent.envoys() {
             let pid = envoy.pid.to_string();

@@ -25,9 +25,9 @@ pub enum Conduct {
     Late(Duration),
     /// Responds with status 503 to two out of three requests.
     Overworked,
-    /// Responds with a body of the given number of bytes.
+    /// Responds with a body of this many bytes.
     Lengthy(usize),
-    /// Neither accepts nor refuses connections, like a host whose network drops packets.
+    /// Neither accepts nor refuses connections, as if packets were dropped.
     Unreachable,
 }
 
@@ -35,7 +35,6 @@ pub enum Conduct {
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// Sockets that fill the backlog of a listening socket that never accepts.
     _held: Vec<Socket>,
 }
 
@@ -56,8 +55,7 @@ impl Endpoint {
         }
     }
 
-    /// Fills the backlog of a listening socket that never accepts, so that the kernel drops all
-    /// further connection attempts.
+    /// Then the kernel drops all further connection attempts.
     fn unreachable() -> Self {
         let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let listening = tcp();
@@ -96,7 +94,6 @@ impl Drop for Endpoint {
 
 async fn accept(listener: TcpListener, conduct: Conduct) {
     let count = Arc::new(AtomicU64::new(0));
-    // Dropping the `JoinSet` closes all connections when the endpoint stops.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, conduct, Arc::clone(&count)));
@@ -107,7 +104,7 @@ async fn accept(listener: TcpListener, conduct: Conduct) {
 async fn serve(stream: TcpStream, conduct: Conduct, count: Arc<AtomicU64>) {
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| answer(request, conduct, Arc::clone(&count)));
-    // Clients may disconnect at any time, so ignore errors.
+    // Clients may disconnect at any time.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;
@@ -122,7 +119,7 @@ async fn answer(
     let number = count.fetch_add(1, Ordering::Relaxed);
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     match conduct {
-        // This delay is the endpoint's behavior, not a wait for a condition.
+        // The delay is the endpoint's behavior, not a wait for a condition.
         Conduct::Late(time) => tokio::time::sleep(time).await,
         Conduct::Overworked if !number.is_multiple_of(3) => {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -1,5 +1,5 @@
-//! `sesame-agent run --kube` against a real API server. The agent serves the published versions,
-//! and reports which version it serves. No failure of the cluster interrupts traffic.
+//! `sesame-agent run --kube` against a real API server. No failure of the cluster interrupts
+//! traffic.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -32,7 +32,6 @@ fn prepare(ports: &[u16]) -> AgentUnderTest {
     Setup::with_ports(ports).without_manifests().prepare()
 }
 
-/// Publishes the first version and waits until the agent serves it.
 async fn first_is_served(
     agent: &mut AgentUnderTest,
     cluster: &TestCluster,
@@ -57,8 +56,6 @@ async fn wait_backend(agent: &AgentUnderTest, name: &str) {
     agent.wait_backend(&request, name).await;
 }
 
-/// Returns true if `sesame-agent status` shows the first Gateway in the given state, with a message
-/// that contains `word`.
 fn says(status: &Value, state: &str, word: &str) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -92,7 +89,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Occupy the port of the second listener, so that Envoy cannot use it.
+    // Envoy cannot use an occupied port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -119,8 +116,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // When an agent stops, it reports this. Its Envoy keeps serving, so the report still contains
-    // the addresses.
+    // An agent reports when it stops. Its Envoy keeps serving, so the addresses remain.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
@@ -138,7 +134,6 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Stop both the agent and Envoy, and start them again.
     assert!(agent.end().success(), "{}", agent.log_tail());
     let ended = cluster.get(&agent_path(&edge)).await;
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
@@ -146,7 +141,6 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
 
-    // Delete the manifest, and write it again with the same endpoint objects.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
@@ -177,7 +171,6 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
-    // Start the agent before the Gateway is published.
     agent
         .wait_status("what is asked for is named", |status| {
             let problems = status["source"]["problems"].to_string();
@@ -190,7 +183,6 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
-    // Publish the manifest without one of its shards.
     let second = at_port_80(backend.address(), "/two");
     let (last, others) = second.config.split_last().unwrap();
     let name = last["metadata"]["name"].as_str().unwrap().to_owned();
@@ -210,7 +202,6 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     assert_eq!(told["appliedRevision"], first.short(), "{told:#}");
     wait(&agent, "/one").await;
 
-    // Replace a shard's content, so that it does not match the digest in the shard's name.
     let mut wrong = last.clone();
     wrong["binaryData"] = first.config[0]["binaryData"].clone();
     apply(cluster.admin(), &wrong).await;
@@ -221,8 +212,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/one").await;
 
-    // Once the shard's content is correct, the agent must apply the version, even though the
-    // manifest has not changed.
+    // The agent must retry, even though the manifest has not changed.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
@@ -239,8 +229,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/two").await;
 
-    // Publish, as a newer controller might, a version with a field that this agent does not know.
-    // The agent must reject the whole version instead of ignoring the field.
+    // The agent must reject the whole version instead of ignoring an unknown field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
@@ -274,7 +263,6 @@ async fn agent_serves_from_disk_until_api_server_returns() {
         })
         .await;
     wait(&agent, "/one").await;
-    // Simulate a reboot.
     agent.wait_stored().await;
     agent.kill9();
     agent.kill9_envoy();
@@ -311,7 +299,6 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Delete the manifest while no agent is running.
     cluster.stop_apiserver();
     agent
         .wait_status("the loss is said again", |status| {
@@ -338,7 +325,6 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    // Create the kubeconfig after the agent has started.
     let config = agent.state().join("kubeconfig");
     agent.add_flags(&[
         "--kube",
@@ -432,14 +418,13 @@ async fn agent_reads_only_keys_named_in_its_role() {
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
 
-    // Once the permissions suffice, the agent must serve both Gateways.
+    // The agent must serve both Gateways once the permissions suffice.
     publications::prepare(&cluster, &[&names[0], &names[1]]).await;
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
     agent.wait_ok(&request).await;
 
-    // Move one Gateway to another fleet.
     let manifest = config_map_path(&manifest_name(&names[1]));
     let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
     cluster.merge(&manifest, &fleet).await;

@@ -14,7 +14,7 @@ fn default_chart_matches_kustomizations() {
     let mut wanted = rendered_by_kustomize(&deploy);
     wanted.extend(rendered_by_kustomize(&deploy.join("agent")));
     let mut wanted = by_name(wanted);
-    // With `--create-namespace`, Helm creates the release namespace itself.
+    // With `--create-namespace`, Helm creates the namespace itself.
     let namespace = wanted.remove(&("Namespace".to_owned(), format!("/{NAMESPACE}")));
     assert!(namespace.is_some());
     let rendered = by_name(rendered_by_helm(NAMESPACE, &json!({})));
@@ -108,7 +108,7 @@ fn chart_gives_metrics_separate_address_and_guard() {
         "--metrics-token-file=/etc/sesame/metrics-token/token",
     ];
     assert!(flags.ends_with(&wanted), "{flags:?}");
-    // Kubelets can send neither a client certificate nor a token, so probes use a separate port.
+    // Kubelets have neither a client certificate nor a token, so probes use a separate port.
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(container[probe]["httpGet"]["port"], "http");
     }
@@ -188,8 +188,7 @@ fn chart_passes_lint_and_rejects_unknown_values() {
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
-        // These values set a metrics token without a metrics port, and client certificates without
-        // TLS.
+        // A token without a port, and client certificates without TLS.
         (
             "controller.metrics.tokenSecret=word",
             "/controller/metrics/tokenSecret': maxLength",
@@ -207,7 +206,6 @@ fn chart_passes_lint_and_rejects_unknown_values() {
     }
 }
 
-/// Collects the paths of all chart values that the schema describes.
 fn values_of(schema: &Value, root: &Value, at: &str, found: &mut Vec<String>) {
     let named = schema["$ref"].as_str();
     let named = named.and_then(|name| root.pointer(name.trim_start_matches('#')));
@@ -236,7 +234,6 @@ fn every_chart_value_has_default_and_documentation() {
     for path in paths {
         let pointer = format!("/{}", path.replace('.', "/"));
         assert!(values.pointer(&pointer).is_some(), "no default of {path}");
-        // The three images share one row in the table of values.
         let row = match path
             .strip_prefix("images.")
             .and_then(|rest| rest.split_once('.'))

@@ -1,5 +1,4 @@
-//! Installs, upgrades and removes the chart with Helm. With only the chart's permissions, the
-//! controller must serve the configured namespaces and no others.
+//! Installs, upgrades and removes the chart with Helm.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -15,7 +14,6 @@ use sesame_tests::wait::{eventually, holds};
 
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Returns chart values that set every option to a realistic value.
 fn full() -> Value {
     let digest = format!("sha256:{}", "0".repeat(64));
     let image = |name: &str| json!({"repository": format!("registry.example.com/{name}"), "digest": digest, "pullPolicy": "Always"});
@@ -56,7 +54,6 @@ fn full() -> Value {
     })
 }
 
-/// Applies rendered objects in order.
 async fn install(cluster: &TestCluster, objects: &[Value]) {
     for object in objects {
         if object["kind"] == "CustomResourceDefinition" {
@@ -125,7 +122,6 @@ async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     }
     what_is_elsewhere_is_not_there(&cluster).await;
 
-    // The controller watches both namespaces, and accepts the SesameConfiguration.
     for namespace in ["default", "shop"] {
         let route = moved(plain_route("more", "more.example.com", "app"), namespace);
         cluster.apply_all(&[route]).await;
@@ -201,15 +197,13 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // Uninstalling the chart must keep the hosts' reports, and the CRD for reports.
+    // Uninstalling must keep the hosts' reports and their CRD.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;
 }
 
-/// Creates a class and three namespaces, each with a Gateway and a route to a Service. In
-/// `default`, a route also refers to the Service in `elsewhere`, and a listener to a Secret there.
-/// ReferenceGrants permit both.
+/// In `default`, a route and a listener refer to `elsewhere` with ReferenceGrants.
 async fn a_gateway_in_each(cluster: &TestCluster) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served_at("app", "10.0.0.1:8080"));
@@ -245,7 +239,6 @@ async fn a_gateway_in_each(cluster: &TestCluster) {
     cluster.apply_all(&[abroad, grant, secure]).await;
 }
 
-/// Waits until the Gateway is published with `hosts` virtual hosts and the endpoint of its Service.
 async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: usize) {
     eventually(
         &format!("{gateway} is published"),

@@ -1,6 +1,4 @@
-//! The whole path from objects in a cluster to traffic. Uses a real API server, a controller and an
-//! agent with the permissions of `controller/deploy`, and a real Envoy. The traffic must match the
-//! statuses.
+//! The whole path from objects in a cluster to traffic, which must match the statuses.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
@@ -18,7 +16,6 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// A cluster with a controller, and an agent that follows the cluster.
 struct Path {
     cluster: TestCluster,
     _controller: ControllerUnderTest,
@@ -93,7 +90,6 @@ async fn programmed_condition_follows_what_envoy_serves() {
         json!([{"type": "IPAddress", "value": "127.0.0.1"}])
     );
 
-    // Switch the route between backends under load.
     let load = Load::start(&Plan::new(vec![all.agent.get(80, "path.test", "/")]));
     load.pass(100).await;
     for round in 0..10 {
@@ -116,8 +112,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     assert_eq!(version(&after), version(&before));
     load.pass(100).await;
 
-    // Restart the agent without an API server: it must keep serving. Once the API server is back,
-    // the agent must receive changes again.
+    // The agent must keep serving without an API server, and then receive changes again.
     all.cluster.stop_apiserver();
     all.agent.wait_stored().await;
     all.agent.kill9();
@@ -133,8 +128,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     all.wait("/", &b).await;
     load.stop().await.assert_clean();
 
-    // A route with a dangling reference must not affect other routes, and its status must contain
-    // the reason.
+    // A dangling reference must not affect other routes.
     let broken = plain_route("broken", "broken.test", "nobody");
     all.apply(&[broken]).await;
     let request = all.agent.get(80, "broken.test", "/");
@@ -153,7 +147,6 @@ async fn programmed_condition_follows_what_envoy_serves() {
         .await;
     all.wait("/", &b).await;
 
-    // Without a running agent and Envoy, the Gateway must not be programmed.
     assert!(all.agent.end().success());
     all.cluster
         .until("nobody serves any more", GATEWAY, |gateway| {
@@ -167,7 +160,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         })
         .await;
 
-    // A deleted Gateway is withdrawn immediately, but its Envoy exits only after the last request.
+    // An Envoy exits only after the last request.
     let answered = b.count();
     let slow = all.agent.get(80, "path.test", "/delay/5000ms");
     let slow = tokio::spawn(async move { slow.send().await });
@@ -185,7 +178,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     let reply = slow.await.expect("no panic").expect("an answer");
     assert_eq!((reply.status, reply.backend().as_deref()), (200, Some("b")));
     all.agent.wait_envoys(0).await;
-    // No files may be left, because the files contained the Gateway's private keys.
+    // The files contained private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {
         eventually("no file of it is left", TEST_TIMEOUT, async || {
             let mut left =

@@ -1,5 +1,5 @@
-//! Incidents in the cluster, as seen by a host: a long outage, lost watch history, new keys. The
-//! host must keep serving, and catch up without intervention.
+//! Incidents in the cluster: a long outage, lost watch history, new keys. The host must keep
+//! serving, and catch up without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,11 @@ use sesame_tests::manifests::edge_name;
 use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_told};
 use sesame_tests::wait::{eventually, holds};
 
-/// Duration of the API server outage.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Time limit for the agent to notice a silent API server. The agent sends a probe within 25 s, and
-/// waits 10 s for a response.
+/// The agent sends a probe within 25 s, and waits 10 s for a response.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// A cluster, a host that follows the cluster, and constant load.
 struct Host {
     cluster: TestCluster,
     user: User,
@@ -59,7 +56,6 @@ impl Host {
         at_port_80(self.backend.address(), prefix)
     }
 
-    /// Waits until the given version is served and reported. Asserts that no request failed.
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
@@ -80,7 +76,6 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent.wait_ok(&request).await;
 }
 
-/// Returns true if the agent reports that it serves, and that its configuration may be outdated.
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -94,8 +89,7 @@ async fn history_that_is_gone_is_read_anew() {
     let known = host.cluster.get(&list).await;
     let known = known["metadata"]["resourceVersion"].as_str().unwrap();
 
-    // Freeze the agent until the resource version that it knows is too old to watch from. A
-    // restarted API server has no watch history.
+    // A restarted API server has no watch history, so the agent's resource version is too old.
     host.agent.freeze();
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
@@ -113,7 +107,6 @@ async fn history_that_is_gone_is_read_anew() {
     host.agent.thaw();
     wait(&host.agent, "/two").await;
 
-    // By now, the host follows the cluster again.
     let third = host.version("/three");
     third.publish(host.cluster.admin()).await;
     host.end(&third, "/three").await;
@@ -127,7 +120,6 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;
-    // An agent that starts during the outage can read only the state on disk.
     for start in 1..=3 {
         while begun.elapsed() < AWAY * start / 4 {
             host.load.pass(100).await;
@@ -148,7 +140,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.end(&second, "/two").await;
 }
 
-/// The connections stay open but silent, as they are if nothing changes in the cluster.
+/// The connections stay open but silent, as in a quiet cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
@@ -171,13 +163,11 @@ async fn new_authorities_and_tokens_are_taken_up() {
     host.cluster.rotate().await;
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
-    // The agent does not trust the new API server, and the new API server does not accept the
-    // agent's token.
+    // Neither side trusts the other.
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;
     host.load.pass(100).await;
-    // An administrator replaces the kubeconfig in place.
     host.cluster.kubeconfig(&host.user).await;
     host.end(&second, "/two").await;
 }

@@ -1,5 +1,4 @@
-//! A host can report only for itself, and only about its own Gateways. Forged or excessive reports
-//! must not affect other hosts.
+//! A host can report only for itself. Forged or excessive reports must not affect other hosts.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use sesame_tests::processes::memory_mib;
 use sesame_tests::reports::{REPORTS, report, report_path, say};
 use sesame_tests::wait::{eventually, holds};
 
-/// The host named in `deploy/agent/one-gateway.yaml`.
+/// As in `deploy/agent/one-gateway.yaml`.
 const OUTSIDE: &str = "edge-1.example.com";
 const BINDING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
@@ -45,8 +44,6 @@ async fn apply_file(cluster: &TestCluster, file: &str) {
     cluster.apply(&text).await.expect("what is deployed");
 }
 
-/// Creates a Node with the given address. Returns a client with the identity of an agent Pod on
-/// that Node.
 async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
     let user = User::on_node(NAMESPACE, "sesame-agent", name);
     let client = cluster.client(&user).await;
@@ -94,7 +91,6 @@ async fn host_may_report_only_itself_and_its_gateways() {
     addresses(&cluster, &one, &two).await;
 }
 
-/// Checks that the API server accepts only reports that a host writes about itself.
 async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
     let (edge, vault) = (edge_name(), vault());
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -140,7 +136,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     refused(outside.delete(&own).await, not_its);
     let as_node = report("default.edge.node-3", "default/edge", "node-3");
     refused(outside.apply_value(&as_node).await, not_its);
-    // A token that is not bound to a Pod is not valid for any node.
+    // A token without a Pod is not valid for any node.
     let loose = User::service_account(NAMESPACE, "sesame-agent");
     let loose = cluster.client(&loose).await;
     refused(loose.delete(&own).await, not_its);
@@ -150,8 +146,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
         .expect("its own");
 }
 
-/// Checks that the admission policy and the agent compute the same report name for any Gateway and
-/// host.
+/// The admission policy and the agent must compute the same report name.
 async fn names(admin: &Client) {
     let long = |length: usize| format!("g{}", ".g".repeat(length / 2));
     let gateways = [
@@ -194,8 +189,7 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// Tests the checks that only the controller can make: addresses must belong to the host, and a
-/// report with a wrong name is ignored.
+/// Only the controller can check addresses and names.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -223,7 +217,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
-    // Node 2's own report still counts, except for the address, which no other source confirms.
+    // No other source confirms the address.
     let down = status(&edge_name(), "Down", &[]).await;
     wait_said(two, &edge_name(), "node-2", &down).await;
     let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
@@ -235,7 +229,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(of_vault, "programmed on 1 of 1 hosts");
 
-    // An administrator can remove the admission policy, and then write a report with a wrong name.
+    // Administrators can remove the admission policy.
     admin.delete(BINDING).await.expect("deleted");
     let row = report("bank.vault.forged", "bank/vault", "node-2");
     eventually("the policy is gone", TEST_TIMEOUT, async || {
@@ -245,7 +239,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     .await;
     let path = format!("{REPORTS}/bank.vault.forged");
     let down = status(&vault(), "Down", &["203.0.113.66"]).await;
-    // Ignore errors, because the controller may already have removed the report.
+    // The controller may already have removed the report.
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;
@@ -266,7 +260,6 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     drop(controller);
 }
 
-/// Waits until the Gateway is programmed at the given addresses. Returns the condition's message.
 async fn wait_programmed(
     cluster: &TestCluster,
     gateway: &NamespacedName,
@@ -286,7 +279,7 @@ async fn wait_programmed(
     message.unwrap_or_default()
 }
 
-/// Removes every limit from a CRD, as in releases that had no limits yet.
+/// As in releases without limits.
 fn without_limits(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for limit in ["maxItems", "maxLength"] {
@@ -316,8 +309,7 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let quiet = memory_mib(controller.pid()).1;
 
-    // Use the largest report that the CRD allows, and a report that only an older CRD without
-    // limits allows.
+    // The largest valid report, and a report that only an old CRD allows.
     let entry = json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(9000)});
     let large = |count: usize| {
         json!({
@@ -364,11 +356,11 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     wait_hosts(admin, REPORTS_WRITTEN, &controller).await;
     let flooded = memory_mib(controller.pid()).1;
     drop(controller);
-    // Start a new controller, which lists all existing reports on startup.
+    // A new controller lists all existing reports.
     let listing = ControllerUnderTest::start(&cluster, &[]).await;
     listing.wait_ready().await;
     listing.wait_leads().await;
-    // On startup, a controller does not update the status for older reports, so add a report.
+    // On startup, older reports cause no status update.
     let status = large(95);
     wait_said(admin, &edge, "one-more", &status).await;
     wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;

@@ -1,4 +1,4 @@
-//! A join token admits one host. A host that has joined has only its own permissions.
+//! A join token admits one host, which has only its own permissions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -45,7 +45,6 @@ async fn join_token_admits_one_host_with_own_rights() {
     let (a, b) = (Host::new(), Host::new());
     let first = site.token(&["--gateway", "default/edge", "--host", "a"]);
     let as_a = site.cluster.bearer(&a.joined(&first).await);
-    // A copy of the token must not allow another host to join.
     refused(&b.join(&first), "join token");
     let as_b = site.cluster.bearer(
         &b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"]))
@@ -61,7 +60,6 @@ async fn join_token_admits_one_host_with_own_rights() {
         "has already joined",
     );
 
-    // Withdrawn, expired and malformed tokens must be rejected.
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
@@ -90,12 +88,11 @@ async fn join_token_admits_one_host_with_own_rights() {
     fleet(&site).await;
 }
 
-/// Checks that issuing an invitation removes invitations that expired long ago, but no host that
-/// has joined.
+/// Hosts that have joined must remain.
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // Simulate that host `a` failed to remove its own invitation after joining.
+    // Host `a` failed to remove its own invitation.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -124,8 +121,7 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// Checks that a thief with a stolen token either gets no credential, or locks out the real host,
-/// so that the theft is noticed.
+/// A thief either gets no credential, or locks out the real host, which reveals the theft.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
@@ -174,15 +170,13 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The real host uses the token after the thief. It reports the theft, and its operator revokes
-    // the token.
+    // The real host reports the theft, and its operator revokes the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// Checks that an invitation allows its holder to create only the host's Secret, and only without
-/// data.
+/// Only the host's Secret, and only without data.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));
@@ -215,7 +209,6 @@ async fn cannot_create(thief: &Client, token: &JoinToken) {
     forbidden(thief.create(&tokens, &loose).await, "has to be bound");
 }
 
-/// Checks that a host may read only the keys of its own Gateway, and write only its own reports.
 async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let (edge, vault) = (our_edge(), NamespacedName::new("bank", "vault"));
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -268,7 +261,6 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     assert!(site.is_gone(&invitation).await, "the invitation has ended");
 }
 
-/// Checks that `leave` removes the host's state, on the host and in the cluster.
 async fn leaves(site: &Site, host: &Host, client: &Client) {
     let output = host.leave();
     assert!(output.status.success(), "{}", words(&output));
@@ -296,8 +288,6 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
     refused(&host.leave(), "has not joined a cluster");
 }
 
-/// Checks that a fleet's hosts may read the keys of all Gateways of the fleet, including Gateways
-/// that are added later.
 async fn fleet(site: &Site) {
     let host = Host::new();
     let credential = host

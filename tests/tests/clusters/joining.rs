@@ -105,7 +105,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     let flags = options(&config);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     agent.add_flags(&flags);
-    // Store the credential unencrypted, as an older release did.
+    // An older release stored the credential unencrypted.
     std::fs::write(credential_path(&agent.state()), &first).expect("a file");
     agent.restart();
     let request = agent.get(80, "join.test", "/");
@@ -124,7 +124,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
         "a refused host stores nothing"
     );
 
-    // Move the host's clock past the middle of the credential's lifetime.
+    // Past the middle of the credential's lifetime.
     clock.set(310);
     let second = eventually("the credential is renewed", TEST_TIMEOUT, async || {
         let now = credential(&agent.state()).await;
@@ -158,7 +158,6 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
 }
 
-/// Returns those files under a directory that contain the string `text`.
 fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -174,7 +173,6 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Checks that the inventory lists the host.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", TEST_TIMEOUT, async || {
         let row = site.row("host-1");
@@ -201,8 +199,7 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// Kills the agent while its Envoy keeps serving. Checks that the host's address is removed from
-/// the status.
+/// The host's address must be removed from the status.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -234,7 +231,6 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     .await;
 }
 
-/// Waits until there is exactly one Event with the given type and reason that mentions the host.
 async fn told(site: &Site, type_: &str, reason: &str) {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     site.cluster
@@ -253,7 +249,6 @@ async fn told(site: &Site, type_: &str, reason: &str) {
         .await;
 }
 
-/// Revokes the credential. Checks that the host loses access to the cluster, but keeps serving.
 async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
@@ -270,7 +265,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // Restart the agent, because a watch that is already open may outlive the credential.
+    // An open watch may outlive the credential.
     agent.kill9();
     agent.restart();
     agent

@@ -27,7 +27,6 @@ async fn default_agents_read_only_their_fleets_keys() {
         let allowed = agent.may_get_secret(NAMESPACE, name).await;
         allowed.expect("an answer")
     };
-    // Install the agents before any Gateway exists.
     let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
     controller.wait_ready().await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -75,8 +74,7 @@ async fn host_operators_read_no_secret() {
         .wait_allowed(true, "create", "secrets", NAMESPACE)
         .await;
 
-    // The operator must be able to invite hosts to Gateways, and to a fleet whose Role contains
-    // permissions from the controller.
+    // The Role of the fleet contains permissions from the controller.
     for (scope, name, host) in [
         ("--gateway", "default/edge", "a"),
         ("--fleet", "default", "b"),
@@ -125,8 +123,7 @@ async fn host_operators_read_no_secret() {
     assert!(expired.status.success(), "{}", words(&expired));
 }
 
-/// `kubectl apply` reports an object as changed if a list in the manifest differs from the stored
-/// list.
+/// `kubectl apply` reports an object as changed if a list differs.
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_manifests_again_changes_nothing() {
     let site = Site::start().await;
@@ -153,8 +150,7 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Collects the paths of lists and values that differ between the manifest and the stored object.
-/// Outside of lists, ignores fields that only the stored object has, because they are defaults.
+/// Ignores defaults, i.e. fields outside of lists that only the stored object has.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

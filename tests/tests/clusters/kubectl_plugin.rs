@@ -1,5 +1,4 @@
-//! Output of `kubectl sesame`, and the permissions that the plugin needs. Uses a real API server, a
-//! controller and an agent.
+//! `kubectl sesame` against a real API server, and the permissions that it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -20,7 +19,6 @@ use sesame_tests::manifests::{
 use sesame_tests::reports::say_serving;
 use sesame_tests::wait::{eventually, holds};
 
-/// The plugin, installed as `kubectl-sesame`, and a kubeconfig.
 struct Plugin {
     directory: tempfile::TempDir,
     kubeconfig: PathBuf,
@@ -68,7 +66,6 @@ impl Plugin {
     }
 }
 
-/// A ServiceAccount that may read Gateways and HTTPRoutes in its namespace, but nothing else.
 const READER: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -179,7 +176,6 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         words(&yaml_of)
     );
 
-    // The output must show no difference for an unchanged route, but one for a changed backend.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");
@@ -197,7 +193,6 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "it writes nothing"
     );
 
-    // A user with fewer permissions must see less, and the output must say so.
     let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
@@ -216,8 +211,6 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     );
 }
 
-/// A running plugin with `--watch`, and the lines that it has printed. The process is killed on
-/// drop.
 struct Watching {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -252,7 +245,7 @@ impl Watching {
         }
     }
 
-    /// Waits for a line that contains `words`, starting after the previous match.
+    /// Starts after the previous match.
     async fn wait(&mut self, words: &str) {
         eventually(&format!("{words:?} is shown"), TEST_TIMEOUT, async || {
             while let Ok(line) = self.lines.try_recv() {
@@ -300,7 +293,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     cluster.apply_all(&[other]).await;
     status.wait("\"attachedRoutes\": 2").await;
 
-    // When the reader closes the pipe, the plugin must exit.
+    // The plugin must exit when the reader closes the pipe.
     let mut piped = Command::new(plugin.directory.path().join("kubectl-sesame"))
         .args(["status", "-n", "default", "--watch"])
         .env("KUBECONFIG", &plugin.kubeconfig)

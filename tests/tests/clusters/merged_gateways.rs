@@ -1,6 +1,5 @@
-//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). Each of them is added,
-//! changed, rejected and removed under load. No request to another Gateway may fail. Uses a real
-//! agent and Envoy, with and without a cluster.
+//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). Changes to one Gateway
+//! must not affect requests to others.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -23,12 +22,10 @@ use sesame_tests::wait::{eventually, holds};
 const YOUNG_ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/young";
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 
-/// Returns the name under which the class's Gateways are published together.
 fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// Returns a class that merges its Gateways, and the class's configuration.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -42,20 +39,19 @@ fn member(name: &str, listeners: &[Value]) -> Value {
     gateway
 }
 
-/// Sets the creation timestamp of a Gateway to the given day in January 2026.
+/// A day in January 2026.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
 }
 
-/// Returns a route that attaches to the Gateway `of`. Its backend is the Service `of`.
+/// The backend is the Service `of`.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);
     route
 }
 
-/// Returns an HTTP and an HTTPS listener for the given hostname.
 fn both(hostname: &str) -> Vec<Value> {
     vec![
         http_listener("http", 80, hostname),
@@ -63,8 +59,7 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Returns the status of a Gateway's condition in the agent's report. If the status is `False`,
-/// appends the reason.
+/// Appends the reason if the status is `False`.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -104,7 +99,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
     ]));
 
     for day in [2, 3] {
-        // Add a second Gateway. The same Envoy must serve both.
+        // The same Envoy must serve both Gateways.
         let new = yaml(&[made(day, member("new", &both("new.test")))]);
         agent.write("new.yaml", &new);
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -115,8 +110,8 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // Make the Gateway set a value that conflicts with the class's shared settings. This
-        // version must be rejected, and the previous version must still be served.
+        // This version conflicts with shared settings, so the previous version must still be
+        // served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -136,7 +131,6 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         load.stop().await.assert_clean();
 
-        // Add a Gateway that claims a hostname of an older Gateway.
         let lost = yaml(&[made(day, member("new", &both("old.test")))]);
         agent.write("new.yaml", &lost);
         agent
@@ -147,7 +141,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         agent.wait_backend(&plain("old.test"), "old").await;
 
-        // A Gateway that is rejected from the start has no previous version to serve.
+        // A rejected new Gateway has no previous version to serve.
         agent.write("new.yaml", &yaml(&[other]));
         agent
             .wait_status("it is refused as a whole", |status| {
@@ -156,7 +150,6 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // Add a listener on a port that no other Gateway uses.
         let more = [both("new.test"), vec![l4_listener("tcp", 9000, "TCP")]].concat();
         agent.write("new.yaml", &yaml(&[made(day, member("new", &more))]));
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -248,7 +241,6 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     it_is_refused_and_goes(&cluster, &agent).await;
 
     load.stop().await.assert_clean();
-    // When the last Gateway is deleted, the publication must be deleted too.
     cluster.delete(&path("old")).await;
     eventually(
         "nothing is published",
@@ -274,8 +266,7 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // The new Gateway has lower precedence: it is younger, or its name sorts later if the creation
-    // timestamps are equal.
+    // The new Gateway is younger, or its name sorts later.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
         .await;
@@ -290,7 +281,6 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
         assert_eq!(gateway["status"]["addresses"], *address, "{gateway:#}");
         assert_eq!(gateway["status"]["listeners"][0]["attachedRoutes"], 1);
     }
-    // A programmed Gateway must be served.
     let request = agent.get(80, "new.test", "/");
     agent.wait_backend(&request, "young").await;
     let all = publication(cluster.admin(), &published_as()).await;
@@ -301,8 +291,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// Deletes a Gateway's parameters. Checks that the Gateway keeps its previous settings, even after
-/// the controller restarts, and that changes to its routes still take effect.
+/// The Gateway must keep its previous settings, even after a restart, and its routes must still
+/// change.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,

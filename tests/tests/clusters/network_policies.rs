@@ -1,6 +1,5 @@
-//! NetworkPolicies for clusters that deny traffic by default. The API server must accept every
-//! field, and the selectors must match the deployed Pods. Does not test that a network plugin
-//! enforces the NetworkPolicies.
+//! NetworkPolicies for clusters that deny traffic by default. Does not test that a network plugin
+//! enforces them.
 
 use std::path::Path;
 
@@ -36,7 +35,6 @@ async fn api_server_accepts_network_policies_that_select_controller() {
     for file in ["backend.yaml", "fleet.yaml"] {
         policies.extend(example(&directory.join(file)));
     }
-    // The API server would reject unknown fields.
     cluster.apply_all(&policies).await;
     for policy in &policies {
         let metadata = &policy["metadata"];

@@ -1,5 +1,5 @@
-//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster. The CRDs must reject invalid
-//! policies, and statuses must agree with the hosts' reports.
+//! Policies in a cluster: CRDs must reject invalid policies, and statuses must agree with the
+//! hosts' reports.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::AgentUnderTest;
@@ -36,7 +36,6 @@ fn limit(requests: usize) -> Value {
     json!({"rateLimits": [{"name": "all", "requests": requests, "per": "Hour"}]})
 }
 
-/// Returns the status of a condition in the entry for the only ancestor.
 fn says<'v>(policy: &'v Value, type_: &str) -> &'v Value {
     &condition(&policy["status"]["ancestors"][0]["conditions"], type_)["status"]
 }
@@ -81,7 +80,6 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     };
     cluster.until("an affected route", ROUTE, affected).await;
 
-    // The API server must reject invalid policies with an error that names the field.
     for (policy, field) in [
         (of_route(&limit(0)), "spec.rateLimits[0].requests"),
         (of_route(&json!({})), "spec"),
@@ -130,7 +128,6 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         assert!(why.contains(field), "{field}: {why}");
     }
 
-    // Without the policy, requests must succeed again, and the route must not report a policy.
     let path = format!("{POLICIES}/trafficpolicies/app");
     cluster.delete(&path).await;
     agent.wait_ok(&request).await;
@@ -138,8 +135,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         .until("a free route", ROUTE, |route| !affected(route))
         .await;
 
-    // Until the ConfigMap with the keys exists, requests are rejected. Afterwards, they need a
-    // token.
+    // Until the ConfigMap exists, requests are rejected.
     let policy = of_access(&tokens(&json!({"configMapRef": {"name": "issuer"}})));
     cluster.apply_all(&[policy]).await;
     agent
@@ -159,8 +155,6 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     fetched_keys(&cluster, &agent, &request).await;
 }
 
-/// Checks that the controller fetches the keys of a policy, stores a copy, and removes the copy
-/// when no policy needs the keys.
 async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &Request) {
     let authority = Authority::new("issuer");
     let issuer = Issuer::new("i", "fetched");

@@ -1,10 +1,6 @@
-//! Agents and controllers of different versions, under load. Each program is upgraded and
-//! downgraded while routes, endpoints and keys change, and no request may fail.
-//!
-//! `OLDER_VERSIONS` lists directories, separated by colons. Each directory contains a
-//! `sesame-agent` and a `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If the
-//! variable is unset, the older version is a copy of the current programs, so that only the upgrade
-//! itself is tested.
+//! Agents and controllers of different versions, under load. `OLDER_VERSIONS` lists directories
+//! with the older programs, separated by colons; `make test-skew REVISIONS="…"` builds them. If
+//! unset, the older version is a copy.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +20,6 @@ const TEST: &str = "two_versions_interoperate_through_upgrade_and_downgrade";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const HOST: &str = "skew.test";
 
-/// The programs of one version.
 struct Version {
     agent: PathBuf,
     controller: PathBuf,
@@ -50,22 +45,19 @@ impl Version {
     }
 }
 
-/// A cluster, and a host that serves a Gateway under load.
 struct Served {
     cluster: TestCluster,
     controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    /// Path of the agent's program. An upgrade replaces the file.
+    /// An upgrade replaces the file.
     program: PathBuf,
     authority: Authority,
     backends: [Backend; 2],
     load: Load,
-    /// Number of changes made so far.
     changes: usize,
 }
 
 impl Served {
-    /// Starts the agent of the older version and the controller of the current version.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;
@@ -116,8 +108,6 @@ impl Served {
         request.tls(host, &self.authority.trust())
     }
 
-    /// Changes a route, endpoints and a key. Waits until each change is served and the Gateway's
-    /// status confirms it.
     async fn changes_arrive(&mut self, scenario: &str) {
         eprintln!("changes arrive: {scenario}");
         self.changes += 1;
@@ -133,14 +123,13 @@ impl Served {
         self.cluster.apply_all(&[route]).await;
         self.agent.wait_backend(&plain, to.name()).await;
 
-        // Move the endpoints of the route's Service to the other backend and back.
         for endpoint in [other, to] {
             let slices = served(to.name(), &[endpoint.address()]).split_off(1);
             self.cluster.apply_all(&slices).await;
             self.agent.wait_backend(&plain, endpoint.name()).await;
         }
 
-        // The new certificate has a new hostname. Clients request that hostname immediately.
+        // Clients request the new hostname immediately.
         let new = format!("n{}.{HOST}", self.changes);
         let leaf = self.authority.issue(&[HOST, &new]).secret("key");
         let mut route = plain_route("app", HOST, to.name());

@@ -1,5 +1,4 @@
-//! The test cluster behaves like a real cluster. It applies the Gateway API's defaults and
-//! validation rules, increments generations, enforces RBAC, and recovers from an outage.
+//! The test cluster behaves like a real cluster.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use sesame_tests::wait::eventually;
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Timeout for a new RBAC binding to take effect.
+/// Until a new RBAC binding takes effect.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {
@@ -73,7 +72,7 @@ async fn the_experimental_channel_has_more_kinds_and_fields() {
 
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
-    // Omit `matches`, because an explicit empty list would not be replaced by the default.
+    // An explicit empty list would not be replaced by the default.
     let rule = json!({"backendRefs": [backend_ref("app")]});
     let mut route = http_route("app", &["app.example.com"], &[rule]);
     objects.push(route.clone());

@@ -1,5 +1,4 @@
-//! Adoption of existing fleets, against a real API server. The controller shows a diff. After the
-//! diff is approved, it applies exactly that diff.
+//! Adoption of existing fleets. After approval, the controller must apply exactly the shown diff.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +14,7 @@ const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gat
 const TEMPLATE: &str =
     "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
 
-/// Returns the paths of the fleet's objects. The workload comes first.
+/// The workload comes first.
 fn fleet(workload: &str) -> [String; 6] {
     let access = |plural: &str, more: &str| {
         let name = sesame_published::host_access::fleet_agents(&edge_name());
@@ -46,7 +45,7 @@ async fn manage(cluster: &TestCluster, management: &str) {
     cluster.merge(TEMPLATE, &change).await;
 }
 
-/// Returns the exit code and the output of `sesame-controller fleet`.
+/// Returns the exit code and the output.
 fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command
@@ -59,7 +58,7 @@ fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8(text).expect("text"))
 }
 
-/// Waits until the controller has found a fleet to adopt. Returns the output of `fleet diff`.
+/// Returns the output of `fleet diff`.
 async fn difference(kubeconfig: &PathBuf) -> Value {
     eventually("there is something to adopt", TEST_TIMEOUT, async || {
         let (code, text) = command(kubeconfig, &["diff", "default/edge", "-o", "json"]);
@@ -101,8 +100,6 @@ async fn agree(kubeconfig: &PathBuf, said: &Value) {
     .await;
 }
 
-/// Releases a fleet with the given workload, and adopts it again. Returns the cluster, the
-/// controller and a kubeconfig.
 async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
@@ -130,7 +127,6 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
         .filter(|it| it["fate"] == "adopted unchanged");
     assert_eq!(unchanged.count(), 6, "{said:#}");
     assert_eq!(said["podsRestart"], false, "{said:#}");
-    // `fleet diff` does not change anything.
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster.get(path).await;
         assert_eq!(
@@ -147,7 +143,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
                 object["metadata"]["annotations"]["projectsesame.io/digest"].is_string()
             })
             .await;
-        // For a Deployment, a change of annotations also increments the generation.
+        // For a Deployment, a change of annotations increments the generation.
         let generation = if path.contains("/deployments/") {
             "uid"
         } else {
@@ -174,8 +170,7 @@ async fn existing_deployment_is_adopted_without_new_pods() {
 async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let (cluster, _controller, kubeconfig) = adopted("DaemonSet").await;
     let paths = fleet("DaemonSet");
-    // The object has changed since the approval. The diff shows this change, and the approval does
-    // not cover it.
+    // The approval does not cover later changes.
     give_up(&cluster, &paths).await;
     let change = json!({"spec": {"revisionHistoryLimit": 3, "template": {"metadata": {"labels": {"more": "y"}}}}});
     cluster.merge(&paths[1], &change).await;
@@ -199,7 +194,6 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
         .until("it is as it was shown", &paths[1], is_ours)
         .await;
 
-    // An object of another owner must be neither adopted nor changed.
     give_up(&cluster, &paths).await;
     let manager = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     cluster.merge(&paths[1], &manager).await;

@@ -1,5 +1,4 @@
-//! XBackends and XBackendTrafficPolicies end to end: a real API server with the CRDs of Gateway API
-//! 1.7, a real controller, an agent and an Envoy.
+//! XBackends and XBackendTrafficPolicies end to end.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -47,7 +46,6 @@ fn route(name: &str, hostname: &str, backend: &str) -> Value {
     http_route(name, &[hostname], &[json!({ "backendRefs": [to] })])
 }
 
-/// Returns the reason of the `Accepted` condition for an object's first ancestor.
 fn accepted(object: &Value) -> &Value {
     let conditions = &object["status"]["ancestors"][0]["conditions"];
     &condition(conditions, "Accepted")["reason"]

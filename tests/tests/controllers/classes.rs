@@ -33,7 +33,6 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
         .await;
     };
 
-    // A class without Gateways must have no finalizer.
     let objects = edge(&[http_listener("http", 80, "")]);
     let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
     let just_class = of_kind("GatewayClass").expect("a class").clone();
@@ -54,7 +53,6 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     })
     .await;
 
-    // Changes to the class's Gateway must still be published.
     let mut more = manifests::served_at("app", "10.0.0.1:80");
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
     more.push(http_route("app", &["app.example.com"], &[rule]));

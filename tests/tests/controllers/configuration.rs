@@ -1,6 +1,4 @@
-//! SesameConfigurations in a cluster. The controller waits for its own configuration, applies
-//! changes at runtime, and keeps the last valid version. Classes and Gateways have other
-//! SesameConfigurations as their parameters.
+//! SesameConfigurations in a cluster. The controller keeps the last valid version.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -27,7 +25,6 @@ fn accepted(object: &Value) -> &Value {
     condition(&object["status"]["conditions"], "Accepted")
 }
 
-/// Waits until the `Accepted` condition of the only listener has the given reason.
 async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
     cluster
         .until(what, GATEWAY, |gateway| {
@@ -80,7 +77,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // After its controller name has changed, Sesame manages the other class instead of this class.
+    // Sesame now manages the other class instead.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;
@@ -100,7 +97,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     let refused = cluster.admin().merge(OWN, &bad).await;
     let why = refused.expect_err("the API server refuses it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // The CRD's schema allows these values, although the controller rejects them.
+    // The CRD allows values that the controller rejects.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster
@@ -115,7 +112,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // Changes to the Gateway are checked against the configuration's last valid version.
+    // The last valid version applies to the Gateway.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster

@@ -47,8 +47,7 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
         controller.log_tail()
     );
 
-    // Once the CRD exists again, the controller must become ready. It must withdraw the Gateway,
-    // because deleting the CRD also deleted the Gateway.
+    // Deleting the CRD also deleted the Gateway.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
     eventually("nothing is published of it", TEST_TIMEOUT, async || {

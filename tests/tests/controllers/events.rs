@@ -1,5 +1,5 @@
 //! When a condition starts or stops reporting a problem, the controller creates one Event about the
-//! affected object. It also creates an Event for a hostname that no certificate covers.
+//! affected object.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::TEST_TIMEOUT;
@@ -12,7 +12,6 @@ use sesame_tests::wait::eventually;
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
 
-/// Returns the Events about an object with the given type and reason.
 fn about<'a>(
     events: &'a Value,
     (kind, name): (&str, &str),
@@ -29,7 +28,6 @@ fn about<'a>(
     of_object.collect()
 }
 
-/// Waits for an Event about an object with the given type and reason. Returns its message.
 async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: &str) -> String {
     let what = format!("{type_} {reason} of {object:?}");
     let events = cluster
@@ -54,13 +52,11 @@ async fn condition_change_emits_one_event_per_object() {
     assert!(text.starts_with("Gateway edge"), "{text}");
     assert!(text.contains("app"), "{text}");
 
-    // Repair the route.
     let backend = served("app", &["192.0.2.1:80".parse().expect("an address")]);
     cluster.apply_all(&backend).await;
     told(&cluster, route, "Normal", "ResolvedRefs").await;
 
-    // An Event about a listener is attached to the listener's Gateway, and contains the listener's
-    // name.
+    // An Event about a listener is attached to its Gateway.
     let mut gateway = edge(&[http_listener("http", 80, "")])
         .pop()
         .expect("a Gateway");
@@ -75,8 +71,7 @@ async fn condition_change_emits_one_event_per_object() {
     .await;
     assert!(text.starts_with("listener http: "), "{text}");
 
-    // A restarted controller must not repeat Events about unchanged conditions. Trigger a new
-    // Event, before which any repeated Events would have arrived.
+    // Any repeated Events would arrive before the new Event.
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;

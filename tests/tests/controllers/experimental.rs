@@ -1,6 +1,5 @@
-//! The experimental channel of Gateway API 1.7 end to end: a real API server with the CRDs of this
-//! channel, a real controller, an agent and an Envoy. Supported fields must take effect, and the
-//! status must report unsupported fields.
+//! The experimental channel of Gateway API 1.7 end to end. The status must report unsupported
+//! fields.
 
 use serde_json::{Value, json};
 use sesame_tests::authorizing::Authorizing;
@@ -114,8 +113,7 @@ async fn experimental_fields_are_served_or_reported_in_status() {
             .unwrap_or_else(|| panic!("{path}: no {header}"));
         assert!(said.contains(part), "{path}: {said}");
     }
-    // If the number of attempts is unset, there is one retry. Requests that the backend may have
-    // processed are not retried.
+    // By default, there is one retry, and only if the backend cannot have processed the request.
     for (path, status, tries) in [
         ("/codes/status/503", 503, 2),
         ("/never/status/503", 503, 1),
@@ -168,7 +166,7 @@ async fn says_so(cluster: &TestCluster) {
         .await;
 }
 
-/// Tests session persistence in its older form, first with the 1.6 CRDs and then with the 1.7 CRDs.
+/// First with the 1.6 CRDs, then with the 1.7 CRDs.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_in_older_shape_survive_newer_definitions() {
     if !network::inside_own("sessions_in_older_shape_survive_newer_definitions") {
@@ -200,23 +198,20 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
     stays(&request.clone().header("cookie", &cookie), first.clone()).await;
 
     cluster.install_crds(Channel::Experimental).await;
-    // In the 1.7 CRD, the older field for the cookie name does not exist, so the API server drops
-    // it. Sessions then use a different cookie name.
+    // The 1.7 CRD lacks the older field, so sessions use a different cookie name.
     let route = format!("{RESOURCES}/httproutes/app");
     let stored = cluster.get(&route).await;
     let session = &stored["spec"]["rules"][0]["sessionPersistence"];
     assert_eq!(session, &json!({"type": "Cookie"}));
     let (other, backend) = until_cookie(&request, "sesame-session-").await;
     stays(&request.clone().header("cookie", &other), backend).await;
-    // The newer form sets the original cookie name, so old cookies are valid again.
+    // Old cookies are valid again.
     let change = json!({"spec": {"rules": [newer]}});
     cluster.merge(&route, &change).await;
     until_cookie(&request, "sid=").await;
     stays(&request.clone().header("cookie", &cookie), first).await;
 }
 
-/// Repeats a request without a cookie until the response sets a cookie that starts with `begins`.
-/// Returns the cookie and the backend.
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
     eventually("a cookie of this name", TEST_TIMEOUT, async || {
         let reply = request.send().await.map_err(|error| error.to_string())?;
@@ -231,7 +226,6 @@ async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String
     .await
 }
 
-/// Asserts that 20 requests go to the given backend.
 async fn stays(request: &Request, backend: Option<String>) {
     for _ in 0..20 {
         let reply = request.send().await.expect("an answer");

@@ -1,5 +1,5 @@
-//! Replicas are killed and the API server fails. Published objects must not be lost, and at any
-//! time, only one replica may write.
+//! Replicas are killed and the API server fails. Published objects must not be lost, and only one
+//! replica may write at any time.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -19,11 +19,9 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// A Lease duration that is long enough for the leader to stay leader while the machine stalls for
-/// a moment.
+/// Long enough for a stalled machine.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
-/// Waits until `count` routes are published.
 async fn wait_routes(cluster: &TestCluster, count: usize) {
     eventually("all routes are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
@@ -54,7 +52,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     let said = second.metric("status_writes_total", "").await;
     assert!(written + said < 0.5, "who does not lead writes nothing");
 
-    // Kill the leader at an arbitrary point between two writes.
+    // At an arbitrary point between two writes.
     for index in 1..20 {
         cluster.apply_all(&[route(index)]).await;
         if index == 10 {
@@ -73,7 +71,6 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     })
     .await;
 
-    // A leader that is stopped gracefully must release the Lease immediately.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());
@@ -84,8 +81,6 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     );
     first.wait_leads().await;
 
-    // Without an API server, the process must keep running. Once the API server is back, the
-    // process must recover.
     let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
@@ -122,7 +117,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         },
     )
     .await;
-    // The first failure must be logged as a warning, but only a few of the later failures.
+    // Only a few of the later failures are logged as warnings.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();
@@ -131,7 +126,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         .await
         .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
-    // A new leader may have removed stale objects that are still in `before`.
+    // A new leader may have removed stale objects.
     for shard in before
         .manifest
         .config
@@ -146,7 +141,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
 
     what_cannot_be_written_is_said(&cluster).await;
 
-    // If a CRD is missing, the controller must still serve all other kinds.
+    // A missing CRD must not affect other kinds.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
@@ -156,7 +151,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
-/// The API server stops responding, but its connections stay open.
+/// The connections stay open.
 #[tokio::test]
 async fn controller_catches_up_after_api_server_freeze() {
     let cluster = deployed(Channel::Standard).await;
@@ -210,14 +205,12 @@ async fn new_authorities_and_tokens_are_taken_up() {
     cluster.rotate().await;
     let another = manifests::yaml(&[route(1)]);
     cluster.apply(&another).await.expect("a route");
-    // An administrator replaces the kubeconfig in place.
     cluster.kubeconfig(&controller_user()).await;
     wait_routes(&cluster, 2).await;
     controller.wait_leads().await;
 }
 
-/// Removes the controller's permission to write ConfigMaps. Checks that the Gateway reports the
-/// failure, and that existing publications remain.
+/// Existing publications must remain.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";

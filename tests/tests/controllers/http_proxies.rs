@@ -1,5 +1,4 @@
-//! HTTPProxies in a cluster: a real controller publishes them, and writes their status in Contour's
-//! format.
+//! HTTPProxies in a cluster, with statuses in Contour's format.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -11,7 +10,6 @@ use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingres
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-/// Address of the Gateway, as reported by a host.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
@@ -37,7 +35,6 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-/// Returns the only condition of an HTTPProxy, `Valid`.
 fn valid(proxy: &Value) -> &Value {
     &proxy["status"]["conditions"][0]
 }
@@ -51,7 +48,7 @@ async fn proxy_is_published_and_its_status_written() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    // The API server serves new CRDs only after a moment.
+    // New CRDs are served only after a moment.
     cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let path = |name: &str| format!("{ALL}/{name}");
@@ -101,7 +98,6 @@ async fn proxy_is_published_and_its_status_written() {
             .await;
     }
 
-    // If the class is moved to another controller, Sesame must remove its own status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster
@@ -115,7 +111,7 @@ async fn proxy_is_published_and_its_status_written() {
         .until("an orphan", &path("child"), |it| current(it) == "orphaned")
         .await;
 
-    // If the GatewayClass's parameters list an ingress class, no IngressClass object is needed.
+    // A GatewayClass can list an ingress class without an IngressClass object.
     let named = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
         "name": "edge", "namespace": "default"});
     let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",

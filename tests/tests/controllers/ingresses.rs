@@ -1,5 +1,4 @@
-//! Ingresses in a cluster: a real controller publishes them, writes the Gateway's addresses to
-//! their status, and reports errors as Events.
+//! Ingresses in a cluster, with errors as Events.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -9,7 +8,6 @@ use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, ser
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-/// Address of the Gateway, as reported by a host.
 const HOST: &str = "192.0.2.10";
 const INGRESS: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses/app";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -55,7 +53,6 @@ async fn ingress_is_published_and_its_fault_reported() {
         .await;
     };
     published("Ingress/default/app/rules/0/matches/0").await;
-    // The Secret is created only after the Ingress.
     let secret = Authority::new("tests").issue(&["app.test"]).secret("app");
     cluster.apply_all(&[secret]).await;
     published("TLSHost/default/edge/listeners/app.test").await;
@@ -79,7 +76,6 @@ async fn ingress_is_published_and_its_fault_reported() {
     let expected = json!([{"ip": HOST, "ports": [port(80), port(443)]}]);
     assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
 
-    // If the class is moved to another controller, Sesame must remove the address from the status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(INGRESS, &other).await;
     cluster

@@ -1,5 +1,4 @@
-//! The controller's protected address: access to metrics and to the status page, the page's
-//! content, and the escaping of hostile values. Uses a real API server and a real browser.
+//! The controller's protected address: access, content and escaping, in a real browser.
 
 use std::net::SocketAddr;
 
@@ -24,7 +23,7 @@ const BINDING: &str =
 const TOKEN: &str = "0123456789abcdef";
 const NEXT_TOKEN: &str = "fedcba9876543210";
 
-/// Returns a free address, and the flag that makes the controller use it.
+/// Also returns the flag for it.
 fn address() -> (SocketAddr, String) {
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     (address, format!("--metrics-address={address}"))
@@ -35,7 +34,6 @@ async fn ask(address: SocketAddr, path: &str) -> Reply {
     reply.expect("an answer")
 }
 
-/// Fetches the page repeatedly until it contains all of the expected strings.
 async fn shown(address: SocketAddr) -> Result<String, String> {
     let reply = Request::get(address, "controller", "/status").send().await;
     let reply = reply.map_err(|error| format!("{error:#}"))?;
@@ -54,8 +52,7 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     .await
 }
 
-/// Returns a Gateway, a working route, and a route with an invalid rule. The error message about
-/// this rule contains hostile content.
+/// The error message contains hostile content.
 fn objects(certificate: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -83,8 +80,7 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Writes reports as three hosts: one serves, one has been silent for an hour, and one reports
-/// hostile values.
+/// One serves, one has been silent for an hour, and one is hostile.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
@@ -104,7 +100,6 @@ async fn hosts_report(cluster: &TestCluster) {
     said.expect("a report");
 }
 
-/// Strings that the page must contain for the objects and reports of this test.
 const SAID: [&str; 13] = [
     "This replica is ready.",
     "This replica is the leader",
@@ -138,13 +133,13 @@ async fn controller_page_shows_state_and_escapes_markup() {
     hosts_report(&cluster).await;
     let page = wait_page(first, &SAID).await;
     only_our_markup(&page);
-    // If the admission policy were installed, the API server would reject this report.
+    // The admission policy would reject this report.
     cluster.delete(BINDING).await;
     eventually(
         "a report that no host may have written is told",
         TEST_TIMEOUT,
         async || {
-            // The controller eventually removes the report, so write it again on each attempt.
+            // The controller removes the report eventually, so repeat the write.
             let forged = report("forged", "default/edge", "host-4");
             let applied = cluster.admin().apply_value(&forged).await;
             applied.map_err(|error| error.to_string())?;
@@ -169,8 +164,6 @@ async fn controller_page_shows_state_and_escapes_markup() {
     );
     assert_eq!(ask(first, "/healthz").await.status, 404);
 
-    // Metrics must be served only at the protected address, and probes only at the address for
-    // probes.
     let metrics = ask(first, "/metrics").await;
     assert_eq!(metrics.status, 200);
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
@@ -189,8 +182,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
         assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
     }
 
-    // A second replica must show the same objects. One of the two pages must say that its replica
-    // is not the leader.
+    // One of the two pages must say that its replica is not the leader.
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     wait_page(second, &["<td>HTTPRoute/default/shop</td>", "host-2"]).await;
     // On a busy machine, the first replica may have lost its Lease.
@@ -208,8 +200,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
     )
     .await;
 
-    // If there are more objects than rows, the page must show problems first, and the number of
-    // omitted objects.
+    // Problems come first, with the number of omitted objects.
     let rules = [rule_to("cart", &[])];
     let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
     let many: Vec<Value> = (0..300).map(route).collect();
@@ -261,7 +252,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     for probe in ["/healthz", "/readyz"] {
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
-    // Damaged or missing files must have no effect: the last valid files remain in use.
+    // The last valid files remain in use.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
@@ -276,7 +267,6 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     assert_eq!(status(of(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
-    // If files are invalid on startup, the controller must not start.
     files.put("token", "short");
     controller.stop().await;
     controller.restart();

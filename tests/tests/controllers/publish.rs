@@ -1,5 +1,4 @@
-//! Publishing: agents can read the whole publication, large snapshots are split, private keys are
-//! stored separately, and nothing is rewritten or withdrawn unnecessarily.
+//! Publishing: complete, split and minimal publications with separate keys.
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -20,7 +19,6 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Waits until `good` accepts the publication.
 async fn published(
     cluster: &TestCluster,
     gateway: &NamespacedName,
@@ -58,7 +56,7 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// The API server and the controller, which all checks share because they take seconds to start.
+/// Shared by all checks, because starting takes seconds.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -75,7 +73,6 @@ impl Shared {
         }
     }
 
-    /// Publishes the Gateway with which every check starts.
     async fn base(&self) -> Publication {
         let mut all = manifests::edge(&[http_listener("http", 80, "")]);
         all.extend(manifests::served_at("app", "10.0.0.1:8080"));
@@ -99,8 +96,7 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// Runs the checks one after the other, because they all change the same Gateway. If a check fails,
-/// its name is the last name in the output.
+/// All checks change the same Gateway, so they run one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -160,7 +156,7 @@ async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) 
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
 }
 
-/// In place of an empty list, kube-controller-manager writes null.
+/// kube-controller-manager writes null instead of an empty list.
 async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
@@ -185,7 +181,7 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     .await;
 }
 
-/// Removes a backend. Checks that its endpoints still exist for readers of the previous manifest.
+/// Readers of the previous manifest still need the endpoints.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     shared: &mut Shared,
     _: &Publication,
@@ -199,7 +195,6 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .await
         .expect("published");
     cluster.apply_all(&[moved]).await;
-    // At any time, the endpoints of every backend in the current manifest must exist.
     let after = eventually("the other backend", TEST_TIMEOUT, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
@@ -218,7 +213,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     })
     .await;
     assert_ne!(before.manifest.revision, after.manifest.revision);
-    // Readers of the previous revision must still find its shards.
+    // Readers of the previous revision still need its shards.
     for shard in &before.manifest.config {
         let name = format!("default.edge.{}", shard.name);
         assert!(after.config_maps.contains_key(&name), "{name}");
@@ -368,7 +363,6 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
     );
 }
 
-/// Returns the base64 body of a PEM block, without line breaks.
 fn body(pem: &str) -> String {
     pem.lines()
         .filter(|line| !line.starts_with("-----"))
@@ -395,8 +389,7 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Checks that objects of other owners are neither replaced nor deleted, even if they have all of
-/// Sesame's labels or a name that Sesame needs.
+/// Foreign objects may have Sesame's labels or a name that Sesame needs.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
@@ -459,8 +452,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // If the restart caused a write, that write would precede this change. The change uses an
-    // existing Service, because watches of different kinds are not ordered.
+    // A write by the restart would precede this change. Watches of different kinds are not ordered,
+    // so the Service already exists.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {
@@ -519,8 +512,7 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// Publishes two excessive routes of one tenant: one has incompressible header values that exceed a
-/// shard, and the other would expand to 256 MiB.
+/// One route exceeds a shard with incompressible values, the other would expand to 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
@@ -559,8 +551,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // The other tenant's new hostname and endpoint must be published, and the first tenant's
-    // configuration as far as it fits.
+    // The first tenant's configuration is published as far as it fits.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
     cluster.apply_all(&[other]).await;
@@ -593,7 +584,6 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     }
 }
 
-/// Returns sixteen incompressible headers of 4 KiB each.
 fn noise(route: &str, filter: &str) -> Value {
     let header = |i: usize| {
         let mut value = String::new();

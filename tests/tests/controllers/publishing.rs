@@ -1,5 +1,4 @@
-//! Gateway addresses from Services: either a load balancer's addresses, which are assigned, changed
-//! and withdrawn, or the addresses of the serving nodes.
+//! Gateway addresses from load balancers and serving nodes.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
@@ -31,8 +30,6 @@ fn addresses(gateway: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until the Gateway has the given addresses, and a `Programmed` condition with the given
-/// status and reason.
 async fn until(
     cluster: &TestCluster,
     what: &str,
@@ -50,7 +47,6 @@ async fn until(
         .await
 }
 
-/// Starts a cluster with a controller, and a Gateway whose class has the given `publishing`.
 async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
@@ -75,7 +71,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
-    // Before the Service exists, the condition has the same reason but a different message.
+    // Before the Service exists, the message is different.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {
@@ -92,8 +88,7 @@ async fn gateway_addresses_follow_load_balancer() {
     assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");
     assert_eq!(spec["sessionAffinity"], "ClientIP", "{service:#}");
     assert_eq!(spec["ports"][0]["nodePort"], 30080, "{service:#}");
-    // The endpoint contains the node's name, so that kube-proxy's health check reports that node as
-    // ready.
+    // kube-proxy's health check needs the node's name.
     let slice = cluster
         .until("the host is an endpoint", SLICE, |_| true)
         .await;
@@ -121,7 +116,6 @@ async fn gateway_addresses_follow_load_balancer() {
         "{slice:#}"
     );
 
-    // A restarted controller must not withdraw anything.
     let version = gateway["metadata"]["resourceVersion"].clone();
     controller.restart();
     controller.wait_ready().await;
@@ -143,8 +137,7 @@ async fn gateway_addresses_follow_load_balancer() {
     );
     assert_ne!(gateway["metadata"]["resourceVersion"], version);
 
-    // Fields that the load balancer's controller has set on the Service must survive Sesame's
-    // writes.
+    // The load balancer's fields must survive Sesame's writes.
     let mine = json!({"metadata": {"annotations": {"example.com/id": "7"}, "finalizers": ["example.com/cleanup"]}});
     cluster.merge(SERVICE, &mine).await;
     let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});
@@ -168,7 +161,6 @@ async fn gateway_addresses_follow_load_balancer() {
         .merge(SERVICE, &json!({"metadata": {"finalizers": null}}))
         .await;
 
-    // If the Service is deleted, it must be recreated and get its address back.
     let before = cluster.get(SERVICE).await["metadata"]["uid"].clone();
     admin.delete(SERVICE).await.expect("deleted");
     cluster
@@ -176,7 +168,7 @@ async fn gateway_addresses_follow_load_balancer() {
             service["metadata"]["uid"] != before
         })
         .await;
-    // The change increments the Gateway's generation. The host must report the new generation.
+    // The host must report the new generation.
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     until(
         &cluster,
@@ -200,7 +192,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 }
 
-/// Checks that the Service has a ListenerSet's ports exactly while the set is accepted.
+/// Its ports exist exactly while the set is accepted.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
@@ -256,7 +248,6 @@ async fn publishing_type_selects_gateway_addresses() {
     cluster.merge(GATEWAY, &request).await;
     let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
     cluster.until("it is asked for", SERVICE, wanted).await;
-    // Hosts must still listen on all their addresses.
     let what = "the new generation is published";
     let found = eventually(what, TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await

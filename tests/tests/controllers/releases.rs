@@ -1,6 +1,5 @@
-//! Upgrades the Gateway API CRDs through each supported release, in both channels, while the
-//! controller is running. Stored objects must still be served, and the class must list the
-//! supported features.
+//! Upgrades the Gateway API CRDs through each supported release and channel. Stored objects must
+//! still be served.
 
 use std::sync::LazyLock;
 
@@ -20,7 +19,6 @@ const OUTSIDE: &str =
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
-/// A backendRef to the XBackend that stands for an external host.
 static X_BACKEND: LazyLock<Value> = LazyLock::new(
     || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
 );
@@ -30,7 +28,6 @@ fn x_backend(spec: &Value) -> Value {
         "metadata": {"name": "outside", "namespace": "default"}, "spec": spec})
 }
 
-/// Waits until requests for the unusable XBackend get an error response.
 async fn outside_is_refused(cluster: &TestCluster) {
     eventually(
         "nothing is sent to the XBackend",
@@ -49,8 +46,6 @@ async fn outside_is_refused(cluster: &TestCluster) {
     .await;
 }
 
-/// Waits until the class's condition about the CRDs has the given status, and a message that
-/// contains `words`. Returns the class.
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
     let what = format!("the class says {words:?}");
     cluster
@@ -68,8 +63,6 @@ fn claims(class: &Value, feature: &str) -> bool {
     all.any(|claimed| claimed["name"] == feature)
 }
 
-/// Applies a route with the given number. Waits until the route is accepted, and published along
-/// with the earlier routes.
 async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     let host = |number: usize| format!("n{number}.test");
     let name = format!("n{number}");
@@ -99,7 +92,6 @@ async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     .await;
 }
 
-/// Installs the releases one after the other. Checks statuses and publications after each.
 async fn upgraded(channel: Channel) {
     let cluster = TestCluster::start().await;
     cluster.install_release("v1.5.1", channel).await;
@@ -153,7 +145,7 @@ async fn upgraded(channel: Channel) {
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
     if channel == Channel::Experimental {
-        // The object was stored with the older release's schema.
+        // The object was stored with the older schema.
         outside_is_refused(&cluster).await;
         let what = "the type that is not supported is a status";
         cluster
@@ -183,8 +175,7 @@ async fn upgraded(channel: Channel) {
     })
     .await;
 
-    // If a CRD is from an unknown release, the class must report this, and everything must still be
-    // served. Remove the installed release's admission policy, because it would reject the CRD.
+    // The installed release's admission policy would reject the CRD.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
     eventually("the definition is changed", TEST_TIMEOUT, async || {

@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// Timeout for thousands of objects, generous enough for a debug build on a busy machine.
+/// For a debug build on a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {
@@ -58,7 +58,7 @@ async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
     .await
 }
 
-/// Counts all writes to the Gateway, whichever client makes them.
+/// Includes writes by all clients.
 async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -76,8 +76,7 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let (listed, is_listed) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut listed = Some(listed);
-        // Back off. Otherwise, this loop would spin after the API server has stopped, and the test
-        // would never finish.
+        // Without a backoff, this loop would spin after the API server has stopped.
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let mut watch = std::pin::pin!(watch);
         while let Some(event) = watch.next().await {
@@ -149,7 +148,6 @@ async fn five_thousand_routes() {
         writes.load(Ordering::Relaxed),
     );
 
-    // A new route must cause writes of only one shard and the manifest.
     let published = |name: &str| format!("part=\"{name}\"");
     let shards = controller
         .metric("publish_writes_total", &published("config"))
@@ -169,7 +167,6 @@ async fn five_thousand_routes() {
     let count = controller.metric("resolution_seconds_count", "").await;
     eprintln!("{count} resolutions in {seconds:.1} s, sharding included");
 
-    // A restarted controller must reuse the existing objects.
     controller.restart();
     let took = controller.wait_ready().await;
     eprintln!(

@@ -51,7 +51,6 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
 
-    // The Service's name must resolve to the addresses of the hosts that serve.
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
     let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
     said.expect("a report");
@@ -62,8 +61,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
         "edge-edge"
     );
 
-    // A label that is removed from the Gateway must be removed from the Service. Changes by others
-    // must be reverted.
+    // Removed labels disappear, and foreign changes are reverted.
     let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
     admin.merge(GATEWAY, &less).await.expect("changed");
     wait(admin, "the label goes", SERVICE, |service| {
@@ -77,7 +75,6 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     })
     .await;
 
-    // A restart must not write anything.
     controller.restart();
     controller.wait_ready().await;
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other-edge", "namespace": "default"},
@@ -112,8 +109,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     );
 
     two_gateways_want_one_name(&cluster, &controller).await;
-    // Create copies of the Service with Sesame's labels: one without an owner, and one with a
-    // different owner.
+    // Copies with Sesame's labels, one of them with a different owner.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
     cluster.apply_all(&[copy.clone()]).await;
@@ -136,14 +132,11 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     }
 }
 
-/// Returns the condition that reports a problem with the Gateway's Service.
 fn nameless(gateway: &Value) -> &Value {
     condition(&gateway["status"]["conditions"], "projectsesame.io/Service")
 }
 
-/// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same Service
-/// name. The first Gateway must get the Service, and a condition of the second Gateway must report
-/// the conflict. The controller must not rewrite the Service.
+/// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same name.
 async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
     let admin = cluster.admin();
     let path = |name: &str| {
@@ -168,7 +161,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Change both Gateways, because either change could make them compete for the Service.
+    // Either Gateway's change could cause a conflict.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;

@@ -53,7 +53,6 @@ async fn sets_and_policies_say_what_became_of_them() {
         "True",
         "{set:#}"
     );
-    // No host has reported yet.
     assert_eq!(condition(conditions, "Programmed")["status"], "Unknown");
     until(&cluster, "gateways/edge", |gateway| {
         gateway["status"]["attachedListenerSets"] == 1
@@ -73,7 +72,7 @@ async fn sets_and_policies_say_what_became_of_them() {
     })
     .await;
 
-    // Another controller's entry must be kept, even after Sesame's entry is removed.
+    // Another controller's entry must be kept.
     let theirs = json!({
         "ancestorRef": {"name": "theirs"}, "controllerName": "example.com/theirs",
         "conditions": [{

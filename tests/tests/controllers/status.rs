@@ -1,5 +1,4 @@
-//! Statuses contain the controller's conditions, which depend on the hosts' reports. Entries of
-//! other controllers are never changed.
+//! Statuses depend on the hosts' reports. Entries of other controllers are never changed.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -17,7 +16,6 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// Returns Sesame's entry in a route's status.
 fn ours(route: &Value) -> &Value {
     let parents = route["status"]["parents"]
         .as_array()
@@ -159,13 +157,11 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
             );
         }
     }
-    // The route must be attached to both listeners.
     for listener in gateway["status"]["listeners"].as_array().expect("a list") {
         assert_eq!(listener["attachedRoutes"], 1);
     }
 }
 
-/// Writes a report, as a host would.
 async fn say(cluster: &TestCluster, host: &str, status: Value) {
     let said = reports::say(cluster.admin(), &edge_name(), host, &status).await;
     said.expect("a report");
@@ -178,7 +174,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
     );
-    // Wait for the publication of the current Gateway, because the Gateway's status may be older.
+    // The Gateway's status may be older than its publication.
     let publication = eventually("both listeners are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         match publication.snapshot.ports.len() {
@@ -254,8 +250,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// Checks that the configuration of one hostname is split across several ConfigMaps if it does not
-/// fit in one.
+/// Several ConfigMaps if one is too small.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -333,15 +328,13 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// Checks that in `single` mode, only the oldest Gateway of the oldest class is served. All other
-/// Gateways must report why they are not served.
+/// In `single` mode, other Gateways must report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
     cluster.apply_all(&[first]).await;
     let stored = cluster.get(GATEWAY).await;
-    // Creation timestamps have a resolution of one second, so wait until the next Gateway gets a
-    // later timestamp.
+    // Creation timestamps have a resolution of one second.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|text| text.parse().ok())

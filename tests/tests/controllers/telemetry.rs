@@ -1,5 +1,4 @@
-//! XTelemetryPolicies end to end: a real API server with the CRDs of Gateway API 1.7, a real
-//! controller, an agent, an Envoy and a collector.
+//! XTelemetryPolicies end to end, with a collector.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -24,7 +23,6 @@ fn policy(name: &str, service: &str) -> Value {
     }})
 }
 
-/// Returns the reason of a condition in Sesame's own entry in a policy's status.
 fn reason(policy: &Value, type_: &str) -> Value {
     let ancestors = policy["status"]["ancestors"].as_array();
     let own = ancestors
@@ -62,7 +60,6 @@ async fn telemetry_policies_trace_and_report_status() {
                 && reason(policy, "ResolvedRefs") == "BackendNotFound"
         })
         .await;
-    // Another controller's entry must not be changed.
     let foreign = json!({"ancestorRef": {"name": "edge"}, "controllerName": "example.com/other",
         "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -101,8 +98,7 @@ async fn telemetry_policies_trace_and_report_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // The new policy is younger than the first. If both have the same creation timestamp, the first
-    // policy wins by name.
+    // With equal creation timestamps, the first policy wins by name.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

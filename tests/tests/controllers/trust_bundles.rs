@@ -1,4 +1,4 @@
-//! Authorities from a `ClusterTrustBundle`. Uses a real API server that serves this kind.
+//! Authorities from a `ClusterTrustBundle`.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -25,7 +25,6 @@ fn bundle(authorities: &[&Authority]) -> Value {
     })
 }
 
-/// Returns a Gateway and a policy that both refer to the bundle.
 fn objects(servers: &Authority) -> Vec<Value> {
     let reference =
         json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "partners"});
@@ -46,7 +45,6 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// Waits until the given authorities are published.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
     let expected: String = authorities
         .iter()
@@ -107,11 +105,10 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
     assert!(controller.stop().await.success());
 }
 
-/// Grants or revokes the controller's permission to read bundles. Waits until the change takes
-/// effect.
+/// Waits until the change takes effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
-    // By default, an API server that serves bundles allows all ServiceAccounts to read them.
+    // By default, all ServiceAccounts may read bundles.
     const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
     cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;
@@ -149,8 +146,7 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // The listener that needs the bundle must reject all requests. The other listener must keep
-    // serving requests.
+    // Only the listener that needs the bundle must reject requests.
     eventually("the rest is published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;

@@ -1,6 +1,5 @@
-//! Gateways that are published through a second Gateway, against a real API server. In some tests,
-//! the test itself acts as the second Gateway's controller. In another, Sesame controls both
-//! Gateways, each with a real Envoy.
+//! Gateways that are published through a second Gateway. The test itself or Sesame acts as the
+//! second Gateway's controller.
 
 use std::net::SocketAddr;
 
@@ -40,13 +39,10 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
     cluster.apply_all(&objects).await;
 }
 
-/// Reports, as a host would, that the host serves the published revision.
 async fn serve(cluster: &TestCluster) {
     reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
-/// Waits until `Programmed` is False because an address is missing. The message must contain all of
-/// the given strings.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster
@@ -59,7 +55,6 @@ async fn awaits(cluster: &TestCluster, words: &[&str]) {
         .await;
 }
 
-/// Sets the status of the second Gateway, as its controller would.
 async fn say(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
     let found = cluster.get(UPSTREAM).await;
     let status = if accepted { "True" } else { "False" };
@@ -154,7 +149,6 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     say(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
-    // The ports of a ListenerSet must be added and removed together with the set.
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
@@ -172,7 +166,6 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         .await;
     gone(&cluster, &more).await;
 
-    // Changes and deletions by others must be reverted.
     let port = json!({"spec": {"listeners": [{"name": "tcp-80", "port": 81, "protocol": "TCP"}]}});
     cluster.merge(UPSTREAM, &port).await;
     cluster
@@ -187,8 +180,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     serve(&cluster).await;
     has(&cluster, "198.51.100.3").await;
 
-    // A Gateway must never become its own upstream. If the publishing type changes, the second
-    // Gateway must be deleted.
+    // A Gateway must never become its own upstream.
     cluster
         .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
         .await;
@@ -252,8 +244,7 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
 
     let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
     let backend = backend.await.expect("an address");
-    // Both Gateways run on this host. The second Gateway occupies the first Gateway's port, so the
-    // first Gateway uses a different one.
+    // The second Gateway occupies the first Gateway's port.
     let map = json!([{"outside": 80, "inside": 8080}]);
     let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});
     apply(&cluster, &spec).await;
@@ -266,7 +257,6 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
         let request = Request::get(at, "path.test", "/");
         agent.wait_backend(&request, backend.name()).await;
     }
-    // Both Gateways must report the address of the second Gateway.
     has(&cluster, &address).await;
     let front = cluster.get(UPSTREAM).await;
     let said = condition(&front["status"]["conditions"], "Programmed");

@@ -1,5 +1,5 @@
-//! Checks the commands in the documentation. Sesame's own commands must parse with the real CLI
-//! definitions. For every other command, `commands.txt` must name a test that runs it.
+//! Checks the commands in the documentation. Sesame's own must parse, and `commands.txt` must name
+//! a test for any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,13 +10,12 @@ use sesame_tests::envoy::workspace;
 use crate::pages::{Block, Page, all};
 use crate::shell;
 
-/// File with one command per line: its first words, and the test or scenario that runs it.
+/// One command per line: its first words, and the test that runs it.
 const KNOWN: &str = "tests/tests/docs/commands.txt";
 
-/// Directory of the pages whose commands are run by [`crate::tasks`].
+/// Run by [`crate::tasks`].
 const TYPED: &str = "docs/tasks";
 
-/// Returns the commands in a block as a reader types them, without the output shown.
 pub(crate) fn typed(block: &Block) -> Vec<String> {
     let prompts = block.text.lines().any(|line| line.starts_with("$ "));
     let mut found: Vec<String> = Vec::new();
@@ -51,7 +50,7 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
     found
 }
 
-/// Returns the error in a command on a page, or `None` if the command is valid.
+/// `None` if the command is valid.
 fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     let line = words.join(" ");
     if let [kubectl, sesame, ..] = words
@@ -73,12 +72,11 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
         }
     };
     let error = program.try_get_matches_from(words).err()?;
-    // An ellipsis stands for a value, so ignore errors about invalid values.
+    // An ellipsis stands for a value.
     let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }
 
-/// Maps the first words of a command to the test that runs it.
 type Known = BTreeMap<String, String>;
 
 fn known() -> Known {
@@ -92,13 +90,11 @@ fn known() -> Known {
         .collect()
 }
 
-/// Returns true if `line` starts with all words of `start`.
 fn begins(line: &str, start: &str) -> bool {
     line.strip_prefix(start)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Returns the commands on a page, each with its location.
 fn of(page: &Page) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for block in page.blocks() {

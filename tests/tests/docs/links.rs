@@ -10,7 +10,6 @@ use crate::pages::{Page, all, below, page};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Resolves `.` and `..` in a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -25,7 +24,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Returns the error in a link on a page, or `None` if its target exists.
+/// `None` if the target exists.
 fn fault(from: &Page, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

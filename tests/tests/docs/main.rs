@@ -1,5 +1,4 @@
-//! Keeps the documentation correct. Links resolve, an API server accepts the objects, commands
-//! parse and print the output shown on the pages, and the reference matches the code.
+//! Keeps the documentation correct.
 
 mod commands;
 mod links;

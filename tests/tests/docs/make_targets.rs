@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 
 use sesame_tests::envoy::workspace;
 
-/// Runs `make` with only the given tools in `PATH`, and without a downloaded Envoy.
 fn make(target: &str, tools: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     for tool in tools {
@@ -76,7 +75,7 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// Checks the syntax of scripts, because a dry run of `make` does not run them.
+/// A dry run of `make` does not run the scripts.
 #[test]
 fn scripts_are_valid_shell() {
     let found = Command::new("find")
@@ -96,7 +95,6 @@ fn scripts_are_valid_shell() {
     }
 }
 
-/// Both `make` and `sh` read the file with the pinned versions.
 #[test]
 fn make_and_sh_read_the_same_pins() {
     let pins = std::fs::read_to_string(workspace().join("tests/tools/pins")).unwrap();
@@ -111,8 +109,7 @@ fn make_and_sh_read_the_same_pins() {
     }
 }
 
-/// Some recipes run only in a fresh clone, so a syntax error in one of their messages could go
-/// unnoticed.
+/// Some recipes run only in a fresh clone.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();

@@ -10,7 +10,6 @@ use crate::pages::page;
 
 const PREFIX: &str = "projectsesame.io/";
 
-/// Returns the names in the text that start with Sesame's prefix.
 fn named(text: &str) -> impl Iterator<Item = String> {
     text.split(PREFIX).skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
@@ -19,7 +18,7 @@ fn named(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Collects the names in the string constants of a directory's sources. Ignores tests.
+/// Ignores tests.
 fn sources(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
         let path = entry.path();

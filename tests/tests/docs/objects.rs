@@ -1,5 +1,4 @@
-//! Objects in the documentation: a real API server must accept each object as written. The API
-//! server rejects unknown fields.
+//! Objects in the documentation, which a real API server must accept without unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +9,7 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML for other programs, which this module cannot check. Each entry is a page and the first key
-/// of the YAML.
+/// Pages and the first key of their YAML for other programs.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
     // These are chart values. tests/tests/clusters/chart.rs renders the chart with them.
@@ -21,7 +19,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("docs/without-a-controller.md", "volumes"),
 ];
 
-/// Returns the YAML in a block: the whole block, or the here-documents in its commands.
+/// Includes here-documents in commands.
 fn yaml(block: &Block) -> Vec<String> {
     match block.language.as_str() {
         "yaml" => vec![block.text.clone()],
@@ -41,7 +39,6 @@ fn yaml(block: &Block) -> Vec<String> {
     }
 }
 
-/// Returns the objects on a page, each with its location.
 pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for block in page.blocks() {
@@ -57,8 +54,7 @@ pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// Expands a fragment to a complete object. Returns `None` for YAML of other programs. Panics if no
-/// kind of object could contain the fragment.
+/// `None` for YAML of other programs. Panics if no kind could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {
         return Some(value);
@@ -70,7 +66,7 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "part"},
             "spec": {"gatewayClassName": "sesame", "listeners": value["listeners"]},
         })),
-        // The fragment shows labels and annotations that configure a Gateway.
+        // The fragment shows labels and annotations of a Gateway.
         ["metadata"] => {
             let mut object = value;
             object["metadata"]["name"] = json!("part");

@@ -1,13 +1,10 @@
-//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Runs nothing.
+//! Parses the shell syntax that the pages use, without running it.
 
-/// Tokens that separate two commands.
 const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
 
-/// Keywords that may precede a command.
 const BEFORE: &[&str] = &["if", "then", "do", "while", "!"];
 
-/// Splits a line into commands, each of which is a list of words. Drops `sudo`, variable
-/// assignments and redirections.
+/// Drops `sudo`, variable assignments and redirections.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     for (word, quoted) in split(line) {
@@ -22,7 +19,6 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Removes all words before the name of the program.
 fn itself(mut words: Vec<String>) -> Vec<String> {
     loop {
         let is_variable = |word: &str| {
@@ -40,8 +36,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Splits a line into words. Each word has a flag that is true if the word was quoted. Drops
-/// redirections and comments.
+/// The flag is true for quoted words. Drops redirections and comments.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();

@@ -1,9 +1,8 @@
-//! Console blocks, which contain commands and the output of each. Runs nothing.
+//! Console blocks: commands and the output of each.
 
 use crate::commands::typed;
 use crate::pages::Block;
 
-/// Returns the commands in a block, each with the output shown below it.
 pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
     let mut goes_on = false;
@@ -29,8 +28,7 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// Returns true if the output `said` matches `shown`. In `shown`, `…` matches the rest of a line. A
-/// line that consists only of `…` matches any number of lines.
+/// `…` matches the rest of a line, or any number of lines if alone.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -1,5 +1,4 @@
-//! Stand-ins for the Services that a page refers to. Each is an echo backend, with endpoints that
-//! point to it.
+//! Echo backends for the Services that a page refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,7 +8,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::datagrams::DatagramBackend;
 
-/// Echo backends by the namespace and name of their Service. They stop on drop.
+/// By namespace and name of the Service.
 #[derive(Default)]
 pub(crate) struct StandIns {
     backends: BTreeMap<(String, String), StandIn>,
@@ -20,20 +19,17 @@ enum StandIn {
     Datagrams(DatagramBackend),
 }
 
-/// A route's reference to a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reference {
     namespace: String,
     name: String,
     port: u64,
     datagrams: bool,
-    /// True if TLS is passed through to the backend.
     passes_tls: bool,
 }
 
 impl StandIns {
-    /// Returns Services and endpoints for all references whose Service is missing. A TLS backend
-    /// presents a certificate from `authority` for the hostnames of its routes.
+    /// A TLS backend gets a certificate from `authority` for the hostnames of its routes.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -1,5 +1,4 @@
-//! Follows each task page from top to bottom. A real agent and Envoy serve the page's YAML, and its
-//! commands must print the output shown.
+//! Follows each task page from top to bottom with a real agent and Envoy.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,11 +19,10 @@ use crate::shell;
 use crate::shown::{matches, steps};
 use crate::stand_ins::StandIns;
 
-/// The page that defines the class and the Gateway that all other pages use.
+/// Other pages use the class and Gateway of this page.
 const FIRST: &str = "docs/tasks/expose-a-service.md";
 
-/// Programs that this test runs when a page uses them. Instead of running `kubectl create`, the
-/// test writes a manifest, as the administrator of a host would.
+/// For `kubectl create`, the test writes a manifest instead.
 const RUN: &[&str] = &[
     "curl",
     "openssl",
@@ -36,11 +34,10 @@ const RUN: &[&str] = &[
     "sed",
 ];
 
-/// Progress on one page.
 struct Reading {
     agent: AgentUnderTest,
     directory: tempfile::TempDir,
-    /// The objects shown so far, by kind, namespace and name.
+    /// By kind, namespace and name.
     objects: BTreeMap<[String; 3], Value>,
     stand_ins: StandIns,
     authority: Authority,
@@ -111,7 +108,6 @@ impl Reading {
         self.current = false;
     }
 
-    /// Makes the agent serve all objects that the page has shown so far.
     async fn serve(&mut self, starts: bool) {
         if self.current {
             return;
@@ -126,7 +122,6 @@ impl Reading {
         self.current = true;
     }
 
-    /// Runs a command and returns its standard output.
     fn run(&self, line: &str) -> String {
         let programs = self.directory.path().join(".programs");
         let path = std::env::var("PATH").expect("a PATH");
@@ -146,8 +141,7 @@ impl Reading {
         format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Creates the object that `kubectl create` would create. The command refers to files that the
-    /// page created earlier.
+    /// Refers to files that the page created earlier.
     fn create(&mut self, words: &[String]) -> String {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = |name: &str| {
@@ -185,7 +179,7 @@ impl Reading {
         said
     }
 
-    /// Runs the commands in a block. Each must print the output shown, possibly only after retries.
+    /// Each must print the output shown, possibly after retries.
     async fn follow(&mut self, block: &Block, place: &str, starts: &mut bool) {
         for (line, shown) in steps(block) {
             let commands = shell::commands(&line);
@@ -226,8 +220,7 @@ impl Reading {
         }
     }
 
-    /// Sends a datagram to each UDP listener of a route. Pages contain no commands for this,
-    /// because hosts may lack a program that sends datagrams.
+    /// Hosts may lack a program that sends datagrams, so pages contain no commands.
     async fn datagrams(&self) {
         let routes = self
             .objects
@@ -258,8 +251,7 @@ impl Reading {
     }
 }
 
-/// Installs wrapper scripts. With them, `curl` connects to this agent's local ports, and
-/// `sesame-agent` to this agent's socket.
+/// `curl` connects to local ports, and `sesame-agent` to this agent's socket.
 fn programs(directory: &Path, agent: &AgentUnderTest, ports: &[u16]) {
     std::fs::create_dir(directory).expect("a directory");
     let path = std::env::var_os("PATH").expect("a PATH");

@@ -1,5 +1,4 @@
-//! Input that reaches a running agent from outside: responses of Envoy's admin interface, requests
-//! to the agent's socket, and a command line.
+//! Input that reaches a running agent from outside.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,7 +13,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Returns responses that a real Envoy has sent. The first byte of each identifies its request.
+/// The first byte of each identifies its request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -38,8 +37,6 @@ fn recorded() -> Vec<Vec<u8>> {
     answers
 }
 
-/// Starts a server that sends the current bytes in response to every request, and then closes the
-/// connection.
 fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
     let answer = Arc::new(Mutex::new(Vec::new()));
     let listener = UnixListener::bind(socket).expect("a socket");
@@ -52,7 +49,7 @@ fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
                 .lock()
                 .expect("nobody panics while holding this lock")
                 .clone();
-            // The client may close the connection before it has read everything.
+            // The client may close the connection early.
             let _ = stream.write_all(&bytes);
         }
     });
@@ -114,7 +111,6 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // The command `status` decodes the reports that agents send in response.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

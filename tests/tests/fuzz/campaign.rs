@@ -14,23 +14,20 @@ use sesame_proto::digest::sha256;
 
 use super::edit::{Form, edited};
 
-/// Number of fuzz targets, which share the available time.
 const TARGETS: u64 = 16;
-/// Time limit for any single input. Inputs have at most 4 MiB.
+/// Inputs have at most 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Memory limit for the whole process, in bytes.
+/// In bytes.
 const MAX_MEMORY: u64 = 3 << 30;
-/// Maximum number of attempts to shrink a failing input.
 const SHRINKS: usize = 500;
 
-/// A file system in memory, so that fsync costs nothing.
+/// In memory, fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// `Ok(true)` means that the target parsed the input, and `Ok(false)` that it rejected the input.
-/// An `Err` fails the test.
+/// `Ok(true)` if the target parsed the input, `Ok(false)` if it rejected it. An `Err` fails the
+/// test.
 pub(crate) type Verdict = Result<bool, String>;
 
-/// Tries mutations of `seeds` until the target's time is up.
 pub(crate) fn run(
     target: &str,
     form: Form,
@@ -100,12 +97,11 @@ pub(crate) fn run(
     );
 }
 
-/// Returns a temporary directory for a fuzz target.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(MEMORY).expect("a directory")
 }
 
-/// Returns `$SESAME_SEED`, or a constant.
+/// `$SESAME_SEED`, or a constant.
 fn seed() -> u64 {
     let given = std::env::var("SESAME_SEED").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -150,15 +146,14 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("without words").to_owned()
 }
 
-/// Limits the memory of this process. An allocation beyond the limit aborts the process, but the
-/// input is still on disk; see [`Current`].
+/// An allocation beyond the limit aborts the process, but leaves the input on disk; see
+/// [`Current`].
 fn limit_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MAX_MEMORY, MAX_MEMORY).expect("a limit"));
 }
 
-/// The input that the target is processing, and the time at which the target started. The input is
-/// also on disk, in case it kills the process.
+/// The input is also on disk, because it may kill the process.
 struct Current {
     path: PathBuf,
     file: File,

@@ -24,7 +24,6 @@ use super::campaign::{run, scratch};
 use super::edit::Form;
 use super::seeds;
 
-/// The files under a directory, each with its content.
 struct Tree {
     root: PathBuf,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -51,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// Returns the content of each file, prefixed with a byte that selects the file.
+    /// A prefix byte selects the file.
     fn seeds(&self) -> Vec<Vec<u8>> {
         let numbered = (0u8..).zip(&self.files);
         numbered
@@ -59,8 +58,7 @@ impl Tree {
             .collect()
     }
 
-    /// Restores all files, except for the file that the input's first byte selects. Replaces that
-    /// file with the rest of the input.
+    /// Replaces only the file that the first byte of the input selects.
     fn put(&self, input: &[u8]) -> &Path {
         let (which, bytes) = input.split_first().unwrap_or((&0, &[]));
         let which = usize::from(*which) % self.files.len();
@@ -76,7 +74,6 @@ impl Tree {
         &self.files[which].0
     }
 
-    /// Removes all files that the code under test has created.
     fn tidy(&self) {
         for (path, _) in Self::of(&self.root).files {
             if !self.files.iter().any(|(known, _)| *known == path) {
@@ -116,8 +113,7 @@ fn snapshot_directory() {
     });
 }
 
-/// Whichever file is damaged, the agent must find one of the two accepted generations, and must be
-/// able to store another generation.
+/// Despite any damaged file, the agent must find an accepted generation and store another.
 #[test]
 fn state_directory() {
     let root = scratch();
@@ -155,8 +151,7 @@ fn state_directory() {
     });
 }
 
-/// Like [`state_directory`], but the digests match the damaged content, as they could after a
-/// manual edit.
+/// Like [`state_directory`], but with matching digests, as after a manual edit.
 #[test]
 fn kept_generations() {
     let mut inputs = Vec::new();
@@ -179,7 +174,6 @@ fn kept_generations() {
         fs::write(directory.join("pinned"), input).expect("write");
         let history = History::open(root.path(), None).map_err(|error| error.to_string())?;
         let _ = history.list();
-        // Read all differences, even if reading one of them fails.
         let read = (1..=3).map(|number| history.difference(number, 2).is_ok());
         let understood = read.filter(|read| *read).count() > 0;
         Ok(understood)
@@ -202,7 +196,6 @@ fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
     }
 }
 
-/// Files that an earlier agent has left behind: Envoy's configuration, pid file and log.
 #[test]
 fn runtime_directory() {
     let root = scratch();

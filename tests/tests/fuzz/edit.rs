@@ -1,5 +1,4 @@
-//! Mutations of bytes, lines of text and protobuf messages. Each mutation is a list of edits, which
-//! can be shrunk.
+//! Mutations of bytes, lines and protobuf messages as lists of edits, which can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,14 +6,12 @@ use proptest::sample::select;
 
 use super::fields::{self, FieldEdit};
 
-/// How to interpret an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     Proto,
 }
 
-/// A seed, and the edits to apply to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Edited {
     seed: u16,
@@ -28,7 +25,6 @@ enum Edit {
     Remove(u32, u16),
     Repeat(u32, u16, u8),
     Insert(u32, Vec<u8>),
-    /// Copies bytes from another seed.
     Splice(u16, u32, u16, u32),
     RemoveLine(u32),
     CopyLine(u32, u32),
@@ -140,12 +136,11 @@ fn edit(form: Form) -> BoxedStrategy<Edit> {
 }
 
 impl Edited {
-    /// Applies the edits to the seed, and returns the result.
     pub(crate) fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {
             bytes = edit.apply(bytes, seeds);
-            // Limit the size, because repeating a repetition would only test the size limits again.
+            // Larger inputs would only test the size limits again.
             bytes.truncate(4 << 20);
         }
         bytes
@@ -212,8 +207,7 @@ impl Edit {
             }
             Self::Value(at, word) => {
                 let line = &mut lines[within(*at, last)];
-                // Select the value after `key:` or `-`, and before any comma. This works for YAML,
-                // JSON and Envoy's `name: value` statistics.
+                // Matches YAML, JSON and Envoy's `name: value` statistics.
                 let start = line
                     .rfind(": ")
                     .or_else(|| line.find("- "))
@@ -233,12 +227,12 @@ fn pick(seeds: &[Vec<u8>], index: u16) -> &[u8] {
     &seeds[usize::from(index) % seeds.len()]
 }
 
-/// Maps a number to a position from 0 to `last`.
+/// Returns a position from 0 to `last`.
 fn within(at: u32, last: usize) -> usize {
     usize::try_from(at).unwrap_or(0) % (last + 1)
 }
 
-/// Chooses a span of bytes. Favors short spans, because they change less.
+/// Favors short spans, because they change less.
 fn span(at: u32, length: u16, size: usize) -> std::ops::Range<usize> {
     let start = within(at, size);
     let length = usize::from(length) >> (at % 12);

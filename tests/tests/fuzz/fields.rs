@@ -1,7 +1,6 @@
-//! Protobuf messages as trees of fields, without a schema. After an edit deep in the tree, the
-//! lengths of the enclosing messages are still valid.
+//! Protobuf messages as trees of fields, without a schema. Edits keep the lengths of enclosing
+//! messages valid.
 
-/// One field of a protobuf message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     number: u64,
@@ -12,26 +11,24 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// Bytes or a string, which look the same on the wire.
+    /// They look the same on the wire.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
 
-/// A change to a single field.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldEdit {
     Remove,
     Repeat(u8),
     Number(u64),
     Bytes(Vec<u8>),
-    /// Nests the field in itself the given number of times.
     Nest(u8),
     Renumber(u8),
 }
 
 const DEEPEST: usize = 12;
 
-/// Parses the fields of a message. Returns `None` if the bytes are not a message.
+/// `None` if the bytes are not a message.
 pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut rest = bytes;
@@ -60,7 +57,7 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Edits the field at index `place`, counted over the whole tree.
+/// The index counts over the whole tree.
 pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     let count = size(fields);
     if count > 0 {
@@ -69,7 +66,6 @@ pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     }
 }
 
-/// Encodes the fields as a message.
 pub(crate) fn encode(fields: &[Field]) -> Vec<u8> {
     let mut out = Vec::new();
     for Field { number, value } in fields {
@@ -107,7 +103,7 @@ fn size(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + inside(field)).sum()
 }
 
-/// Edits the field if it is in this subtree. Returns true if the field was edited.
+/// Returns true if the field was edited.
 fn apply(fields: &mut Vec<Field>, left: &mut usize, edit: &FieldEdit) -> bool {
     for index in 0..fields.len() {
         if *left == 0 {

@@ -1,4 +1,4 @@
-//! Realistic inputs: the golden cases, and the Gateways that the resolver returns for them.
+//! Realistic inputs from the golden cases.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,7 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
     inputs.map(String::into_bytes).collect()
 }
 
-/// Resolves the golden cases and returns their Gateways. Unless `FUZZ_SECONDS` is set, uses only a
-/// few cases, because every test runs in a separate process and has to resolve the cases again.
+/// Uses only a few cases unless `FUZZ_SECONDS` is set, because every test resolves them again.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();
@@ -34,7 +33,6 @@ pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     &GATEWAYS
 }
 
-/// Returns a Gateway with keys, and a second Gateway.
 pub(crate) fn two() -> [&'static ResolvedGateway; 2] {
     let gateways = gateways();
     let with_keys = gateways.iter().find(|gateway| !gateway.keys.is_empty());

@@ -1,5 +1,4 @@
-//! Inputs that determine which signers and servers an agent trusts: signatures, keys, kubeconfigs
-//! and manifests.
+//! Inputs that determine which signers and servers an agent trusts.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,8 +37,7 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// However the input is mutated, a signature must be valid only for the stamp and the content that
-/// were signed.
+/// A signature must be valid only for the signed stamp and content.
 #[test]
 fn signatures() {
     let keys = keys();
@@ -57,7 +55,7 @@ fn signatures() {
     });
 }
 
-/// However a bundle is mutated, only signed content may be accepted.
+/// Only signed content may be accepted.
 #[test]
 fn bundles() {
     let keys = keys();
@@ -98,7 +96,7 @@ fn bundles() {
     });
 }
 
-/// A key file must either be rejected, or contain keys that work.
+/// Keys in an accepted file must work.
 #[test]
 fn key_files() {
     let seeds = [PRIVATE, PUBLIC].map(|pem| pem.as_bytes().to_vec());
@@ -119,7 +117,7 @@ fn key_files() {
     });
 }
 
-/// A kubeconfig must be accepted or rejected without a crash, whatever paths it contains.
+/// A kubeconfig must not cause a crash, whatever paths it contains.
 #[test]
 fn kubeconfigs() {
     let dir = scratch();
@@ -139,8 +137,7 @@ users: [{name: agent, user: {tokenFile: token, client-certificate-data: QUJD, cl
     });
 }
 
-/// The agent must respect the size limits when it reads an untrusted manifest, and must reject a
-/// manifest whose shards do not exist.
+/// The agent must respect its size limits, and reject missing shards.
 #[test]
 fn snapshot_manifests() {
     let gateways = seeds::gateways().iter().take(64);

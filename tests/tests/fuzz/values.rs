@@ -27,7 +27,6 @@ fn host() -> RenderOptions {
     }
 }
 
-/// Returns an error unless the snapshot survives a round trip and can be rendered.
 pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String> {
     let again = Snapshot::decode(snapshot.encode_to_vec().as_slice()).map_err(|e| e.to_string())?;
     if digest::revision(&again) != digest::revision(snapshot) {
@@ -95,7 +94,7 @@ fn snapshots() {
                     .map(|shard| (shard.name, shard.bytes.to_vec()))
                     .collect();
                 let joined = shard::join(&sharded.manifest, &shards);
-                // The input may contain a map key twice. No encoder writes such a map.
+                // No encoder writes a duplicate map key.
                 if joined
                     .is_ok_and(|joined| digest::revision(&joined) != digest::revision(&snapshot))
                 {
@@ -110,8 +109,7 @@ fn snapshots() {
     });
 }
 
-/// Reads each input as a shard twice: unchanged, and compressed. The digests in the manifest match,
-/// because anyone who can write shards can also write digests.
+/// Digests match, because anyone who can write shards can also write digests.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();
@@ -162,7 +160,6 @@ fn piece(bytes: &[u8]) -> Verdict {
             Ok(true)
         }
         Ok(_) => Err("it makes another revision than was found".to_owned()),
-        // The content exceeds the size limits.
         Err(_) => Ok(false),
     }
 }

@@ -1,5 +1,4 @@
-//! Several Gateways on one host: with IPv4 and IPv6, and with ports that are mapped to other local
-//! ports.
+//! Several Gateways on one host, with IPv4, IPv6 and mapped ports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +10,6 @@ use sesame_tests::manifests::{
     gateway, gateway_class, http_listener, http_route, rule_to, served, yaml,
 };
 
-/// Returns a Gateway of class `edge`. If `address` is set, the Gateway requests that address.
 fn at(name: &str, address: Option<&str>) -> Value {
     let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
     gateway["spec"]["gatewayClassName"] = json!("edge");
@@ -21,8 +19,6 @@ fn at(name: &str, address: Option<&str>) -> Value {
     gateway
 }
 
-/// Returns a route that attaches to the Gateway `name` and routes to the Service of the same name.
-/// One of its paths redirects.
 fn routes(name: &str) -> Vec<Value> {
     let redirect = json!({
         "matches": [{"path": {"type": "Exact", "value": "/away"}}],
@@ -64,7 +60,7 @@ async fn each_gateway_has_its_own_envoy_and_address() {
     serves(&agent, "127.0.0.2", "one").await;
     serves(&agent, "127.0.0.3", "two").await;
     assert_eq!(agent.envoys().len(), 2);
-    // Clients use port 80, so the redirect must not contain a port.
+    // Clients use port 80.
     let reply = ask(&agent, "127.0.0.2", "/away")
         .send()
         .await
@@ -92,8 +88,7 @@ async fn both_families_are_listened_to() {
     serves(&agent, "::1", "one").await;
 }
 
-/// Script to run in a new network namespace. It creates the interface `eth0` with the default
-/// route, and interfaces as on a node with Pods.
+/// Creates interfaces as on a node with Pods.
 const NODE: &str = r#"
 mount -t sysfs none /sys &&
 ip link set lo up &&

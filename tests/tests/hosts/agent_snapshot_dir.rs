@@ -1,5 +1,4 @@
-//! `sesame-agent run --snapshot-dir`. Snapshots are copied or mounted into the directory. The agent
-//! serves each of them either completely or not at all.
+//! `sesame-agent run --snapshot-dir`. Each snapshot is served either completely or not at all.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -21,7 +20,7 @@ use sesame_tests::publications::one;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Returns the Gateway with one route. The route's path identifies the version.
+/// The route's path identifies the version.
 fn version(backend: &Backend, prefix: &str) -> ResolvedGateway {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -51,7 +50,6 @@ fn is_degraded(status: &Value, word: &str) -> bool {
     gateway["state"] == "Degraded" && message.contains(word)
 }
 
-/// Removes one shard from the directory, and returns the shard's name.
 fn lose_a_shard(dir: &Path) -> String {
     let manifest = directory::read_manifest(dir).unwrap();
     let name = directory::shard_file(&manifest.config.last().unwrap().name);
@@ -75,7 +73,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     directory::write(&dir, &version(&backend, "/two").snapshot).unwrap();
     wait(&agent, "/two").await;
 
-    // Only half of a new revision has arrived, so the previous revision is still served.
+    // Half of the new revision is missing.
     let next = root.path().join(".next");
     directory::write(&next, &version(&backend, "/three").snapshot).unwrap();
     let lost = lose_a_shard(&next);
@@ -89,7 +87,6 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
         })
         .await;
     wait(&agent, "/two").await;
-    // If a shard does not match its digest in the manifest, the previous revision is still served.
     std::fs::write(dir.join(&lost), b"not this one").unwrap();
     agent
         .wait_status("what is wrong is named", |status| {
@@ -97,7 +94,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
         })
         .await;
     wait(&agent, "/two").await;
-    // A restarted agent knows only the last revision that was accepted.
+    // A restarted agent knows only the last accepted revision.
     agent.wait_stored().await;
     agent.restart();
     agent
@@ -109,7 +106,6 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     wait(&agent, "/three").await;
     agent.wait_healthy().await;
 
-    // If the directory is missing, the agent must keep serving.
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
     agent
         .wait_status("held", |status| {
@@ -217,7 +213,6 @@ async fn a_snapshot_sends_nobody_to_the_host_itself() {
     let mut agent = setup.no_local_endpoints().prepare();
     agent.add_flags(&["--snapshot-dir", &root.path().to_string_lossy()]);
     agent.restart();
-    // The rest of the snapshot must still be served.
     let request = agent.get(80, "dir.test", "/one");
     let none = agent
         .wait_served(&request, |reply| reply.status == 503)
@@ -240,8 +235,7 @@ async fn pipe_in_place_of_shard_does_not_block() {
     let agent = start(root.path(), &[80]);
     wait(&agent, "/one").await;
     let name = lose_a_shard(&dir);
-    // Create the pipe elsewhere and move it into the directory, because creating and closing a pipe
-    // does not cause the event that the agent waits for.
+    // Creating and closing a pipe would not cause the event that the agent waits for.
     let pipe = root.path().join("pipe");
     let mut command = std::process::Command::new("mkfifo");
     assert!(command.arg(&pipe).status().unwrap().success());
@@ -296,14 +290,13 @@ fn run_rejects_writable_directories_with_remedy() {
                 "its group can write to it (mode 0770); check its content, then run `chmod g-w",
             ],
         );
-        // Even after the `chmod`, the agent must not follow an existing symbolic link.
+        // Despite the `chmod`, the agent must not follow a symbolic link.
         refused(0o755, ["agent.lock", "is a symbolic link"]);
     }
 }
 
-/// If a filter set `content-length: 0`, a backend would read a request's body as the next request
-/// on the connection, which other clients share. The agent must reject such a filter itself,
-/// because the publisher of a snapshot may not have done so.
+/// With `content-length: 0`, a backend would read a body as another client's request. The publisher
+/// may not have rejected such a filter.
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshot_cannot_turn_body_into_next_request() {
     let backend = Backend::start("a").await;
@@ -343,7 +336,6 @@ async fn snapshot_cannot_turn_body_into_next_request() {
         "{}",
         String::from_utf8_lossy(&answer)
     );
-    // Send further requests to the backend over the same connection.
     for _ in 0..10 {
         wait(&agent, "/all").await;
     }

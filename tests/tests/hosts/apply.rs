@@ -16,14 +16,12 @@ use sesame_tests::envoy_files::{
 
 const TABLE: &str = "http/80";
 
-/// Returns `list` with `more` added, sorted by name.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     let mut list = [list, &[more]].concat();
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list.into()
 }
 
-/// Returns one listener. All its traffic goes to one cluster, which has one endpoint.
 fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> Rendered {
     Rendered {
         listeners: [listener(&host.layout, at, TABLE, None)].into(),
@@ -114,8 +112,7 @@ async fn unused_cluster_is_removed_by_next_switch() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Simulates that the agent is killed at each of the await points of a transaction. When the
-/// transaction starts, unused resources of the previous change still exist.
+/// The agent is killed at each await point, while unused resources still exist.
 #[tokio::test]
 async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();
@@ -160,7 +157,6 @@ async fn unchanged_content_is_confirmed_not_rewritten_after_start() {
     let (mut applier, supervisor) = host.start(&wanted).await;
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
-    // Read the files as a restarted agent would.
     let (mut applier, opened) = Applier::open(
         host.layout.clone(),
         host.config().log(),
@@ -201,7 +197,6 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);
     assert_eq!(get(at, "/").await.unwrap(), (200, "one".to_owned()));
-    // Envoy has not kept any part of the rejected resources, and accepts the next resources.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
     bad.listeners = good;
@@ -222,7 +217,7 @@ async fn rejected_route_table_is_named_in_its_step() {
     let (mut applier, supervisor) = host.start(&accepted).await;
     let mut bad = accepted.clone();
     Arc::make_mut(&mut bad.route_tables)[0] = route_table(TABLE, "two");
-    // An empty cluster name fails Envoy's validation.
+    // Envoy rejects an empty cluster name.
     Arc::make_mut(&mut bad.route_tables)[1] = route_table("other", "");
     let report = apply(&mut applier, &bad, Some(&supervisor.admin())).await;
     let Outcome::Refused(refusal) = &report.outcome else {
@@ -330,8 +325,7 @@ async fn next_agent_recovers_from_kill_in_transaction() {
     let envoy = supervisor.admin();
     let mut wanted = to_backend(&host, at, "two", backend("two").await);
     wanted.listeners = [envoy_files::bad_listener(at)].into();
-    // Drop the transaction at the first await point, then at the second, and so on, until it
-    // completes.
+    // Drop the transaction at every await point in turn.
     for polls in 1.. {
         let done = {
             let transaction = apply(&mut applier, &wanted, Some(&envoy));
@@ -355,7 +349,6 @@ async fn next_agent_recovers_from_kill_in_transaction() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Polls a future at most `polls` times, and then drops it.
 async fn limit_polls<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut left = polls;

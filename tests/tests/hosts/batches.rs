@@ -1,6 +1,5 @@
-//! Continuous configuration changes on a real agent with a real Envoy, under load. Expensive
-//! changes are batched, and endpoint updates overtake the batches. A delayed change must be applied
-//! even if no other change follows.
+//! Continuous changes under load. Expensive changes are batched, and endpoint updates overtake
+//! them.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -11,11 +10,9 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of routes in one table. It is so large that Envoy takes measurable time to apply a
-/// change.
+/// Enough for measurable changes.
 const ROUTES: usize = 1000;
 
-/// Returns a route whose requests get a response with `status`.
 fn route(number: usize, status: u16) -> Value {
     let mut rule = rule_to("a", &[]);
     if status != 200 {

@@ -194,7 +194,6 @@ fn wrong_arguments_are_named() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Starts an agent with a route that works, and a route whose backend does not exist.
 async fn running() -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
@@ -247,7 +246,6 @@ async fn agent_commands_take_options_before_or_after_name() {
         ] {
             let output = agent.command_beside(&line).await;
             assert_eq!(output.status.code(), Some(code), "{line:?}: {output:?}");
-            // The output is a stream with one JSON value per line.
             let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
             let values: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
             assert!(!values.is_empty(), "{line:?}: {output:?}");
@@ -294,7 +292,7 @@ async fn status_lists_problems_first_and_filters_objects() {
     let (_, every) = status(&["--all"]);
     assert!(every.contains("default    web"), "{every}");
 
-    // Output must not be colored unless it goes to a terminal or the user forces colors.
+    // Colors need a terminal or an explicit request.
     assert!(!all.contains('\u{1b}'));
     let coloured = Command::new(agent_binary())
         .args(["status", "--runtime-dir", &runtime])
@@ -304,7 +302,6 @@ async fn status_lists_problems_first_and_filters_objects() {
     assert!(text(&coloured).contains("\u{1b}[31m"), "{coloured:?}");
 }
 
-/// Kills the process when dropped.
 struct Killed(Child);
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -1,5 +1,4 @@
-//! The doctor finds problems on a host, and its remedies solve them. A support archive contains no
-//! secrets.
+//! The doctor's remedies must solve problems, and support archives must not contain secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -17,7 +16,6 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
 
-/// Writes a settings file for a host on which no agent is running.
 fn host(agent: &AgentUnderTest, more: &str) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n{more}",
@@ -37,7 +35,6 @@ fn examine(agent: &AgentUnderTest, more: &[&str]) -> (Output, Value) {
     (output, value)
 }
 
-/// Returns the findings of a check.
 fn of<'a>(examination: &'a Value, check: &str) -> Vec<&'a Value> {
     let findings = examination["findings"].as_array().unwrap();
     findings
@@ -150,7 +147,6 @@ async fn doctor_accepts_ports_of_running_agent() {
     assert!(sockets.starts_with("1 sockets"), "{sockets}");
 }
 
-/// A file in a support archive.
 type File = (String, Vec<u8>);
 
 fn unpack(path: &Path) -> Vec<File> {
@@ -175,8 +171,7 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
-/// Returns objects with an API key in every field that may contain one: in routes, matches and
-/// collectors.
+/// Every field that may contain an API key has one.
 fn with_api_keys() -> Vec<Value> {
     let header = |name: &str, value: &str| json!({"name": name, "value": value});
     let to_app = json!({"name": "app", "port": 80});
@@ -238,7 +233,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         .await;
     agent.wait_stored().await;
 
-    // As a user might, turn on debug logging, which makes Envoy log the token.
+    // With debug logging, Envoy logs the token.
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();
     for gateway in gateways {
         let log = gateway.unwrap().path().join("envoy.log");
@@ -289,7 +284,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // Redaction must not remove ordinary information about this host.
+    // Redaction must keep ordinary information.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();
@@ -307,7 +302,6 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         b"-SECRET-".to_vec(),
         token.as_bytes().to_vec(),
     ];
-    // Search for each line of the PEM body separately.
     secrets.extend(
         base64
             .as_bytes()

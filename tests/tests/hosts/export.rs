@@ -1,5 +1,4 @@
-//! Exports a cluster's publication as a bundle. The private keys in the bundle are encrypted to a
-//! host that the cluster does not know.
+//! Exports a publication as a bundle, with keys for a host that the cluster does not know.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -42,7 +41,6 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     objects.push(http_route("app", &["export.test"], &[rule]));
     cluster.apply_all(&objects).await;
 
-    // Set up the host that gets its configuration only from bundles.
     let directory = tempfile::tempdir().unwrap();
     let name = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
@@ -59,7 +57,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     assert!(identity.status.success(), "{}", words(&identity));
     let host = String::from_utf8(identity.stdout).unwrap();
 
-    // The RBAC permissions of an agent must suffice for an export.
+    // An agent's permissions must suffice.
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
     let config = config.to_string_lossy();
@@ -86,7 +84,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
         )
     };
     let recipient = ["--recipient", host.trim()];
-    // The controller may see the objects one after the other, and publish several revisions.
+    // The controller may publish several revisions.
     eventually(
         "all of the Gateway is published",
         TEST_TIMEOUT,
@@ -136,7 +134,6 @@ async fn exported_keys_are_sealed_to_host_and_served() {
         words(&refused)
     );
 
-    // Only this host can decrypt the keys.
     let bytes = std::fs::read(name("edge.bundle")).unwrap();
     let bundle = BundleFile::read(&bytes).unwrap();
     let keys = bundle.keys().expect("sealed keys");

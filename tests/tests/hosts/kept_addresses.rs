@@ -1,5 +1,4 @@
-//! Gateways that share a host's addresses. Each keeps its address when other Gateways are added or
-//! removed.
+//! Gateways that share a host's addresses. Each keeps its address when others come and go.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +17,6 @@ fn another(name: &str) -> String {
     yaml(&[gateway])
 }
 
-/// Waits until each Gateway listens on its expected address.
 async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, Value> = expected
         .iter()
@@ -71,7 +69,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
-    // `z` must get back the address that its own Envoy has released.
+    // `z` must get its address back.
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
@@ -84,7 +82,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // Removing a Gateway must leave no files behind, in particular no keys.
+    // No keys may remain.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

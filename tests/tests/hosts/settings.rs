@@ -1,5 +1,4 @@
-//! The settings file. Settings take effect, a reload applies those that do not require a restart,
-//! and errors are reported with the line number.
+//! The settings file. A reload applies settings that do not require a restart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -19,7 +18,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes a settings file in the parent directory of the agent's manifests.
 fn write(agent: &AgentUnderTest, content: &str) -> PathBuf {
     let path = agent.manifests().with_file_name("agent.yaml");
     std::fs::write(&path, content).unwrap();
@@ -53,7 +51,6 @@ async fn reload_applies_live_settings_without_restart() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let reload = ["reload", "--output", "json", "--runtime-dir", &runtime];
 
-    // The file has not changed since the agent started.
     let output = agent.command(&reload);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["applied"], Value::Array(Vec::new()));
@@ -104,7 +101,6 @@ async fn reload_applies_live_settings_without_restart() {
     report.tell("settings are reloaded four times");
     report.assert_clean();
 
-    // After a restart, all settings have taken effect.
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
     agent.wait_status("the new agent has them all", new).await;
@@ -206,8 +202,7 @@ async fn commands_find_the_agent_by_the_file() {
         }
     })
     .await;
-    // Without a running agent, the command reads the state directory that the settings file
-    // specifies.
+    // Without an agent, the command reads the configured state directory.
     agent.kill9();
     let output = agent.command(&["history", "--config", &path, "--output", "json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -1,5 +1,5 @@
-//! Signed snapshots from a controller or from `sesame-agent render`. An agent with trusted keys
-//! rejects snapshots without a trusted signature, even if the author may write to its source.
+//! Signed snapshots. An agent with trusted keys rejects all others, even if their author may write
+//! to its source.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -48,8 +48,6 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// Returns true if the agent reports the given state for its first Gateway, with a message that
-/// contains all `words`.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -61,8 +59,7 @@ async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     agent.wait_backend(&request, backend.name()).await;
 }
 
-/// Exports the publication as a bundle, with an agent's permissions. Checks the signature, Gateway
-/// and endpoint in the bundle.
+/// With an agent's permissions.
 fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     let file = dir.join("edge.bundle");
     let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
@@ -84,7 +81,6 @@ fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     assert_eq!(exported.gateway, "Gateway/default/edge");
 }
 
-/// Returns the objects of a Gateway with a single route to the given backend.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -93,7 +89,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Removes the fields that the API server sets, so that the object can be created again.
+/// The API server sets these fields.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()
@@ -141,7 +137,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let first = admin.get(&shard_path).await.unwrap();
     cluster.apply_all(&objects(&b)).await;
     wait(&agent, &b).await;
-    // Stop the controller, so that it does not revert changes by others.
+    // A running controller would revert changes.
     controller.kill9();
     let good = admin.get(&shard_path).await.unwrap();
 
@@ -170,7 +166,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     )
     .await;
     wait(&agent, &b).await;
-    // An outdated shard must be rejected too, although its signature is valid.
+    // The signature of the outdated shard is valid.
     admin.apply_value(&again(first)).await.unwrap();
     told(
         "an old shard is named",
@@ -182,7 +178,6 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let well = |status: &Value| says(status, "Serving", &[]);
     agent.wait_status("the true one is taken", well).await;
 
-    // A modified manifest and an unsigned manifest must be rejected.
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
     other["data"]["keySecrets"] = json!("1");
@@ -201,7 +196,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     .await;
     wait(&agent, &b).await;
 
-    // Let the controller restore its objects. From now on, it signs with two keys.
+    // From now on, the controller signs with two keys.
     write(&signing, &[OLD[0], NEW[0]].concat());
     controller.restart();
     agent.wait_status("it is mended", well).await;
@@ -230,8 +225,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     signed_by(1).await;
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
-    // An agent that trusts only the old key must keep serving, but must reject a snapshot that is
-    // signed only with the new key.
+    // The agent trusts only the old key.
     write(&trusted, OLD[1]);
     agent.wait_stored().await;
     agent.restart();
@@ -243,13 +237,11 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     wait(&agent, &a).await;
 }
 
-/// Publishes signed snapshots with `sesame-agent render`.
 struct Renderer {
     root: tempfile::TempDir,
 }
 
 impl Renderer {
-    /// Creates the key pairs `ours` and `theirs`, and a directory for manifests.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for name in ["ours", "theirs"] {
@@ -269,8 +261,7 @@ impl Renderer {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Writes a snapshot of a Gateway that routes to the given backend. Signs the snapshot unless
-    /// `key` is empty.
+    /// Signed unless `key` is empty.
     fn render(&self, backend: &Backend, key: &str) {
         let objects = yaml(&objects(backend));
         std::fs::write(self.at("manifests/all.yaml"), objects).unwrap();
@@ -316,8 +307,6 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
         agent.wait_status(why, degraded).await;
         wait(&agent, &two).await;
     };
-    // Publish snapshots that are signed with an untrusted key, not signed, or modified after
-    // signing.
     renderer.render(&three, "theirs");
     refused("none of which is trusted here").await;
     renderer.render(&three, "");
@@ -331,7 +320,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
     refused("is for other content").await;
-    // Publish an older snapshot whose signature is valid.
+    // Its signature is valid.
     copy(&kept, &dir);
     refused("is older than the version accepted before").await;
 

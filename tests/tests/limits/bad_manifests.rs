@@ -1,5 +1,4 @@
-//! A broken manifest among valid manifests. The error must contain the file and line, and the last
-//! valid configuration must still be served.
+//! A broken manifest among valid ones. The error must contain the file and line.
 
 use std::process::Output;
 
@@ -10,7 +9,7 @@ use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
-/// A broken manifest, and the lines to which the error may refer.
+/// With the lines to which the error may refer.
 struct Broken {
     what: &'static str,
     text: &'static str,
@@ -46,8 +45,7 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// Returns true if `value` contains the file and one of the lines. They may be in separate fields,
-/// or in one string as `file:line`.
+/// In separate fields, or as `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines
@@ -141,8 +139,7 @@ async fn broken_manifest_is_named_with_line_and_isolated() {
             "{what}: lines {lines:?}: {report:#}"
         );
 
-        // Other files must still be applied, and the last valid version of this file must still be
-        // served.
+        // Other files must still be applied.
         let to = if index % 2 == 0 { "b" } else { "a" };
         agent.write("one.yaml", &route("one", to));
         wait_backend(&agent, "one.test", to).await;
@@ -173,7 +170,6 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
         .wait_status(what, |status| names(status, "other.yaml", lines))
         .await;
 
-    // Restart only the agent. No request may fail.
     let load = Load::start(&Plan::new(vec![agent.get(80, "other.test", "/")]));
     agent.restart();
     agent
@@ -182,7 +178,6 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Restart both the agent and Envoy, as a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

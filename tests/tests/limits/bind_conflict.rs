@@ -1,4 +1,4 @@
-//! If another process uses a Gateway's port, only the listener on that port is affected.
+//! A used port must affect only its listener.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -18,13 +18,12 @@ fn listeners(names: &[(&str, u16)]) -> String {
     yaml(&edge(&listeners))
 }
 
-/// Occupies a port. The test itself plays the role of the other process.
+/// The test plays the role of the other process.
 fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(outside).port()))
         .expect("the port is free")
 }
 
-/// Returns the status and message of a listener's `Programmed` condition.
 fn programmed(status: &Value, listener: &str) -> Option<(String, String)> {
     let programmed = listener_condition(status, listener, "Programmed");
     let text = |field: &str| programmed[field].as_str().unwrap_or_default().to_owned();
@@ -87,7 +86,6 @@ async fn held_port_is_reported_and_opened_when_free() {
     let held = hold(&agent, 81);
     agent.write("gateway.yaml", &listeners(&[("one", 80), ("two", 81)]));
     wait_conflict(&agent, "two").await;
-    // Unrelated changes must still be applied.
     let mut objects = served("b", &[backend.address()]);
     objects.push(http_route("b", &["b.test"], &[rule_to("b", &[])]));
     agent.write("b.yaml", &yaml(&objects));
@@ -111,7 +109,6 @@ async fn held_port_at_start_blocks_only_its_listener() {
     serves(&agent, 80).await;
     wait_conflict(&agent, "two").await;
 
-    // Kill the agent and Envoy, as a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
@@ -161,7 +158,6 @@ async fn damaged_files_are_repaired_before_envoy_restarts() {
     }
 }
 
-/// Corrupts every file that Envoy reads. Returns the number of files.
 fn damage(directory: &std::path::Path) -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {

@@ -1,11 +1,6 @@
-//! There are more Services than files that Envoy can watch. Envoy must neither abort nor miss an
-//! endpoint change.
-//!
-//! Each file that Envoy watches needs an inotify instance, and Envoy aborts if it cannot get one.
-//! The kernel limits the number of instances per user to `fs.inotify.max_user_instances`, which is
-//! 128 by default. It also limits the number per user namespace, to the namespace's
-//! `user.max_inotify_instances`. If this machine's limit is higher than the default, the agent runs
-//! in a new user namespace with the default limit.
+//! More Services than files that Envoy can watch. Envoy aborts if it cannot get an inotify
+//! instance, of which the kernel allows 128 per user by default. A user namespace can impose this
+//! limit.
 
 use std::net::SocketAddr;
 
@@ -19,7 +14,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 const SERVICES: usize = 300;
 const MORE_SERVICES: usize = 30;
 
-/// The kernel's default limit on inotify instances per user.
+/// Per user, by default.
 const LIMIT: usize = 128;
 
 fn limited(setup: Setup, limit: usize) -> Setup {
@@ -28,7 +23,7 @@ fn limited(setup: Setup, limit: usize) -> Setup {
     setup.wrapper(&["unshare", "--user", "--map-root-user", "sh", "-c", &script])
 }
 
-/// Returns this machine's limit on inotify instances per user, or no limit if it cannot be read.
+/// No limit if it cannot be read.
 fn user_limit() -> usize {
     std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances")
         .ok()
@@ -44,8 +39,7 @@ fn backend(index: usize, endpoint: SocketAddr) -> String {
     yaml(&served(&name(index), &[endpoint]))
 }
 
-/// Returns the YAML of routes to the Services `s-000`, `s-001` and so on. Each route has at most 16
-/// rules, which is the Gateway API's limit.
+/// The Gateway API allows 16 rules per route.
 fn routes(count: usize) -> String {
     let rules: Vec<Value> = (0..count)
         .map(|index| {
@@ -98,8 +92,7 @@ async fn endures(setup: Setup) {
     let requests = [0, SERVICES / 2, SERVICES - 1]
         .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
     let load = Load::start(&Plan::new(requests.to_vec()));
-    // Change every seventh Service, a few at a time. Every change must take effect, whether or not
-    // Envoy reads the Service's endpoints from a file.
+    // A few at a time, with and without endpoint files.
     let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
     for some in changed.chunks(4) {
         for index in some {
@@ -112,7 +105,7 @@ async fn endures(setup: Setup) {
             wait_backend(&agent, *index, &new).await;
         }
     }
-    // Add Services while Envoy is running. If the agent ignored the limit, Envoy would abort.
+    // Envoy would abort if the agent ignored the limit.
     for index in SERVICES..SERVICES + MORE_SERVICES {
         agent.write(
             &format!("{}.yaml", name(index)),
@@ -123,7 +116,6 @@ async fn endures(setup: Setup) {
     for index in SERVICES..SERVICES + MORE_SERVICES {
         wait_backend(&agent, index, &new).await;
     }
-    // Services that have not changed must still have their endpoints.
     wait_backend(&agent, 1, &old).await;
     load.stop().await.clean("inotify instances used up");
     assert_eq!(agent.envoy_pids(), envoy, "Envoy has not died");
@@ -141,13 +133,12 @@ async fn three_hundred_services_fit_into_the_default_limit() {
     .await;
 }
 
-/// In the new namespace, the limit per user namespace applies instead of the limit per user.
+/// The limit per user namespace applies instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_services_fit_in_user_namespace_limit() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
 }
 
-/// Returns the indexes of the Services whose endpoints are in a file.
 fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("gateways");
     let roots: Vec<_> = gateways
@@ -161,7 +152,6 @@ fn files(agent: &AgentUnderTest, count: usize) -> Vec<usize> {
     (0..count).filter(has_file).collect()
 }
 
-/// A Service that changes often takes over the endpoints file of a Service that rarely changes.
 /// Requests in flight to either Service must succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn changing_service_takes_over_file_without_failed_request() {
@@ -218,7 +208,6 @@ async fn changing_service_takes_over_file_without_failed_request() {
         .filter(|index| !after.contains(index))
         .collect();
     assert_eq!((lost.len(), after.len()), (1, before.len()), "{after:?}");
-    // The Service that has lost its file must still be served and updated.
     let file = format!("{}.yaml", name(*lost[0]));
     agent.write(&file, &backend(*lost[0], new.address()));
     wait_backend(&agent, *lost[0], &new).await;
@@ -226,7 +215,7 @@ async fn changing_service_takes_over_file_without_failed_request() {
         .await
         .clean("a file of endpoints moved to a busier Service");
 
-    // A restart of the agent must not change which Services have a file.
+    // A restart must not move files between Services.
     agent.kill9();
     agent.restart();
     agent.wait_healthy().await;

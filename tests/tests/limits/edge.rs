@@ -17,11 +17,9 @@ use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Number of bytes that are sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// A timeout that is shorter than the time for all bytes together, but longer than the delay of a
-/// single byte on a busy machine.
+/// Shorter than all bytes together, but longer than one byte on a busy machine.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -35,7 +33,7 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Sends bytes that no client library would send. Returns the response, which may be empty.
+/// Client libraries would not send such bytes. The response may be empty.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
@@ -109,7 +107,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     checks.finish();
 }
 
-/// Returns the message of the Gateway's `Accepted` condition if its status is `True`.
+/// Requires that the status is `True`.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -122,7 +120,6 @@ fn accepted(status: &Value) -> String {
         .collect()
 }
 
-/// Starts a server that responds to each request with exactly the bytes in `answer`.
 async fn answering(answer: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -246,7 +243,7 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.0 400",
         ),
     ] {
-        // Unless the server closes the connection, `raw` waits for more bytes.
+        // `raw` waits unless the server closes the connection.
         let answer = raw(agent.address(80), request).await;
         checks.that(answer.starts_with(status), format!("{name}: {answer}"));
     }
@@ -258,7 +255,6 @@ async fn unusual_but_valid_messages_pass() {
     checks.finish();
 }
 
-/// Starts a server that sends each response byte by byte.
 async fn dripping() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -285,7 +281,6 @@ async fn drip(stream: &mut TcpStream) {
     }
 }
 
-/// Sends a request whose body arrives byte by byte. Returns the response.
 async fn upload(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     let head = format!(
@@ -298,7 +293,7 @@ async fn upload(address: SocketAddr) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Sends the start of a handshake or request. Then stays silent until the server disconnects.
+/// Stays silent until the server disconnects.
 async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(said).await.expect("it is taken");
@@ -307,7 +302,6 @@ async fn silent(address: SocketAddr, said: &[u8]) {
     assert!(gone.is_ok(), "still there after {said:?}");
 }
 
-/// Returns the first message of a TLS handshake.
 fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -388,7 +382,6 @@ async fn timeouts_close_only_silent_connections() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// Checks that a Gateway can limit the time within which a complete request must arrive.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

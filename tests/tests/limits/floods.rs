@@ -1,5 +1,4 @@
-//! A flood of connections, datagrams or headers on one listener must not kill a process, and must
-//! not affect other listeners.
+//! A flood on one listener must not kill a process or affect other listeners.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,10 +19,8 @@ use sesame_tests::wait::eventually;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Maximum number of files that Envoy may open.
 const FILES: &str = "--nofile=640:640";
-/// Number of connections. They need more files than the limit allows: each needs two descriptors,
-/// one for the client and one for the backend.
+/// More than the limit: each connection needs two descriptors.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -120,14 +117,14 @@ async fn floods_do_not_affect_other_clients() {
     held.abort();
 }
 
-/// Sends each datagram from a new port. Sends slowly enough that Envoy reads most of them.
+/// Uses a new port each time, and is slow enough for Envoy to read most of them.
 async fn flood_with_datagrams(address: SocketAddr) {
     for _ in 0..DATAGRAMS / 50 {
         for _ in 0..50 {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
                 .await
                 .expect("a port");
-            // Sending may fail because the kernel's buffer is full.
+            // The kernel's buffer may be full.
             let _ = socket.send_to(b"x", address).await;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -151,8 +148,8 @@ async fn agent_refuses_to_start_with_few_descriptors() {
 }
 
 const HEAP_MIB: u32 = 128;
-/// Memory that Envoy may use: its usual memory, plus the headers that it decodes between two checks
-/// of the heap on a busy machine. Without the heap limit, Envoy would use 700 MiB.
+/// For headers decoded between two checks of the heap. Without the heap limit, Envoy would use 700
+/// MiB.
 const BESIDE_MIB: f64 = 400.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +161,7 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     let nobody = silent.local_addr().expect("it is bound");
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &[web.address()]));
-    // The kernel accepts the connections, but no process reads from them.
+    // The kernel accepts connections that no process reads.
     objects.extend(served("silent", &[nobody]));
     objects.push(http_route("web", &["web.test"], &[rule_to("web", &[])]));
     objects.push(http_route(
@@ -180,21 +177,18 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     agent.wait_ok(&get).await;
     let before = envoy(&agent);
 
-    // Each request takes a few kilobytes on the wire, but repeats 26 KiB of headers a hundred
-    // times.
+    // A few kilobytes on the wire repeat 26 KiB of headers a hundred times.
     let address = agent.address(80);
     let mut attack: Vec<Repeater> = Vec::new();
     for _ in 0..15 {
-        // Send the requests in waves, because Envoy decodes everything that has arrived before it
-        // applies its limits.
+        // Envoy decodes everything that has arrived before it applies its limits.
         let wave = (0..10).map(|_| Repeater::open(address, "held.test", 100, 7));
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // Envoy has read from every connection that is still open, and has sent at least a SETTINGS
-    // frame on it.
+    // Envoy has sent at least a SETTINGS frame on every open connection.
     join_all(attack.iter_mut().map(Repeater::answered)).await;
-    // The attackers leave their connections open, but Envoy closes silent connections.
+    // Envoy closes silent connections.
     answers(&get).await;
     assert_eq!(envoy(&agent), before, "the same Envoy");
     let (_, most) = memory_mib(before);

@@ -1,5 +1,4 @@
-//! Malformed, endless or stalled requests to the agent's own sockets. They must not block other
-//! callers, and the agent must release the resources that they use.
+//! Malformed, endless or stalled requests to the agent's own sockets must not block other callers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,13 +18,12 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Maximum memory that callers may make the agent use, in addition to the usual 30 MiB.
+/// In addition to the usual 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
-/// How long callers stay silent. It is longer than the agent's timeout for silent connections.
+/// Longer than the agent's timeout for silent connections.
 const SILENCE: Duration = Duration::from_secs(8);
 
-/// One of the agent's sockets.
 #[derive(Clone)]
 enum Door {
     Tcp(SocketAddr),
@@ -36,7 +34,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Door {
-    /// Connects to the socket. Returns `None` if the socket's backlog is full.
+    /// `None` if the backlog is full.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => match TcpStream::connect(address).await {
@@ -51,14 +49,13 @@ impl Door {
     }
 }
 
-/// Valid requests. The tests send prefixes of them.
+/// Tests send prefixes of them.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
     "POST /orders HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n{\"gateway\": ",
 ];
 
-/// Sends every prefix of every request, and then random bytes.
 async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     let mut said: Vec<Vec<u8>> = REQUESTS
         .iter()
@@ -71,13 +68,13 @@ async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     }
     for bytes in said {
         if let Some(mut stream) = door.connect().await {
-            // Writing fails if the agent has already closed the connection.
+            // The agent may have closed the connection.
             let _ = stream.write_all(&bytes).await;
         }
     }
 }
 
-/// Sends an endless line or chunk. The agent must not buffer it.
+/// The agent must not buffer an endless line or chunk.
 async fn endless(door: Door, begin: &str) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -89,11 +86,10 @@ async fn endless(door: Door, begin: &str) {
             return;
         }
     }
-    // The kernel's buffers are smaller than the data, so the agent must have read the rest.
+    // The data exceeds the kernel's buffers, so the agent must have read it.
     panic!("the agent reads 16 MiB of {begin:?}");
 }
 
-/// Sends a few bytes, and then stays silent until the agent disconnects.
 async fn silent(door: Door, begin: &str, read: bool) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -102,8 +98,7 @@ async fn silent(door: Door, begin: &str, read: bool) {
     if read {
         let mut answer = Vec::new();
         let hangs_up = stream.read_to_end(&mut answer);
-        // If the kernel drops the connection because the backlog is full, a silent client never
-        // notices.
+        // A silent client does not notice a dropped connection.
         let _ = tokio::time::timeout(SILENCE, hangs_up).await;
     } else {
         // Writing fails only after the agent has disconnected.
@@ -120,7 +115,7 @@ fn descriptors(pid: i32) -> usize {
     listed.count()
 }
 
-/// Sends valid requests to both sockets until `stop` is set. Returns the number of responses.
+/// Returns the number of responses.
 async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> usize {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let mut answered = 0;
@@ -141,7 +136,6 @@ async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> 
     answered
 }
 
-/// Opens `many` connections of each kind at the same time.
 async fn besiege(door: &Door, many: usize) {
     let callers = (0..many).map(|number| {
         let door = door.clone();

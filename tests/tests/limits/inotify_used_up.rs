@@ -1,7 +1,5 @@
-//! Other processes of the same user take all inotify instances. The host must keep serving, report
-//! the problem, and recover when instances are released.
-//!
-//! Each test runs in its own user namespace, so that other tests are not affected.
+//! Other processes take all inotify instances. The host must keep serving, report the problem, and
+//! recover. Each test has its own user namespace.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +21,11 @@ use sesame_tests::wait::{eventually, holds};
 
 const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
-/// Returns the YAML of `services` Services, each with a route for a path that starts with `number`.
-/// Another route has the path `/always`.
+/// Paths start with `number`. Another route has the path `/always`.
 fn round(number: usize, services: usize, backend: &Backend) -> String {
     round_at(&[http_listener("http", 80, "")], number, services, backend)
 }
 
-/// Like [`round`], but with the given listeners.
 fn round_at(listeners: &[Value], number: usize, services: usize, backend: &Backend) -> String {
     let mut objects = edge(listeners);
     for index in 0..services {
@@ -64,7 +60,6 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Strings in the warning that the agent reports if it lacks inotify instances.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -72,13 +67,11 @@ fn warns(status: &Value, words: &[&str]) -> bool {
     words.iter().all(|word| text.contains(word))
 }
 
-/// Waits until the agent is healthy and reports no lack of inotify instances.
 async fn wait_well(agent: &AgentUnderTest) {
     let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
     agent.wait_status("all is well", is_well).await;
 }
 
-/// Runs a test of this file in a new user namespace.
 fn run_in_namespace(test: &str) {
     let status = Command::new("unshare")
         .args(["--user", "--map-root-user"])
@@ -105,8 +98,7 @@ async fn without_inotify() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
-    // If the running Envoy had to watch another file, it would abort. The change must be served
-    // without that file.
+    // Envoy would abort if it had to watch another file.
     allow(0);
     agent.write("all.yaml", &round(1, 3, &backend));
     wait_round(&agent, 1, 3).await;
@@ -124,7 +116,7 @@ async fn without_inotify() {
     allow(128);
     wait_well(&agent).await;
 
-    // When the agent starts without instances, it cannot get change notifications, so it must poll.
+    // Without change notifications, the agent must poll.
     agent.kill9();
     allow(0);
     agent.restart();
@@ -163,12 +155,10 @@ async fn without_inotify() {
     wait_well(&agent).await;
 }
 
-/// Simulates other processes of the same user, which take inotify instances.
 #[derive(Clone, Default)]
 struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
 
 impl Others {
-    /// Takes all free instances.
     fn take_all(&self) {
         let mut held = self.0.lock().expect("no thread of this test panics");
         let one = || {
@@ -178,7 +168,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Keeps taking all free instances until the returned value is dropped.
+    /// Until the returned value is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -213,7 +203,7 @@ fn watched(agent: &AgentUnderTest) -> usize {
         .sum()
 }
 
-/// Writes the agent's settings to a file. Without the file, commands would not find this agent.
+/// Commands find this agent only through the file.
 fn config(agent: &AgentUnderTest) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
@@ -242,11 +232,10 @@ async fn with_others() {
     wait_round(&agent, 0, SERVICES).await;
     wait_well(&agent).await;
     let files = watched(&agent);
-    // Besides endpoints, Envoy watches eight files: listeners, clusters, shares, four filters and a
-    // route table.
+    // Listeners, clusters, shares, four filters and a route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
-    // No instances are free, but the agent still holds some in reserve.
+    // The agent holds some instances in reserve.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -261,7 +250,7 @@ async fn with_others() {
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
-    // Add a listener. Watching its route table has priority over watching endpoints.
+    // The listener's route table has priority over endpoints.
     drop(taking);
     let listeners = [
         http_listener("http", 80, ""),
@@ -274,8 +263,7 @@ async fn with_others() {
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
-    // The agent's reserve is exhausted, and no instances are free. Therefore the running Envoy must
-    // not be replaced, and the command must report why.
+    // Without free instances, Envoy must not be replaced.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(
         refused.contains("not replaced") && refused.contains("fs.inotify.max_user_instances"),
@@ -283,14 +271,13 @@ async fn with_others() {
     );
     load.pass(100).await;
     drop(taking);
-    // Release some instances. If Envoy watches fewer files, there are enough instances for two
-    // Envoys.
+    // With fewer files, there are enough instances for two Envoys.
     others.let_go(files);
     agent.envoy_is_replaced("hot", "hot restart").await;
     agent.wait_envoys(1).await;
     load.stop().await.clean("restarts without a free instance");
 
-    // Envoy is killed, and other processes take its instances before the next Envoy starts.
+    // Others take the instances before the next Envoy starts.
     let before = agent.envoy_pids();
     tokio::time::sleep(Duration::from_secs(6)).await;
     others.take_all();
@@ -306,7 +293,7 @@ async fn with_others() {
 
     others.let_go(usize::MAX);
     wait_well(&agent).await;
-    // The host reports that it is healthy even before Envoy watches all files again.
+    // The host is healthy before Envoy watches all files again.
     eventually(
         "all is in files again",
         Duration::from_secs(60),
@@ -329,7 +316,7 @@ fn inline_certificates_and_routes_change_under_load() {
 #[ignore = "needs a user namespace of its own: another test of this file runs it there"]
 async fn with_fewest_files() {
     const HOST: &str = "full.test";
-    // Leave instances for the agent, and twice the minimum number that an Envoy needs.
+    // Enough for the agent, and twice the minimum of an Envoy.
     allow(64);
     let others = Others::default();
     others.take_all();
@@ -356,8 +343,7 @@ async fn with_fewest_files() {
         .wait_status("it says so", |status| warns(status, &few))
         .await;
     assert_eq!(watched(&agent), 7);
-    // Each change replaces the listener's filter chain. Connections of the old filter chain have a
-    // second to drain.
+    // Old connections have a second to drain.
     let always = get("/always");
     let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));
     for number in 1..6 {

@@ -1,8 +1,5 @@
-//! An agent that does not run as root serves on ports below 1024, with and without the required
-//! capability.
-//!
-//! Each test runs in its own network namespace, in which all ports are free and
-//! `ip_unprivileged_port_start` has the kernel's default.
+//! An agent without root serves on ports below 1024, with and without the capability. In each
+//! test's network namespace, `ip_unprivileged_port_start` has the kernel's default.
 
 use std::process::Command;
 
@@ -14,12 +11,11 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// An unprivileged user ID that is assigned to no user.
+/// Assigned to no user.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Runs the given test of this file in a new network namespace. There, the kernel may migrate
-/// connections between listening sockets.
+/// The kernel may migrate connections between listening sockets there.
 fn in_a_network(test: &str) {
     let script = format!(
         r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && echo 1024 > {FIRST_FREE} && exec "$0" "$@""#
@@ -71,7 +67,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Returns the real user ID and the effective capabilities of a process from `/proc`.
+/// Real user ID and effective capabilities.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
@@ -94,7 +90,7 @@ async fn with_the_capability() {
     wait_round(&agent, &ports, 0).await;
     agent.wait_healthy().await;
     for envoy in agent.envoys() {
-        // Bit 10 is CAP_NET_BIND_SERVICE. Envoy may have no other capability.
+        // Bit 10 is CAP_NET_BIND_SERVICE.
         let expected = (USER.to_string(), "0000000000000400".to_owned());
         assert_eq!(rights(envoy.pid), expected);
     }
@@ -126,7 +122,6 @@ async fn with_the_capability() {
         .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
 }
 
-/// Returns true if the listener's `Programmed` condition reports the expected error.
 fn refused(status: &Value, listener: &str) -> bool {
     let programmed = listener_condition(status, listener, "Programmed");
     let words = [

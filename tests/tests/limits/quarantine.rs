@@ -28,12 +28,12 @@ use sesame_tests::envoy_files::{
 };
 
 const TABLE: &str = "http/80";
-/// A regular expression that Rust's `regex` crate accepts and RE2 rejects.
+/// Rust's `regex` crate accepts it, RE2 does not.
 const BAD_REGEX: &str = "(?x)a";
-/// An origin with an escape that RE2 does not support. Sesame treats origins as literal text.
+/// RE2 does not support the escape. Sesame treats origins as literal text.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
-/// Valid objects, to which tests add invalid configuration.
+/// Tests add invalid configuration.
 struct World {
     resolved: ResolvedGateway,
 }
@@ -67,8 +67,8 @@ fn bad_string(name: &str) -> StringMatch {
     }
 }
 
-/// Creates a key pair. The certificate's serial number ends with `number`. If `wrong_key` is true,
-/// the key does not match the certificate, so Envoy rejects the pair.
+/// The certificate's serial number ends with `number`. Envoy rejects the pair if `wrong_key` is
+/// true.
 fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     let key = rcgen::KeyPair::generate().unwrap();
     let shown = if wrong_key {
@@ -94,7 +94,6 @@ fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     (key, pair)
 }
 
-/// Kinds of invalid configuration that Envoy rejects.
 #[derive(Clone, Copy, Debug)]
 enum Poison {
     PathRegex,
@@ -123,8 +122,6 @@ impl Poison {
 }
 
 impl World {
-    /// Creates `routes` routes to one endpoint, an HTTP listener, and an HTTPS listener with a
-    /// valid key.
     fn new(routes: usize, endpoint: SocketAddr) -> Self {
         let name = "Service/ns/good/80";
         let mut world = Self {
@@ -181,7 +178,6 @@ impl World {
         &mut self.resolved.snapshot.route_tables[0].virtual_hosts[0].routes
     }
 
-    /// Adds an HTTPS listener with a new key.
     fn https(&mut self, name: &str, wrong_key: bool) -> String {
         let host = format!("{name}.example.com");
         let number = u8::try_from(self.resolved.keys.len() + 1).unwrap();
@@ -204,7 +200,6 @@ impl World {
         listener
     }
 
-    /// Replaces a key with another version of the key.
     fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
         let (key, pair) = key(name, number, wrong_key);
         let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);
@@ -212,7 +207,7 @@ impl World {
         (keys[place], pairs[place]) = (key, pair);
     }
 
-    /// Adds invalid configuration. Returns the piece that quarantine must exclude.
+    /// Returns the piece that quarantine must exclude.
     fn poison(&mut self, poison: Poison, number: usize) -> Piece {
         let name = format!("bad{number}");
         let mut bad = route(&name, "Service/ns/good/80");
@@ -268,7 +263,6 @@ impl World {
                 };
             }
             Poison::ClientKey => {
-                // The backend is valid, although it does not speak TLS.
                 let backend = format!("Service/ns/{name}/80");
                 let serial = u8::try_from(number % 256).unwrap();
                 let (key, pair) = key(&name, serial, true);
@@ -314,8 +308,7 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // This domain duplicates the same domain in upper case, which sorts first and is
-                // valid.
+                // The upper-case duplicate sorts first and is valid.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),
@@ -328,7 +321,6 @@ impl World {
     }
 }
 
-/// An Envoy and a quarantine, to which tests publish worlds.
 struct Publisher {
     host: Host,
     at: SocketAddr,
@@ -340,7 +332,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    /// Starts Envoy with the files of `world`, which may be invalid.
+    /// `world` may be invalid.
     async fn start(world: &World) -> Self {
         let host = Host::new();
         let (at, tls) = (free_address(), free_address());
@@ -368,7 +360,7 @@ impl Publisher {
             .start(&sesame_render::render(snapshot, keys, &options))
             .await;
         let applier = applier.with_patience(Patience {
-            // The search waits up to this long after each certificate change, so use a short time.
+            // Searches wait this long after certificate changes.
             serial: Duration::from_millis(500),
             ..Patience::default()
         });
@@ -397,7 +389,7 @@ impl Publisher {
         published.unwrap()
     }
 
-    /// Publishes until Envoy accepts the world. Returns the excluded pieces.
+    /// Returns the excluded pieces.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let mut published = self.publish(world).await;
         // On a busy machine, a search may need several attempts.
@@ -412,7 +404,6 @@ impl Publisher {
         found
     }
 
-    /// Returns the serial numbers of the certificates that Envoy has loaded.
     async fn serials(&self) -> BTreeSet<String> {
         let serials = self.envoy.certificate_serials().await.unwrap();
         serials.into_iter().collect()
@@ -445,7 +436,7 @@ async fn each_poison_is_quarantined_alone_until_fixed() {
         eprintln!("{poison:?}: {words}");
         let answered = match poison {
             Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle => 500,
-            // The route is still served, but Envoy connects to its backend without a client key.
+            // Envoy connects to the backend without a client key.
             Poison::ClientKey => 503,
             _ => 404,
         };
@@ -484,7 +475,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
         table: TABLE.to_owned(),
         domain: "example.com".to_owned(),
     };
-    // Simulate the result of a search, because Envoy would accept this virtual host.
+    // Envoy would accept this virtual host.
     let culprit = Culprit {
         digest: Digest::default(),
         envoy_words: "no".to_owned(),
@@ -532,7 +523,6 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
     assert_eq!(publisher.accepted(&bad).await, culprits);
     load.pass(200).await;
 
-    // An unrelated change must be applied immediately.
     bad.routes().push(route("new", "Service/ns/good/80"));
     let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
         panic!("an unrelated change is refused");
@@ -548,8 +538,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // A rejected key affects the listeners that use it. Rejected bundles and backends affect the
-    // routes that use them.
+    // A key affects its listeners, while bundles and backends affect routes.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
@@ -641,8 +630,7 @@ async fn rejected_key_is_replaced_by_accepted_until_fixed() {
         );
     }
 
-    // An unrelated change must be applied even by a restarted agent, which knows only the last
-    // accepted keys.
+    // A restarted agent knows only the last accepted keys.
     world.routes().push(route("beside", "Service/ns/good/80"));
     let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {
         panic!("an unrelated change is refused");

@@ -1,6 +1,5 @@
-//! `/dev/shm` is full or read-only when Envoy starts. Envoy needs shared memory there for hot
-//! restarts, and aborts if it cannot create this memory. The agent must start Envoy with hot
-//! restart disabled, and enable hot restart again once there is space.
+//! `/dev/shm` is full or read-only when Envoy starts. Envoy aborts without shared memory for hot
+//! restarts, so the agent must disable them until there is space.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, words};
@@ -10,8 +9,7 @@ use sesame_tests::manifests::numbered;
 
 const HOST: &str = "memory.test";
 
-/// Starts an agent in a new mount namespace, after mounting a small file system on `/dev/shm` there
-/// and running `command`.
+/// In a new mount namespace with a small `/dev/shm`, after `command`.
 fn with_shared_memory(command: &str, backend: &Backend) -> AgentUnderTest {
     let script =
         format!(r#"mount -t tmpfs -o size=16k tmpfs /dev/shm && {command} && exec "$0" "$@""#);

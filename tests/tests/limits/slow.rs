@@ -1,12 +1,10 @@
-//! In each test, a gateway is slow for a different reason. The commands in `docs/slow.md` must
-//! reveal the reason. Uses a real Envoy.
+//! Gateways that are slow for different reasons, which the commands in `docs/slow.md` must reveal.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 use sesame_tests::slowness::{Cause, SlowGateway, start};
 use sesame_tests::wait::eventually;
 
-/// Runs an agent command and returns its JSON output.
 async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     let runtime = agent.runtime();
     let line = format!("{line} --output json --runtime-dir {}", runtime.display());
@@ -14,7 +12,7 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", words(&output)))
 }
 
-/// Waits until the row `name` is marked as slow, with `stage` as the main cause.
+/// `stage` is the main cause.
 async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
     let top = format!("top --once --window 10s --by {by}");
     eventually(
@@ -37,7 +35,6 @@ async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> V
     .await
 }
 
-/// Returns the address of the endpoint that causes the problem.
 fn culprit(gateway: &SlowGateway) -> String {
     gateway
         .culprit

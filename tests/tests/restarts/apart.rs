@@ -1,9 +1,5 @@
-//! The agent and its Envoy run in two separate containers. Stopping the agent's container must not
-//! affect Envoy.
-//!
-//! An environment variable, which child processes inherit, marks the processes of each simulated
-//! container. To stop a container, the test kills every process with the container's variable, as
-//! the kernel and container runtimes would.
+//! Agent and Envoy in separate containers, which an inherited environment variable simulates.
+//! Stopping the agent's container must not affect Envoy.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -25,7 +21,6 @@ fn mark(container: &str) -> String {
     format!("{CONTAINER}={container}-{}", std::process::id())
 }
 
-/// Lists the processes of a container.
 fn inside(container: &str) -> Vec<i32> {
     let mark = mark(container);
     let is_inside = |pid: &i32| {
@@ -41,7 +36,6 @@ fn inside(container: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Sends SIGKILL to every process of a container.
 async fn end(container: &str) {
     eventually(
         "nothing of the container is left",
@@ -59,7 +53,6 @@ async fn end(container: &str) {
     .await;
 }
 
-/// The container in which the Envoys run.
 struct Launcher(Child);
 
 impl Launcher {
@@ -97,7 +90,6 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -115,7 +107,7 @@ async fn envoy_survives_end_of_agent_container() {
         .wrapper(&["env", &mark("agent")])
         .prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
-    // Containers may start in any order. Here, the agent starts before the launcher.
+    // Containers may start in any order.
     agent.restart();
     agent
         .wait_status("the launcher is missed", |status| {
@@ -131,8 +123,7 @@ async fn envoy_survives_end_of_agent_container() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 3, 40);
     for number in 1..=rounds {
-        // Stop the agent's container gracefully: SIGTERM to the agent, and then SIGKILL to the
-        // remaining processes.
+        // SIGTERM to the agent, then SIGKILL to the rest.
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;
@@ -143,7 +134,6 @@ async fn envoy_survives_end_of_agent_container() {
             &numbered(HOST, 2 * number - 1, backend.address()),
         );
         agent.wait_numbered(HOST, 2 * number - 1).await;
-        // Simulate a crash of the agent's container: kill all its processes at the same time.
         end("agent").await;
         agent.kill9();
         load.pass(50).await;
@@ -168,14 +158,13 @@ async fn envoy_survives_end_of_agent_container() {
         "the agent's container stopped and killed {rounds} times each"
     ));
 
-    // If Envoy is killed, the next Envoy must also start in the launcher's container.
+    // The next Envoy must also start in the launcher's container.
     agent.kill9_envoy();
     agent.wait_numbered(HOST, 2 * rounds).await;
     agent.wait_live().await;
     assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
 
-    // When a Pod is deleted, both containers get SIGTERM, here one after the other. All processes
-    // must drain and exit.
+    // Both containers get SIGTERM when a Pod is deleted.
     launcher.signal();
     assert!(agent.stop().success(), "{}", agent.log_tail());
     assert!(launcher.ended().await.success());

@@ -1,5 +1,5 @@
-//! The wall clock of the agent and its Envoy jumps by years in both directions. Only timestamps in
-//! the output may be affected.
+//! The wall clock jumps by years in both directions, which may affect only timestamps in the
+//! output.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const HOST: &str = "clock.test";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// Returns clock offsets in seconds: years ahead, an hour behind, shortly after 1970 (as on a
-/// machine without a battery-backed clock), and finally the real time.
+/// In seconds: years ahead, an hour behind, shortly after 1970 (without a battery), and the real
+/// time.
 fn jumps() -> [i64; 4] {
     let since_1970 = Timestamp::now().as_second();
     [10 * YEAR, -HOUR, 60 - since_1970, 0]
@@ -39,7 +39,6 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-/// Returns true if a timestamp in the output is about `ahead` seconds after the real time.
 fn of_clock(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
@@ -72,7 +71,7 @@ async fn clock_jump_changes_only_displayed_times() {
             .await;
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
 
-        // The new Envoy starts with the wrong clock. The new agent adopts this Envoy.
+        // The new agent adopts an Envoy that started with the wrong clock.
         agent.envoy_is_replaced("hot", "hot restart").await;
         agent.kill9();
         load.pass(20).await;
@@ -89,8 +88,7 @@ async fn clock_jump_changes_only_displayed_times() {
     idle(&agent, &clock).await;
 }
 
-/// Waits until all generations are stored, which happens asynchronously. They must be in order of
-/// acceptance, whatever their timestamps are.
+/// Generations are ordered by acceptance, whatever their timestamps are.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
     eventually("every generation is kept", TEST_TIMEOUT, async || {
@@ -107,7 +105,7 @@ async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     .await;
 }
 
-/// Checks that the agent does not busy-loop because of a deadline that is years away.
+/// A deadline that is years away must not cause a busy loop.
 async fn idle(agent: &AgentUnderTest, clock: &Clock) {
     let pid = agent.status().expect("a status")["agent"]["pid"]
         .as_u64()
@@ -115,7 +113,6 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
         .expect("a process");
     for ahead in [YEAR, -YEAR, 0] {
         clock.set(ahead);
-        // At first, the agent may still have work to do.
         eventually("it is idle", TEST_TIMEOUT, async || {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -131,7 +128,6 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes a GatewayAgent and its status, as an agent would if its clock showed `heartbeat`.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
@@ -171,8 +167,7 @@ async fn wait_programmed(cluster: &TestCluster, words: &str) {
         .await;
 }
 
-/// If the clock of the controller or of a host jumps, the controller must not report hosts as lost,
-/// and must keep its own Lease.
+/// Hosts must not be lost, and the controller must keep its Lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_trusts_host_reports_after_clock_jump() {
     let cluster = deployed(Channel::Standard).await;
@@ -184,8 +179,7 @@ async fn controller_trusts_host_reports_after_clock_jump() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    // The clock of one host is ten years behind the controller's, and the other host's clock is
-    // wrong too.
+    // Both hosts' clocks differ from the controller's.
     let mut now = Timestamp::now();
     say(&cluster, "right", now).await;
     say(
@@ -197,8 +191,7 @@ async fn controller_trusts_host_reports_after_clock_jump() {
     wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
     for ahead in [-20 * YEAR, 30 * YEAR, 0] {
         clock.set(ahead);
-        // The controller writes wrong timestamps to new objects, but must still publish them and
-        // report their state.
+        // New objects have wrong timestamps, but must be published.
         let listeners = [
             http_listener("http", 80, ""),
             http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),

@@ -1,5 +1,4 @@
-//! Two versions of Envoy replace each other under load, as in package upgrades and downgrades. No
-//! request may fail.
+//! Two versions of Envoy replace each other under load, as in package upgrades and downgrades.
 
 use std::time::{Duration, Instant};
 

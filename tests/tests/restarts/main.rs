@@ -1,4 +1,4 @@
-//! Tests of restarts, crashes, upgrades and changes under load. No request may fail.
+//! Restarts, crashes, upgrades and changes under load. No request may fail.
 
 mod apart;
 mod clock_jumps;

@@ -1,8 +1,5 @@
-//! New connections survive when Envoy is killed: they wait in the backlog of a socket that the
-//! agent holds, until the next Envoy accepts them.
-//!
-//! Each test runs in its own network namespace, in which the kernel may migrate connections between
-//! the listening sockets of a port.
+//! New connections survive an Envoy kill in the backlog of the agent's socket. In each test's
+//! network namespace, the kernel may migrate connections between a port's sockets.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
-/// Number of listening sockets that Envoy opens for each address.
+/// Per address.
 const WORKERS: usize = 2;
 
 fn config(backend: &Backend, ports: &[u16], routes: usize) -> String {
@@ -56,7 +53,6 @@ async fn wait_served(agent: &AgentUnderTest, port: u16) {
     agent.wait_ok(&request).await;
 }
 
-/// Returns the number of sockets that listen on a port.
 fn listening(agent: &AgentUnderTest, port: u16) -> usize {
     let local = format!(":{:04X}", agent.address(port).port());
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");
@@ -78,14 +74,13 @@ async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     .await;
 }
 
-/// A failed request. Each request has its own connection.
+/// Each request has its own connection.
 #[derive(Debug)]
 struct Failed {
     begun: Instant,
     cause: String,
 }
 
-/// Clients that open a new connection for each request.
 struct Visitors {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
@@ -133,8 +128,7 @@ impl Visitors {
     }
 }
 
-/// Kills Envoy with SIGKILL. Returns the times at which Envoy was killed, and at which its last
-/// thread exited.
+/// Returns when Envoy was killed, and when its last thread exited.
 async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let envoys = agent.envoys();
     let [envoy] = envoys.as_slice() else {
@@ -145,7 +139,6 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let killed = Instant::now();
     agent.kill9_envoy();
     eventually("it is gone", TEST_TIMEOUT, async || {
-        // The main thread may exit before Envoy's other threads.
         let others = std::fs::read_dir(&threads).map_or(0, Iterator::count);
         match std::fs::read_to_string(&stat) {
             Ok(text) if others > 1 || !text.contains(") Z") => Err(text),
@@ -171,8 +164,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // If Envoy were killed sooner after its start, the agent would assume a crash loop and
-        // delay the next start.
+        // Sooner, the agent would assume a crash loop and delay the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;
         let reply = request.send().await;
@@ -192,7 +184,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     );
     assert!(served > 0);
     for Failed { begun, cause } in &failed {
-        // Envoy may have accepted any connection that was opened before its last thread exited.
+        // Envoy may accept connections until its last thread exits.
         let in_flight = deaths.iter().any(|(killed, dead)| {
             *begun <= *dead && killed.saturating_duration_since(*begun) < Duration::from_secs(20)
         });
@@ -216,8 +208,7 @@ async fn what_is_parked_is_in_nobodys_way() {
         wait_listening(&agent, port, WORKERS + 1).await;
     }
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/")]));
-    // A removed listener refuses connections. When it is added again, it must receive all
-    // connections.
+    // A re-added listener must receive all connections.
     for _ in 0..3 {
         agent.write("all.yaml", &config(&backend, &[80], 1));
         wait_listening(&agent, 81, 0).await;
@@ -250,7 +241,7 @@ async fn what_is_parked_is_in_nobodys_way() {
     assert_eq!(listening(&agent, 80), 0);
 }
 
-/// If no other Envoy starts, clients must get an error instead of waiting forever.
+/// Clients must get an error instead of waiting forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_sockets_close_if_no_envoy_takes_over() {
     if !inside_own("parked_sockets_close_if_no_envoy_takes_over") {

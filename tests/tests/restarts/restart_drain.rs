@@ -1,5 +1,4 @@
-//! Draining a host, and undoing the drain. A draining host is unready, asks clients to disconnect,
-//! and refuses no connection.
+//! Draining a host, and undoing the drain. A draining host refuses no connection.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -47,7 +46,7 @@ async fn drained_host_is_unready_but_still_serves() {
     agent.wait_ok(&request).await;
 
     let load = Load::start(&Plan::new(vec![request]));
-    // Clients that keep sending requests are served, and delay the end of the drain.
+    // Active clients delay the end of the drain.
     let output = drain(
         &agent,
         &[
@@ -73,7 +72,7 @@ async fn drained_host_is_unready_but_still_serves() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // Idle connections count as open. If there are no connections, the drain ends immediately.
+    // Idle connections count as open.
     let idle = tokio::net::TcpStream::connect(agent.address(80))
         .await
         .expect("connect");
@@ -96,7 +95,6 @@ async fn drained_host_is_unready_but_still_serves() {
         .expect("an answer");
     assert_eq!(alive.status, 200);
 
-    // When the agent is stopped, its drain ends.
     let request = agent.get(80, "drain.test", "/");
     let asked_to_go = |reply: &Reply| reply.header("connection").is_some_and(|c| c == "close");
     agent.wait_served(&request, asked_to_go).await;

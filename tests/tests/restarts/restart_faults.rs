@@ -30,7 +30,6 @@ fn load(agent: &AgentUnderTest) -> Load {
     Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
 }
 
-/// Checks that a hot restart works.
 async fn works(agent: &AgentUnderTest, load: &Load) {
     let output = agent.replace_envoy("hot").await;
     let text = words(&output);
@@ -39,7 +38,6 @@ async fn works(agent: &AgentUnderTest, load: &Load) {
     agent.wait_envoys(1).await;
 }
 
-/// Returns the value of a command-line argument.
 fn argument<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
     let mut arguments = process.arguments.iter();
     arguments.find(|argument| *argument == name)?;
@@ -50,16 +48,14 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
-/// Outcome of an attempt to kill the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
     Killed,
-    /// The test was too slow: the second Envoy has already completed the takeover.
+    /// The test was too slow.
     TookOver,
 }
 
-/// Waits for a second Envoy, and kills it when the takeover has reached `stage`.
 async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second {
     let start = std::time::Instant::now();
     let second = loop {
@@ -77,8 +73,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
-            // While the first Envoy is suspended, the second Envoy waits for it and does not get
-            // further.
+            // The second Envoy waits while the first is suspended.
             signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
             while flags(Path::new(&memory)) == 0
@@ -89,7 +84,6 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
             }
         }
     }
-    // The second Envoy may have exited already.
     let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
     let before = listens(first, port);
     if before {
@@ -98,7 +92,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy has yet to respond to requests from the killed Envoy.
+        // The first Envoy must still answer the killed Envoy.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -109,7 +103,6 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
     }
 }
 
-/// Returns true if the process listens on `port` of 127.0.0.1.
 fn listens(pid: i32, port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
     let local = format!("0100007F:{port:04X}");
@@ -213,8 +206,7 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
         .expect("shared memory");
     works(&agent, &load).await;
     assert_eq!(flags(Path::new(&memory)), 0);
-    // If the shared memory is missing or has an unknown layout, the agent must not touch it, and
-    // `auto` must choose a handover.
+    // The agent must not touch unknown shared memory.
     std::fs::remove_file(&memory).expect("shared memory");
     let output = agent.replace_envoy("hot").await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -224,8 +216,7 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// The base ID in Envoy's command line must not be predictable. Otherwise, another user could
-/// create the shared memory with that ID first, which would make Envoy abort.
+/// Otherwise, another user could create the shared memory first, which would make Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let backend = Backend::start("a").await;
@@ -264,7 +255,7 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let third = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&third) && !exists(&second));
 
-    // The next agent reads the base ID from the first agent's state file.
+    // The next agent reads the base ID from the state file.
     agent.kill9();
     agent.restart();
     agent.wait_live().await;
@@ -276,8 +267,7 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     assert!(!exists(&third));
 }
 
-/// After the takeover, the second Envoy is the only Envoy. If it is killed, it must be replaced
-/// like any other.
+/// After the takeover, a killed second Envoy is replaced like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_envoy_is_replaced_if_killed_after_takeover() {
     let backend = Backend::start("a").await;
@@ -321,8 +311,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     );
     load.pass(50).await;
 
-    // Suspend the first Envoy during a restart. The second Envoy waits for the first until the
-    // deadline.
+    // The second Envoy waits for the first until the deadline.
     let output = loop {
         let first = agent.wait_live().await;
         let stop_first = async {
@@ -355,8 +344,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// The running Envoy's state file contains an epoch that is too high. Therefore the next Envoy does
-/// not find the Envoy from which it should take over.
+/// With a wrong epoch, the next Envoy does not find its predecessor.
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_succeeds_after_epoch_was_skipped() {
     let backend = Backend::start("a").await;
@@ -411,7 +399,6 @@ async fn next_agent_completes_restart_after_crash() {
     report.clean("agent killed in restarts");
 }
 
-/// Waits until another Envoy is live and the Envoy `before` has exited.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
     let now = eventually("another Envoy is live", TEST_TIMEOUT, async || {
         let now = agent.wait_live().await;

@@ -1,4 +1,4 @@
-//! Revisions are held back until a user accepts them. Rollbacks last until a user resumes.
+//! Revisions are held back until accepted. Rollbacks last until a user resumes.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -13,8 +13,7 @@ fn gateway() -> String {
     yaml(&edge(&[http_listener("http", 80, "")]))
 }
 
-/// Returns the YAML of Services, each with a route for its host. The hosts are `s-0.test`,
-/// `s-1.test` and so on.
+/// The hosts are `s-0.test`, `s-1.test` and so on.
 fn services(count: usize, backend: &Backend) -> String {
     let mut objects = Vec::new();
     for index in 0..count {
@@ -65,14 +64,13 @@ async fn large_removal_is_held_until_accepted() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
-    // Without a stored generation, the restarted agent could not know how much the change removes.
+    // The restarted agent needs a stored generation for comparison.
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));
     let held = |status: &Value| message(status).contains("would remove 10 of 1");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A restarted agent must hold the change back too.
     agent.restart();
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
@@ -116,7 +114,6 @@ async fn removal_of_only_gateway_is_held() {
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A restarted agent must hold the change back too.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("gateway.yaml", &gateway());
@@ -127,7 +124,6 @@ async fn removal_of_only_gateway_is_held() {
     agent.wait_status("it is held", held).await;
     accept(&agent).await;
     wait_gone(&agent).await;
-    // The removal must survive a restart.
     agent.restart();
     wait_gone(&agent).await;
     agent.write("gateway.yaml", &gateway());
@@ -157,7 +153,6 @@ async fn missing_class_removes_gateways_only_when_accepted() {
     agent.remove("class.yaml");
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
-    // A restarted agent must hold the change back too.
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("class.yaml", &yaml(&classes));
@@ -180,7 +175,7 @@ async fn accepted_removal_survives_agent_death_before_drain_ends() {
     );
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
-    // The draining Envoy waits until this connection is closed.
+    // The draining Envoy waits for this connection.
     let connection = std::net::TcpStream::connect(agent.address(80)).expect("it listens");
     agent.remove("gateway.yaml");
     agent
@@ -226,10 +221,8 @@ async fn wait_nothing_served(agent: &AgentUnderTest) {
 
 async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
-    // Envoy drains and exits without another command.
     agent.wait_envoys(0).await;
-    // If any stored state remained, the next agent would restore the Gateway, and then remove it
-    // again.
+    // Stored state would restore the Gateway.
     sesame_tests::wait::eventually("nothing is kept of it", TEST_TIMEOUT, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
@@ -240,7 +233,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     .await;
 }
 
-/// When an agent first reports that it is healthy, it must already serve.
+/// An agent that reports healthy must already serve.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_says_it_is_healthy_serves() {
     let backend = Backend::start("a").await;
@@ -280,7 +273,6 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
-    // Show the same difference as JSON.
     let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
     assert_eq!(code, Some(1), "{text}");
     let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -294,7 +286,6 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     let output = agent.order(&["rollback", "1"]).await;
     assert!(output.status.success());
     wait_answer(&agent, 1, 404).await;
-    // The rollback must survive new revisions and restarts of the agent.
     agent.write("services.yaml", &services(3, &backend));
     agent.restart();
     let status = agent
@@ -315,7 +306,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     wait_answer(&agent, 2, 200).await;
 }
 
-/// Waits until `count` generations are stored. The agent stores them asynchronously.
+/// The agent stores them asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
     sesame_tests::wait::eventually("kept generations", TEST_TIMEOUT, async || {
         let (_, text) = look(agent, &["history"]).await;

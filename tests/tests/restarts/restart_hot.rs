@@ -1,5 +1,4 @@
-//! Every way to replace Envoy, under load. No request may fail, and streams must last until the
-//! drain ends.
+//! Every way to replace Envoy, under load. Streams must last until the drain ends.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -54,14 +53,13 @@ async fn handovers_in_a_row_drop_nothing() {
     traffic.end(&scenario, DRAIN).await;
 }
 
-/// Opens as many new connections as the machine can handle, so that some of them arrive exactly
-/// when an Envoy closes its ports. The listeners bind to all of the host's addresses.
+/// Some connections must arrive while an Envoy closes its ports.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
 }
 
-/// Python script that denies access to sockets of other processes, as containers do by default.
+/// Containers deny access to sockets of other processes by default.
 const WITHOUT_OTHERS_SOCKETS: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -90,8 +88,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy itself responds to these requests, because a backend would reduce the number of
-        // requests per second.
+        // A backend would reduce the request rate.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -108,8 +105,7 @@ async fn crowd(setup: Setup, how: &str) {
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
-/// Returns the maximum number of clusters for which Envoy allows 16 connections each. If a cluster
-/// had fewer connections, the streams in this test would block the requests.
+/// Envoy must allow 16 connections per cluster, or streams would block requests.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

@@ -1,5 +1,4 @@
-//! The host runs out of a resource. Envoy must keep serving, and the agent must report the problem
-//! and recover without intervention.
+//! The host runs out of a resource. Envoy must keep serving, and the agent must recover.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -23,7 +22,6 @@ async fn start(setup: Setup, backend: &Backend) -> (AgentUnderTest, Load) {
     (agent, load)
 }
 
-/// Writes to a file until the file system is full.
 fn fill(directory: &Path) -> PathBuf {
     let filler = directory.join("filler");
     let written = std::fs::write(&filler, vec![1; 2 << 20]).map_err(|error| error.kind());
@@ -95,7 +93,7 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
     agent.wait_healthy().await;
     let runtime = agent.visible(&agent.runtime());
     let filler = fill(&runtime);
-    // Removing the killed Envoy's files frees some space, so fill that space too.
+    // Removed files of the killed Envoy free some space.
     let until = Instant::now() + Duration::from_secs(1);
     let more = std::thread::spawn(move || {
         let path = runtime.join("more");
@@ -142,8 +140,7 @@ async fn agent_recovers_after_running_out_of_descriptors() {
     load.stop().await.clean("agent out of descriptors");
 }
 
-/// Envoy and the agent may have 512 descriptors each, the minimum that they need to start. Existing
-/// connections must survive. New clients must be served as soon as other clients disconnect.
+/// 512 descriptors are the minimum. New clients are served once others disconnect.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_without_descriptors_serves_existing_connections() {
     let backend = Backend::start("a").await;
@@ -157,7 +154,7 @@ async fn envoy_without_descriptors_serves_existing_connections() {
     load.pass(100).await;
     let mut held = Vec::new();
     for _ in 0..600 {
-        // Connections above Envoy's limit are closed, or wait in the kernel.
+        // Connections above the limit are closed, or wait in the kernel.
         let connected = tokio::net::TcpStream::connect(agent.address(80)).await;
         held.push(connected.expect("connect"));
     }

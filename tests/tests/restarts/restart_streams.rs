@@ -1,5 +1,4 @@
-//! Long-lived connections, and datagrams, while Envoy is replaced. Nothing is cut before the drain
-//! ends.
+//! Long-lived connections and datagrams while Envoy is replaced.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +36,7 @@ async fn endures(strategy: &str) {
         objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
     }
     let agent = Setup::with_ports(&[5001, 53])
-        // The drain must last longer than this test may stall on a busy machine.
+        // Longer than a busy machine may stall.
         .flag("--drain-seconds=5")
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
@@ -52,8 +51,7 @@ async fn endures(strategy: &str) {
         Ok(stream)
     })
     .await;
-    // Send datagrams during all replacements, each from a new port. A datagram without a timely
-    // response counts as lost.
+    // A datagram without a timely response is lost.
     let asking = tokio::spawn(async move {
         let (mut sent, mut lost) = (0u32, 0u32);
         let start = Instant::now();
@@ -66,7 +64,6 @@ async fn endures(strategy: &str) {
     });
     restart(&agent, strategy).await;
     let start = Instant::now();
-    // The first Envoy still holds this stream's connection.
     ping(&mut stream)
         .await
         .expect("not cut by the restart itself");

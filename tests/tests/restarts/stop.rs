@@ -1,5 +1,5 @@
-//! Stopping the agent does not stop its Envoy. The agent is stopped, restarted and upgraded under
-//! load, and no request may fail. Only an explicit command stops Envoy.
+//! Stopping, restarting or upgrading the agent must not affect traffic. Only an explicit command
+//! stops Envoy.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,8 +30,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // Stop the agent immediately after writing the change or, in even rounds, after the change
-        // has been applied.
+        // In even rounds, after the change has been applied.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),
@@ -69,8 +68,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     ));
 }
 
-/// The agent stops during a takeover. When the next agent is running, the takeover must be
-/// complete.
+/// The next agent must complete the takeover.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_stops_during_envoy_restart_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -104,11 +102,9 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     assert!(agent.end().success(), "{}", agent.log_tail());
     assert_eq!(agent.envoy_pids(), [0; 0], "{}", agent.log_tail());
-    // The agent restores the Gateway from its stored state.
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // Test both an Envoy whose agent was stopped, and an Envoy whose agent was killed.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());
@@ -135,7 +131,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
         agent.wait_numbered(HOST, 0).await;
     }
 
-    // A running agent that does not listen on its socket must not be ignored.
+    // A running agent without its socket must not be ignored.
     std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
     let output = agent.drain_stop();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -147,8 +143,8 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     assert_eq!(agent.envoy_pids().len(), 1);
 }
 
-/// When the first process of a container exits, the kernel kills all others. Therefore the first
-/// process must drain Envoy before it exits.
+/// The kernel kills a container when its first process exits, which must therefore drain Envoy
+/// first.
 #[tokio::test(flavor = "multi_thread")]
 async fn container_init_drains_envoy_before_it_exits() {
     let backend = Backend::start("a").await;

@@ -1,7 +1,5 @@
-//! A launcher takes over from another launcher, as in a rollout that replaces a Pod with a new Pod
-//! on the same node.
-//!
-//! Each simulated container has a separate copy of Envoy instead of a separate file system.
+//! A launcher takes over from another, as in the rollout of a Pod. Separate copies of Envoy
+//! simulate containers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,7 +15,6 @@ use sesame_tests::wait::eventually;
 
 const HOST: &str = "succession.test";
 
-/// The launcher of a container, and the container's copy of Envoy.
 struct Launcher {
     child: Child,
     runtime: PathBuf,
@@ -47,7 +44,7 @@ impl Launcher {
         }
     }
 
-    /// Runs the container's probe. If the probe fails, returns its output as the error.
+    /// Returns the probe's output as the error.
     fn check(&self) -> Result<(), String> {
         let output = Command::new(agent_binary())
             .args(["launcher", "--check", "--runtime-dir"])
@@ -83,13 +80,11 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Copies Envoy into a directory for one container.
 fn envoy_of(directory: &Path, container: &str) -> PathBuf {
     let copy = directory.join(container).join("envoy");
     std::fs::create_dir(copy.parent().expect("a parent")).expect("a directory");
@@ -133,8 +128,7 @@ async fn new_launcher_takes_over_without_failed_request() {
     load.stop().await.clean("a launcher took over");
 }
 
-/// After a hot restart, the new Envoy sends requests to the old Envoy, and aborts if it gets no
-/// response.
+/// The new Envoy aborts if the old Envoy stops responding.
 #[tokio::test(flavor = "multi_thread")]
 async fn launcher_leaves_replaced_envoy_to_successor() {
     let backend = Backend::start("a").await;
@@ -202,7 +196,6 @@ async fn old_launcher_keeps_serving_if_new_one_fails() {
     first.serves_alone().await;
     assert!(runs(&agent, &old));
     load.stop().await.clean("a launcher could not take over");
-    // The first launcher can still start the next Envoy.
     agent.kill9_envoy();
     agent.wait_live().await;
     agent.wait_numbered(HOST, 0).await;

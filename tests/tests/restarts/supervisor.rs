@@ -58,7 +58,6 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     let after = live_pid(&until_state(&supervisor, State::is_live).await);
     assert_ne!(before, after);
     assert_eq!(get(at, "/").await.unwrap(), (200, "hello".to_owned()));
-    // The next transaction must work with the new Envoy.
     let mut wanted = applier.on_disk().content.clone();
     wanted.endpoints = [endpoints("c", &[backend("other").await])].into();
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
@@ -95,7 +94,7 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
     drop((applier, supervisor));
     load.pass(50).await;
 
-    // An Envoy must be adopted even if the previous agent's state file is missing.
+    // Even without a state file, Envoy must be adopted.
     for note_is_lost in [false, true] {
         if note_is_lost {
             std::fs::remove_file(host.directory.path().join("run/envoy.pid.json")).unwrap();
@@ -126,14 +125,14 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
 
     let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
-    // The agent must also notice when an adopted Envoy exits, although it is not a child process.
+    // An adopted Envoy is not a child process.
     kill(pid);
     until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
     until_state(&supervisor, State::is_live).await;
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Runs, in a separate process, the agent for the next test.
+/// Runs in a separate process for the next test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs until it is killed; started by another test"]
 async fn as_an_agent() {
@@ -198,8 +197,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let pid = live_pid(&supervisor.state().borrow());
     drop((applier, supervisor));
     let mut config = host.config();
-    // Concatenated protobuf messages merge, so the result is the same bootstrap with a new node
-    // name.
+    // Concatenated protobuf messages merge.
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
@@ -239,7 +237,7 @@ async fn a_stop_lets_connections_finish() {
     let mut client = Connection::open(&request).await.unwrap();
     client.send(&request).await.unwrap();
     let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
-    // The open connection delays the stop. Its client is asked to close it.
+    // The open connection delays the stop.
     while client.is_open().await {
         assert_eq!(client.send(&request).await.unwrap().status, 200);
     }
@@ -252,7 +250,6 @@ async fn a_stop_lets_connections_finish() {
 #[tokio::test]
 async fn failing_envoy_reports_reason_and_backs_off() {
     let host = Host::new();
-    // Without its configuration files, Envoy exits.
     let supervisor = Supervisor::start(host.config()).unwrap();
     let state = until_state(&supervisor, |s| {
         matches!(s, State::Backoff { deaths: 2, .. })
@@ -276,7 +273,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
-    // The files to which the bootstrap refers must exist, but may be empty.
+    // The bootstrap's files must exist, but may be empty.
     for path in [host.layout.cds(), host.layout.lds()] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "").unwrap();
@@ -306,8 +303,7 @@ async fn the_binary_says_its_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// In one of the two formats, the names of route tables are labels. This requires that Envoy's tag
-/// extraction matches the names.
+/// One format has names of route tables as labels, which needs Envoy's tag extraction.
 #[tokio::test]
 async fn both_forms_of_statistics_tell_the_same_versions() {
     let host = Host::new();

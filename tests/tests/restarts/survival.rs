@@ -14,15 +14,12 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// Maximum pause between a change and the kill, in milliseconds. It is longer than the time that a
-/// change takes.
+/// In milliseconds, longer than a change takes.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// Maximum pause between the start of a restart and the kill, in milliseconds. It is longer than
-/// the time that a restart takes on an idle machine.
+/// In milliseconds, longer than a restart takes.
 const LONGEST_RESTART_MS: u64 = 900;
 
-/// Returns the configuration of one round. Its Service, route and response header are different in
-/// every round.
+/// Service, route and response header differ in every round.
 fn round(number: usize, backend: &Backend) -> String {
     let name = format!("round-{number}");
     let mut rule = rule_to(&name, &[]);
@@ -66,12 +63,8 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
         .await;
 }
 
-/// Checks that the first response after a crash is from a configuration that was accepted as a
-/// whole. The new configuration must eventually be served.
-///
-/// Accepted configurations are stored asynchronously. Therefore, if crashes follow each other
-/// quickly on a slow disk, an older configuration may be served until the agent has read the
-/// manifests again.
+/// The first response must be from an accepted configuration. It may be older after quick crashes,
+/// because configurations are stored asynchronously.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
     let first = sesame_tests::wait::eventually("anybody answers", TEST_TIMEOUT, async || {
@@ -129,7 +122,6 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
-        // At this point, no agent supervises Envoy.
         load.pass(50).await;
         agent.restart();
         wait_round(&agent, number).await;
@@ -143,8 +135,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
     );
 }
 
-/// The agent is killed at a random moment during a restart of Envoy. The next agent must complete
-/// the restart.
+/// The next agent must complete the restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_dies_during_restarts_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -171,8 +162,7 @@ async fn agent_dies_during_restarts_without_failed_request() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// An upgrade replaces the binary of a running agent. After a restart, the new agent must keep the
-/// existing Envoy.
+/// The new agent must keep the existing Envoy.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgraded_agent_continues_with_existing_envoy() {
     let backend = Backend::start("a").await;
@@ -183,7 +173,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
-        // Installing while the old agent is running deletes that agent's binary.
+        // Installing deletes the running agent's binary.
         install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
@@ -192,7 +182,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
         wait_round(&agent, 2 * number).await;
     }
     assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
-    // A new version of the agent may render a different bootstrap, which requires a new Envoy.
+    // A different bootstrap requires a new Envoy.
     agent.wait_live().await;
     agent.kill9();
     forge_bootstrap(&agent);
@@ -210,7 +200,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// Changes the running Envoy's state file as if Envoy had been started with a different bootstrap.
+/// As if Envoy had a different bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {
@@ -222,8 +212,7 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// When Envoy is killed, only requests in flight and requests sent before the next Envoy listens
-/// may fail.
+/// Only requests before the next Envoy listens may fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;
@@ -238,7 +227,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         let begin = load.elapsed();
         agent.kill9_envoy();
         wait_round(&agent, 0).await;
-        // Requests that the kill interrupts may take a moment to fail.
+        // Interrupted requests may take a moment to fail.
         load.pass(50).await;
         outages.push((begin, load.elapsed()));
         load.pass(100).await;

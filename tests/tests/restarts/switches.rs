@@ -43,7 +43,7 @@ async fn route_switches_backend_repeatedly_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
     for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
-        // Write in place, or rename a new file into place: both are common.
+        // Both are common.
         if switch % 5 == 0 {
             agent.write_in_place("route.yaml", &route_to(to));
         } else {
@@ -74,7 +74,6 @@ async fn route_switches_between_short_lived_services_without_failure() {
     wait_backend(&agent, "switch.test", "only").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/0")]));
     for change in 1..=50 {
-        // The same change deletes the Service that was used until now.
         let mut objects = served(&format!("service-{change}"), &[backend.address()]);
         let matches = [
             path("PathPrefix", &format!("/{change}")),
@@ -89,8 +88,7 @@ async fn route_switches_between_short_lived_services_without_failure() {
     load.stop().await.assert_clean();
 }
 
-/// Adds and removes ten clusters at a time, together with listeners, while other clusters are in
-/// use.
+/// Other clusters are in use.
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_and_listeners_change_without_failed_request() {
     let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
@@ -108,8 +106,7 @@ async fn clusters_and_listeners_change_without_failed_request() {
         objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
         yaml(&objects)
     };
-    // Without this setting, a change that removes more than half of the configuration would be held
-    // back.
+    // A removal of more than half would be held back by default.
     let agent = Setup::with_ports(&[80, 81])
         .flag("--max-removal-share=100")
         .start(&[
@@ -120,7 +117,6 @@ async fn clusters_and_listeners_change_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "kept.test", "/")]));
     let tens = clusters.div_ceil(10);
     for round in 0..2 * tens {
-        // Add all clusters in batches of ten, then remove them in the same order.
         let (ten, adds) = (round % tens, round < tens);
         let names: Vec<String> = (0..10).map(|index| format!("more-{ten}-{index}")).collect();
         let file = format!("more-{ten}.yaml");
@@ -180,8 +176,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // Add a new endpoint, and then remove the old endpoint. The backend of the old endpoint
-        // closes gracefully.
+        // The old backend closes gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;
         if change % 2 == 0 {
@@ -197,8 +192,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// Waits for 20 consecutive responses from `backend`, which means that the other endpoint is out of
-/// rotation. If both were in use, the probability of that would be one in a million.
+/// If both were in use, 20 responses in a row would have a probability of one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

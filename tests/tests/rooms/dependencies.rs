@@ -5,7 +5,6 @@ use std::process::Command;
 
 use crate::workspace;
 
-/// Crates that perform I/O.
 const REFUSED: [&str; 11] = [
     "hyper",
     "hyper-util",
@@ -19,12 +18,11 @@ const REFUSED: [&str; 11] = [
     "tokio",
     "tonic",
 ];
-/// Pure crates, each with the I/O crates on which it may depend as an exception.
+/// With the I/O crates that they may use.
 const PURE: [(&str, &[&str]); 3] = [
     ("sesame-proto", &[]),
     ("sesame-gateway-api", &[]),
-    // `envoy-types` depends on these crates for the gRPC stubs of Envoy's services. `clippy.toml`
-    // forbids using the stubs.
+    // Only for gRPC stubs, which `clippy.toml` forbids.
     (
         "sesame-render",
         &["hyper", "hyper-util", "mio", "socket2", "tokio", "tonic"],
@@ -43,7 +41,7 @@ fn pure_crates_depend_on_nothing_that_does_io() {
     }
 }
 
-/// Returns the names of all crates on which a crate depends, directly or indirectly.
+/// Includes indirect dependencies.
 fn dependencies(name: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").expect("cargo runs tests");
     let tree = [

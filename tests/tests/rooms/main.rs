@@ -1,13 +1,6 @@
 //! Checks the table of rooms (module groups) in `ARCHITECTURE.md`: no room may import from rooms
-//! that its row does not list.
-//!
-//! A room is a crate's root (`lib.rs`, `main.rs`) or a top-level module. In `gateway-api/resolve`,
-//! each child module that has child modules is a room. Small modules that share a row form one
-//! room. Test code belongs to no room.
-//!
-//! `make regenerate` writes the current imports into the table, so that a reviewer sees every
-//! change. `shape` checks type names and function lengths. `dependencies` checks the dependencies
-//! of pure crates.
+//! that its row does not list. Rooms are crate roots and top-level modules, without test code.
+//! `make regenerate` updates the table.
 
 mod dependencies;
 mod modules;
@@ -23,7 +16,7 @@ use sesame_tests::generated::is_requested;
 use crate::modules::{ModulePath, Modules};
 use crate::table::Row;
 
-/// Names of crates without `sesame-`, and their source directories.
+/// Names without `sesame-`, and source directories.
 const CRATES: [(&str, &str); 10] = [
     ("agent", "agent/src"),
     ("backoff", "proto/backoff/src"),
@@ -36,8 +29,7 @@ const CRATES: [(&str, &str); 10] = [
     ("render", "agent/render/src"),
     ("spans", "controller/spans/src"),
 ];
-/// A module that is too large for one room. Each of its child modules that has child modules is a
-/// room.
+/// Each child module with children is a room.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
 fn workspace() -> PathBuf {
@@ -55,7 +47,6 @@ fn modules() -> Modules {
     modules
 }
 
-/// Returns the name of the room that each module belongs to.
 fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath, String> {
     let of_path = |path: &ModulePath| {
         let is_divided = path.len() > 2 && path[..2] == DIVIDED;
@@ -71,7 +62,6 @@ fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath
     modules.0.keys().map(of_path).collect()
 }
 
-/// Counts the imports of each room by the room or crate that it imports from.
 fn arrows(
     modules: &Modules,
     rooms: &BTreeMap<ModulePath, String>,
@@ -80,8 +70,7 @@ fn arrows(
     for (path, module) in &modules.0 {
         let from = rooms[path].clone();
         let found = arrows.entry(from.clone()).or_default();
-        // An import of a re-export from a crate or a divided module counts as an import from the
-        // room that defines the item.
+        // A re-export counts as an import from the room that defines the item.
         let is_door = path.len() == 1 || path[..] == DIVIDED;
         let exports = module.exports.values().filter(|_| !is_door);
         for import in module.imports.iter().chain(exports) {
@@ -101,8 +90,7 @@ fn arrows(
     arrows
 }
 
-/// Returns the edges to mark as closing a cycle: for each cycle within a crate, the edge with the
-/// fewest imports.
+/// For each cycle within a crate, the edge with the fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
         .iter()
@@ -125,12 +113,11 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the importing crate's own rooms in `imports`. Cargo forbids cycles between crates.
+/// Cargo forbids cycles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
 
-/// Returns the short name of a room, which rows of the same crate use.
 fn short(room: &str) -> &str {
     room.split_once('/').map_or_else(
         || {
@@ -195,7 +182,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
             }
         }
     }
-    // Ignore marked imports, which are known to close a cycle.
+    // Marked imports are known to close a cycle.
     let marked = |from: &String, to: &str| {
         rows.get(from)
             .is_some_and(|row| row.may_import.get(short(to)) == Some(&true))
@@ -221,8 +208,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Checks only paths that are relative to the repository root. In the text, all other paths are
-/// relative to the path that precedes them.
+/// Only paths relative to the repository root are checked.
 #[test]
 fn paths_of_the_map_exist() {
     let root = workspace();
@@ -231,7 +217,7 @@ fn paths_of_the_map_exist() {
     let is_path = |word: &&str| {
         let top = word.split_once('/').map_or("", |(top, _)| top);
         let rest = word.rsplit('/').next().unwrap_or_default();
-        // Skip room names, which look like paths without a file extension.
+        // Room names look like paths without a file extension.
         root.join(top).is_dir() && !top.is_empty() && (rest.contains('.') || rest.is_empty())
     };
     let missing: Vec<&str> = words

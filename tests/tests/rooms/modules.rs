@@ -1,7 +1,5 @@
-//! Reads the modules of a crate, and their imports, from the crate's sources.
-//!
-//! Paths consist of the same tokens in `use` items, expressions and macros, so the code is neither
-//! compiled nor expanded. Code that is compiled only for tests is skipped.
+//! Reads the modules of a crate and their imports from its sources, without compiling or expanding
+//! them. Test code is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,26 +7,23 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Path of a module: the name of its crate without `sesame-`, and then the nested modules.
+/// The crate's name without `sesame-`, then the nested modules.
 pub(crate) type ModulePath = Vec<String>;
 
-/// The imports and exports of a module.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
-    /// Paths in the module's code that start with a crate of this workspace.
+    /// Paths that start with a crate of this workspace.
     pub(crate) imports: BTreeSet<ModulePath>,
-    /// Paths that the module re-exports with `pub use`, by their names in the module.
+    /// By their names in the module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
-    /// Child modules, except those that are compiled only for tests.
+    /// Without test modules.
     children: BTreeSet<String>,
 }
 
-/// The modules of all crates.
 #[derive(Debug, Default)]
 pub(crate) struct Modules(pub(crate) BTreeMap<ModulePath, Module>);
 
 impl Modules {
-    /// Reads the modules of a crate's library and binary from its source directory.
     pub(crate) fn read(&mut self, name: &str, source: &Path) {
         for root in ["lib.rs", "main.rs"] {
             let file = source.join(root);
@@ -38,8 +33,7 @@ impl Modules {
         }
     }
 
-    /// Follows re-exports to find the module that a path leads to. Returns `None` if the path
-    /// leaves the workspace.
+    /// `None` if the path leaves the workspace.
     pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;
@@ -59,7 +53,6 @@ impl Modules {
         Some(at)
     }
 
-    /// Returns true if a module has child modules that are compiled outside of tests.
     pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }
@@ -82,7 +75,7 @@ impl Modules {
     }
 }
 
-/// Returns the tokens of a source file. Comments are dropped, and doc comments become attributes.
+/// Comments are dropped, and doc comments become attributes.
 pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -92,10 +85,8 @@ pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     stream.into_iter().collect()
 }
 
-/// Walks the tokens of one module.
 struct Reader<'a> {
     path: &'a [String],
-    /// Directory with the files of the module's child modules.
     directory: &'a Path,
     modules: &'a mut Modules,
     tokens: &'a [TokenTree],
@@ -103,8 +94,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Records the child modules first, because paths may use a child module before its
-    /// declaration.
+    /// Paths may use a child module before its declaration.
     fn declare(&mut self) {
         let path = self.path.to_vec();
         let children = &mut self.modules.0.entry(path).or_default().children;
@@ -148,8 +138,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips an attribute. If the item after the attribute is compiled only for tests, skips the
-    /// item too.
+    /// Also skips the item if it is compiled only for tests.
     fn attribute(&mut self) {
         self.at += 1;
         let Some(TokenTree::Group(group)) = self.tokens.get(self.at) else {
@@ -215,7 +204,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Records a path in an expression or a type.
     fn path(&mut self) {
         let start = self.at;
         let (path, end) = segments(&self.tokens[start..]);
@@ -238,8 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the path with the crate that it starts in, or `None` if it starts outside of the
-    /// workspace.
+    /// `None` if the path starts outside of the workspace.
     fn absolute(&self, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?.as_str();
         let mut base = self.path.to_vec();
@@ -272,7 +259,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the paths in a `use` tree, each with the name that it brings into scope.
+/// With the names that they bring into scope.
 fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     let (prefix, end) = segments(tokens);
     if let Some(TokenTree::Group(group)) = tokens.get(end) {
@@ -300,7 +287,7 @@ fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     vec![(prefix, name)]
 }
 
-/// Returns the segments of a path, and the number of tokens of the path, including each `::`.
+/// Also returns the number of tokens, including each `::`.
 fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     let mut path = ModulePath::new();
     let mut at = 0;
@@ -315,7 +302,6 @@ fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     (path, at)
 }
 
-/// Returns true if an attribute directly before an item restricts the item to tests.
 fn is_test_only(before: &[TokenTree]) -> bool {
     let mut rest = before;
     loop {
@@ -335,7 +321,6 @@ fn is_test_only(before: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns true if an attribute is `cfg(test)`, or another condition that only tests satisfy.
 pub(crate) fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("cfg(") && text.contains("test") && !text.contains("not(test)")

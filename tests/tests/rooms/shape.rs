@@ -1,8 +1,5 @@
-//! Forbids two types with the same name, and functions that are too long.
-//!
-//! `shape.txt` lists the known exceptions and may only shrink: `make regenerate` removes lines from
-//! it, and adds none. A function that must be long has a comment before it with the words
-//! "function is long because" and the reason.
+//! Forbids duplicate type names and long functions. `shape.txt` lists exceptions and may only
+//! shrink. A comment with the words "function is long because" permits a long function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,17 +11,15 @@ use crate::modules::{is_cfg_test, is_mark, tokens};
 use crate::sources::{room, sources};
 use crate::workspace;
 
-/// Maximum length of a function in lines, without comments.
+/// In lines, without comments.
 const MAX_LINES: usize = 68;
 const KNOWN: &str = "tests/tests/rooms/shape.txt";
-/// Keywords after which a type name follows.
 const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
-/// The public types and the long functions in a file.
 #[derive(Default)]
 struct Shapes {
     types: BTreeSet<String>,
-    /// Names of long functions, with their first and last lines.
+    /// With their first and last lines.
     long: Vec<(String, usize, usize)>,
 }
 
@@ -57,7 +52,6 @@ impl Shapes {
         }
     }
 
-    /// Records the item after `pub`, if the item is a type.
     fn declared(&mut self, after: &[TokenTree]) {
         let has_scope = matches!(after.first(), Some(TokenTree::Group(_)));
         let after = &after[usize::from(has_scope)..];
@@ -69,14 +63,13 @@ impl Shapes {
     }
 }
 
-/// Returns true if the token ends an item: a body in braces, or a semicolon.
+/// A body in braces, or a semicolon.
 fn is_end(token: &TokenTree) -> bool {
     let is_brace =
         matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
     is_brace || is_mark(Some(token), ';')
 }
 
-/// Returns true if a comment before the line contains the reason for the length.
 fn has_reason(lines: &[&str], line: usize) -> bool {
     let before = lines[..line - 1].iter().rev().map(|line| line.trim_start());
     let mut before = before.take_while(|line| line.starts_with("//") || line.starts_with("#["));

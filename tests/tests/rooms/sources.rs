@@ -5,8 +5,7 @@ use std::path::Path;
 
 use crate::workspace;
 
-/// Returns the room of a file: the crate and the top-level module. For a test file, returns the
-/// crate and `tests`.
+/// The crate and the top-level module, or `tests`.
 pub(crate) fn room(file: &str) -> String {
     let (package, inside) = file
         .split_once("/src/")
@@ -21,7 +20,7 @@ pub(crate) fn room(file: &str) -> String {
     format!("{package}/{module}")
 }
 
-/// Returns the paths of all Rust sources, relative to the workspace.
+/// Relative to the workspace.
 pub(crate) fn sources() -> Vec<String> {
     let mut sources = Vec::new();
     for directory in ["agent", "controller", "proto", "tests"] {

@@ -4,29 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Mark for an import that closes a cycle.
+/// Marks an import that closes a cycle.
 const CIRCLE: &str = "(circle)";
 
-/// One row of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Modules in this room. The first module gives the room its name.
+    /// The first module names the room.
     pub(crate) modules: Vec<String>,
     pub(crate) purpose: String,
     pub(crate) never: String,
-    /// Allowed imports. The key is the short name of a room in the same crate, `lib` for the crate
-    /// root, or `sesame-…` for another crate. The value is true if the import is marked as closing
-    /// a cycle.
+    /// By short room name, `lib` for the crate root, or `sesame-…`. True if marked as closing a
+    /// cycle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
-/// Returns the part of `text` that is the table, or an empty string if there is none.
+/// Empty if there is no table.
 pub(crate) fn text(text: &str) -> &str {
     let table = text.find(HEADER).map_or("", |start| &text[start..]);
     table.find("\n\n").map_or(table, |end| &table[..=end])
 }
 
-/// Returns the rows of the table, by room name.
 pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in self::text(text).lines().skip(2) {
@@ -49,7 +46,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     rows
 }
 
-/// Returns the names in a table cell. Each has a flag that is true if the name is marked.
+/// The flag is true for marked names.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
@@ -58,7 +55,6 @@ fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// Renders the table with the current imports, and with the descriptions from `rows`.
 pub(crate) fn write(
     arrows: &BTreeMap<String, BTreeMap<String, bool>>,
     rows: &BTreeMap<String, Row>,
@@ -91,7 +87,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns sets of rooms in which every room imports every other, directly or indirectly.
+/// Every room of a set imports every other, directly or indirectly.
 pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()

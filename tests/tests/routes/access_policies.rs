@@ -1,5 +1,4 @@
-//! AccessPolicies on a real Envoy. A request must pass every filter that applies to its rule,
-//! whichever object sets the filter.
+//! AccessPolicies on a real Envoy. A request must pass every filter for its rule.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -60,7 +59,7 @@ fn objects() -> Vec<Value> {
             &json!({"ipFilter": {"allow": ["198.51.100.0/24"], "allowRefs": [{"name": "offices"}]}}),
         ),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
-        // Allowing a wider network must not relax the Gateway's policy.
+        // A wider network must not relax the Gateway's policy.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
         access_policy(
             "admin",
@@ -100,7 +99,6 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("proxy.test", "/", "203.0.113.9", 403),
         ("proxy.test", "/admin", "203.0.113.9", 200),
         ("proxy.test", "/admin", "198.51.100.1", 403),
-        // The Gateway's policy applies in addition.
         ("proxy.test", "/admin", "192.0.2.9", 403),
         ("none.test", "/", "192.0.2.9", 403),
         ("none.test", "/", "198.51.100.1", 404),
@@ -127,8 +125,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("SHOP.test:80", "/admin", "203.0.113.1", 403),
     ] {
         let request = agent.get(80, host, path);
-        // Envoy trusts only the client address that the last proxy added, and no address that the
-        // client itself sent.
+        // Envoy trusts only the address that the last proxy added.
         let forwarded = format!("198.51.100.1, {client}");
         let request = request.header("x-forwarded-for", &forwarded);
         if let Some(reply) = checks.reply(&request).await {
@@ -159,7 +156,6 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
     checks.finish();
 }
 
-/// Number of changes to make under load.
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,4 @@
-//! Authorization services in AccessPolicies, on a real Envoy: the services of all policies and of
-//! the route itself must allow a request.
+//! Authorization services in AccessPolicies. All services must allow a request.
 
 use std::net::SocketAddr;
 
@@ -31,8 +30,7 @@ fn by(request: &Request, user: &str) -> Request {
     request.clone().header("authorization", user)
 }
 
-/// Returns routes and policies. The Gateway's policy asks the service `first`, and some routes ask
-/// more services.
+/// The Gateway's policy asks `first`, and some routes ask more services.
 fn objects() -> Vec<Value> {
     let none = json!({});
     let user = json!({"http": {"allowedResponseHeaders": ["x-user"]}});
@@ -140,8 +138,7 @@ async fn services_of_all_policies_must_allow_requests() {
     checks.status(by(&to("own.test"), "everybody"), 200).await;
     let asked = [second.take().len(), third.take().len()];
     checks.same("checks of an allowed request", asked, [1, 1]);
-    // The service's header must never come from a client, even on a route that does not ask the
-    // service.
+    // The service's header must never come from a client.
     for (host, user) in [("shop.test", Some("alice")), ("health.test", None)] {
         let request = by(&to(host), "first").header("x-user", "spoofed");
         if let Some(reply) = checks.reply(&request).await {
@@ -161,7 +158,6 @@ async fn services_of_all_policies_must_allow_requests() {
     checks.finish();
 }
 
-/// Number of changes to make under load.
 const CHANGES: usize = 40;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Tokens and authorization rules in AccessPolicies, on a real Envoy. A request is rejected unless
-//! it satisfies every policy that applies to its rule.
+//! Tokens and authorization rules in AccessPolicies. A request must satisfy every policy for its
+//! rule.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -37,8 +37,7 @@ pub(crate) fn of_route(name: &str) -> Value {
     json!({"kind": "HTTPRoute", "name": name})
 }
 
-/// Returns routes and policies. Every route except `health` requires a token, and some routes have
-/// further requirements.
+/// Every route except `health` requires a token.
 fn objects(keys: &str) -> Vec<Value> {
     let mut admin = rule_to("a", &[path("PathPrefix", "/admin")]);
     admin["name"] = json!("admin");
@@ -95,7 +94,7 @@ pub(crate) fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Returns tokens that no policy accepts, each with a description of its defect.
+/// Each has a description of its defect.
 fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
     let header = json!({"alg": "ES256", "kid": "a"});
     let claims = json!({"iss": ISSUER, "aud": "shop", "exp": 4_000_000_000_u64});
@@ -110,7 +109,7 @@ fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
         ("expired", with("exp", json!(1_000_000_000))),
         ("not yet valid", with("nbf", json!(3_900_000_000_u64))),
         ("without an expiry", with("exp", Value::Null)),
-        // For the next two tokens, Envoy responds with 403.
+        // Envoy responds to these with 403.
         ("wrong audience", with("aud", json!("other"))),
         ("without an audience", with("aud", Value::Null)),
         ("wrong issuer", with("iss", json!("https://id.test/"))),
@@ -181,7 +180,7 @@ async fn requests_need_valid_tokens_of_all_policies() {
         let twice = bearer(bearer(request.clone(), "a.b.c"), &valid);
         status(&twice, 401, &mut checks).await;
     }
-    // By default, Envoy would also accept a token in the query.
+    // By default, Envoy also accepts a token in the query.
     let in_query = agent.get(80, "shop.test", &format!("/?access_token={valid}"));
     status(&in_query, 401, &mut checks).await;
     status(&agent.get(80, "health.test", "/"), 200, &mut checks).await;
@@ -210,7 +209,7 @@ async fn requests_need_valid_tokens_of_all_policies() {
     checks.finish();
 }
 
-/// Checks a route with two policies. The second policy accepts tokens in three places.
+/// The second policy accepts tokens in three places.
 async fn second_tokens(agent: &AgentUnderTest, valid: &str, checks: &mut Checks) {
     let second = |path: &str| agent.get(80, "second.test", path);
     status(&second("/"), 401, checks).await;
@@ -286,8 +285,7 @@ async fn rules_judge_claims_and_headers_come_from_them() {
     checks.finish();
 }
 
-/// Checks that claims replace headers that the client has sent, and that the backend does not
-/// receive the token.
+/// Claims must replace client headers, and backends must not receive tokens.
 async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
     for (host, path, user, groups) in [
         (
@@ -296,7 +294,7 @@ async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
             Some("eve"),
             Some(r#"["users","admins"]"#),
         ),
-        // Routes in the policy's namespace to which the policy must not apply.
+        // The policy must not apply to these routes.
         ("admin.test", "/", None, None),
         ("health.test", "/", None, None),
     ] {
@@ -312,7 +310,6 @@ async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
     }
 }
 
-/// Number of changes to make under load.
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,7 +319,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
-        // Publish the key in use. In every second version, also publish another key.
+        // Every second version has another key.
         let other = Issuer::new(ISSUER, &format!("k-{number}"));
         let keys = Issuer::jwks(&[&other, &issuer][number % 2..]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -330,7 +327,6 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let mut policy = provider("", &json!({"jwks": {"configMapRef": {"name": "keys"}}}));
         let mut objects = vec![map, access_policy("users", of_gateway(), &policy)];
         if !number.is_multiple_of(3) {
-            // This policy changes which tokens the route requires.
             policy["authorization"] = json!({"rules": [{"action": "Allow",
                 "claims": [{"name": "sub", "values": ["ann", number.to_string()]}]}]});
             objects.push(access_policy("own", of_route("shop"), &policy));

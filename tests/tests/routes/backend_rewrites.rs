@@ -1,5 +1,4 @@
-//! Rewrites for a single backend of a rule, with a real agent and a real Envoy. Each backend gets
-//! its share of the requests. A request is rewritten only if the filters of its backend require it.
+//! Rewrites for a single backend of a rule.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +65,7 @@ async fn each_backend_gets_its_share_with_own_rewrites() {
         expect("rewriting", "own.test", "/own/a?b=c", 1),
     ];
     assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), expected);
-    // The expected share is a quarter. A deviation of 52 is six standard deviations.
+    // A deviation of 52 is six standard deviations.
     let rewritten = seen[&expected[1]];
     assert!((48..=152).contains(&rewritten), "{rewritten} of {REQUESTS}");
 }

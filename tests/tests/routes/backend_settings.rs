@@ -20,15 +20,11 @@ use sesame_tests::manifests::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Time that an endpoint takes to respond to `/slow`.
 const SLOW: Duration = Duration::from_secs(2);
-/// Number of policy changes to make under load.
 const POLICY_CHANGES: usize = 200;
-/// Maximum time until health checks notice that an endpoint has changed.
 const NOTICED: Duration = Duration::from_secs(15);
 
-/// An endpoint that responds with its name. For `/health`, tests can change the status of its
-/// response.
+/// Tests can change the status of `/health`.
 struct Endpoint {
     address: SocketAddr,
     health: Arc<AtomicU16>,
@@ -59,7 +55,7 @@ impl Endpoint {
                         "HTTP/1.1 {status} -\r\nx-end: {name}\r\nconnection: close\r\n\
                          content-length: 0\r\n\r\n"
                     );
-                    // The client may disconnect at any time, so ignore errors.
+                    // The client may disconnect at any time.
                     let _ = stream.write_all(answer.as_bytes()).await;
                 });
             }
@@ -68,14 +64,12 @@ impl Endpoint {
     }
 }
 
-/// Returns the listener and the address of an endpoint that accepts connections but never responds.
 fn silent() -> (std::net::TcpListener, SocketAddr) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }
 
-/// Returns a root HTTPProxy with the given routes.
 fn root(routes: &Value) -> Value {
     http_proxy(
         "shop",
@@ -83,7 +77,6 @@ fn root(routes: &Value) -> Value {
     )
 }
 
-/// Sends requests for a path with a header. Returns the names of the endpoints that respond.
 async fn ends(
     agent: &AgentUnderTest,
     path: &str,
@@ -137,8 +130,7 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may send several requests in a row to one endpoint: as many
-        // as the endpoint's weight has grown by.
+        // After a slow start, a worker may send several requests in a row to one endpoint.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
@@ -163,7 +155,6 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.finish();
 }
 
-/// Waits until requests reach exactly the given endpoints.
 async fn turn(
     agent: &AgentUnderTest,
     path: &str,
@@ -240,13 +231,12 @@ async fn dead_backend_does_not_hold_up_a_change() {
         took < Duration::from_secs(10),
         format_args!("took {took:?}"),
     );
-    // When all endpoints of a Service have failed, Envoy keeps using all of them.
+    // Envoy uses all endpoints if all have failed.
     checks.status(get("/dead"), 504).await;
     checks.finish();
 }
 
-/// Returns the address of a backend that responds to each connection with the first line it
-/// receives.
+/// Responds to each connection with its first line.
 async fn first_lines() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -261,7 +251,7 @@ async fn first_lines() -> SocketAddr {
                     "HTTP/1.1 200 -\r\nx-line: {line}\r\nconnection: close\r\n\
                      content-length: 0\r\n\r\n"
                 );
-                // The client may disconnect at any time, so ignore errors.
+                // The client may disconnect at any time.
                 let _ = stream.write_all(answer.as_bytes()).await;
             });
         }

@@ -1,5 +1,4 @@
-//! External authorization in HTTPRoutes and listeners, with a real agent and a real Envoy. Checks
-//! which service authorizes which request, and that no request bypasses authorization.
+//! External authorization on a real Envoy. No request may bypass it.
 
 use std::net::SocketAddr;
 
@@ -17,7 +16,7 @@ use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
-/// Size of a body that is larger than the default buffer of a connection.
+/// Larger than the default buffer of a connection.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
@@ -29,7 +28,6 @@ fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
     json!({"type": "ExternalAuth", "externalAuth": auth})
 }
 
-/// Returns a route that sends all requests for `host` to `main`, with the given filters.
 fn asked(host: &str, filters: &[Value]) -> Value {
     let rule = json!({"filters": filters, "backendRefs": [backend_ref("main")]});
     http_route(&host.replace('.', "-"), &[host], &[rule])
@@ -46,7 +44,7 @@ async fn routes_authorize_every_request_before_it_passes() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
-    // The port is only reserved. No service listens on it.
+    // No service listens on it.
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     objects.extend(served("closed", &[closed]));
     objects.push(service("nobody", ""));
@@ -214,7 +212,6 @@ async fn bodies(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Checks)
     }
 }
 
-/// Returns the request as the backend received it.
 async fn echo(request: &Request, checks: &mut Checks) -> Option<sesame_tests::echo::Echo> {
     let reply = checks.reply(request).await?;
     let echo = serde_json::from_slice(&reply.body).ok();
@@ -269,7 +266,6 @@ async fn listeners_authorize_in_order_before_route_selection() {
             &["a.guarded.test", "over.test"],
             &[gold, prefix("/gold"), prefix("/plain")],
         ),
-        // A route without hostnames applies to every listener.
         http_route("everywhere", &[], &[prefix("/everywhere")]),
         http_route("open", &["open.test"], &[prefix("/")]),
     ]);
@@ -296,12 +292,11 @@ async fn listeners_authorize_in_order_before_route_selection() {
                 request
             }
         };
-        // Requests that match no route or virtual host also need authorization.
+        // Requests without a route also need authorization.
         for path in ["/plain", "/gold", "/everywhere", "/nowhere"] {
             checks.status(get(path), 401).await;
         }
         checks.same(format!("questions of {host}"), counts(), [4, 0, 0]);
-        // This user is allowed by the first service and denied by the second.
         checks
             .status(as_user(get("/everywhere"), "first"), 401)
             .await;
@@ -327,8 +322,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
             vec![Some("0")],
         );
         counts();
-        // The headers that a listener filter sets affect which route is selected. Afterwards, the
-        // filters of that route apply.
+        // Headers from a listener filter affect route selection.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
@@ -343,7 +337,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// The wider listener and route would serve every request that has no narrower match.
+/// The wider listener and route would serve these requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;

@@ -1,5 +1,5 @@
-//! Invalid listeners and routes that might be security-relevant, on a real Envoy. Their requests
-//! must be rejected, even if valid listeners and routes with a wider match exist.
+//! Invalid listeners and routes that might be security-relevant. Their requests must be rejected
+//! despite wider matches.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -11,7 +11,6 @@ use sesame_tests::manifests::{
     served, yaml,
 };
 
-/// Returns a rule with the given matches that requires external authorization.
 fn asked(matches: &Value) -> Value {
     let auth = json!({"protocol": "HTTP", "backendRef": backend_ref("main"), "http": {}});
     let filter = json!({"type": "ExternalAuth", "externalAuth": auth});
@@ -71,7 +70,7 @@ async fn unserved_listener_keeps_hostname_from_wider_listener() {
         // The handshake must fail before Envoy presents a certificate.
         let reply = get(host, host).send().await;
         checks.that(reply.is_err(), format_args!("{host}: {reply:?}"));
-        // On an existing connection, status 421 makes the client open another connection.
+        // Status 421 makes the client open another connection.
         checks.status(get("wide.test", host), 421).await;
         checks.status(get("wide.test", host).http2(), 421).await;
     }
@@ -134,7 +133,6 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
         checks.status(agent.get(80, host, path), 500).await;
     }
     checks.same("requests that passed", main.count() - before, 0);
-    // Other routes must still serve requests that the invalid matches do not cover.
     let elsewhere = agent.get(80, "shared.test", "/elsewhere");
     checks.backend(elsewhere, "main").await;
     let of_others = agent.get(80, "matches.test", "/any/thing");
@@ -144,8 +142,7 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// Returns routes for `shared.test`. The last route requires authorization. The regular expressions
-/// of the other routes already exhaust the limit for expressions.
+/// The last route requires authorization. The others exhaust the limit for expressions.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {
         let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
@@ -188,8 +185,7 @@ async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // The configuration that rejects requests must not become the last good configuration, either
-    // in the next resolution or after a restart.
+    // A rejecting configuration must not become the last good configuration.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

@@ -1,5 +1,4 @@
-//! `GRPCRoute`: which backend gets a call, and with which status a call fails if there is no
-//! backend. Uses a real agent with a real Envoy.
+//! `GRPCRoute` on a real Envoy: backends, and the status of failed calls.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +18,7 @@ fn method(service: &str, method: &str) -> Value {
     json!({"method": {"service": service, "method": method}})
 }
 
-/// Returns the name of the backend and the protocol of its connection. If the call fails, returns
-/// its status.
+/// If the call fails, returns its status.
 async fn outcome(checks: &mut Checks, request: &Request) -> String {
     let Some(reply) = checks.reply(request).await else {
         return "no answer".to_owned();
@@ -69,12 +67,10 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         ("none.test", "shop.Cart/Add", UNIMPLEMENTED),
         ("missing.test", "shop.Cart/Add", UNAVAILABLE),
         ("every.test", "any.Thing/Goes", "one over HTTP/2.0"),
-        // The HTTPRoute `both` precedes the GRPCRoute `both-grpc` by name, but `both-grpc` must
-        // still get its calls.
+        // `both` precedes `both-grpc` by name, but must not get its calls.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
-        // On this listener, both routes match the same hostname. The hostnames in their specs
-        // decide which route has precedence, before their names and matches do.
+        // The hostnames in the specs decide before names and matches.
         ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
         ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {
@@ -93,7 +89,6 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         "one over HTTP/2.0",
     )
     .await;
-    // A GRPCRoute must not match requests that are not gRPC calls.
     checks
         .status(agent.get(80, "every.test", "/any.Thing/Goes"), 404)
         .await;
@@ -163,7 +158,7 @@ fn routes() -> Vec<Value> {
             ),
             "same",
         ),
-        // Both routes have the same hostname, but reach their backends over different protocols.
+        // The backends have different protocols.
         http_route("both", &["both.test"], &[to("one")]),
         route(
             "GRPCRoute",
@@ -196,8 +191,7 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Checks that calls to an invalid backend fail with UNAVAILABLE in proportion to its weight, and
-/// that all other calls succeed.
+/// Calls to an invalid backend fail with UNAVAILABLE in proportion to its weight.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

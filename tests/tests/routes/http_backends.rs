@@ -1,5 +1,4 @@
-//! Backends in the rules of an `HTTPRoute`: weights, missing backends, timeouts and protocols. Uses
-//! a real agent with a real Envoy.
+//! Backends in `HTTPRoute` rules: weights, timeouts and protocols.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +110,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// Sends 300 requests. Counts the responses by backend, or by status if they are from Envoy itself.
+/// By backend, or by status for Envoy's own responses.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,
@@ -133,7 +132,7 @@ async fn shares(
 }
 
 async fn weights(agent: &AgentUnderTest, checks: &mut Checks) {
-    // Each bound is more than five standard deviations from the expected number of responses.
+    // Each bound is more than five standard deviations away.
     for (host, expected) in [
         (
             "even.weight.test",

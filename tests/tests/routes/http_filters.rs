@@ -1,4 +1,4 @@
-//! Every `HTTPRoute` filter, with a real agent and a real Envoy.
+//! Every `HTTPRoute` filter on a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -7,8 +7,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::manifests::{backend_ref, edge, http_listener, http_route, path, served, yaml};
 
-/// The table for `ReplacePrefixMatch` in the Gateway API specification. Columns: matched prefix,
-/// replacement, request, result.
+/// From the Gateway API specification of `ReplacePrefixMatch`: matched prefix, replacement,
+/// request, result.
 const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "/xyz", "/foo/bar", "/xyz/bar"),
     ("/foo", "/xyz/", "/foo/bar", "/xyz/bar"),
@@ -21,13 +21,13 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "", "/foo", "/"),
     ("/foo", "/", "/foo/", "/"),
     ("/foo", "/", "/foo", "/"),
-    // Further cases, which follow from the table.
+    // These cases follow from the table.
     ("/foo", "/", "/foo/bar", "/bar"),
     ("/foo", "/xyz", "/foo/bar/", "/xyz/bar/"),
     ("/", "/xyz", "/bar", "/xyz/bar"),
 ];
 
-/// Values that are special in Envoy's format strings, but must be sent literally.
+/// Special in Envoy's format strings, but sent literally.
 const PERCENTS: [(&str, &str); 4] = [
     ("x-percent", "100%"),
     ("x-twice", "50%%"),
@@ -35,7 +35,6 @@ const PERCENTS: [(&str, &str); 4] = [
     ("x-unknown-command", "%NOT_A_COMMAND%"),
 ];
 
-/// Response headers for CORS.
 const ORIGIN: &str = "access-control-allow-origin";
 const CREDENTIALS: &str = "access-control-allow-credentials";
 const METHODS: &str = "access-control-allow-methods";
@@ -99,7 +98,6 @@ async fn start() -> (AgentUnderTest, Backends) {
     (agent, backends)
 }
 
-/// Returns a route that sends all requests for `host` to `main`, with the given filters.
 fn filtered(host: &str, filters: &Value) -> Value {
     let rule = json!({"filters": filters, "backendRefs": [backend_ref("main")]});
     http_route(&host.replace('.', "-"), &[host], &[rule])
@@ -283,7 +281,7 @@ fn redirect_routes() -> Vec<Value> {
     routes
 }
 
-/// Redirects. Columns: port of the listener, host and path of the request, status, and location.
+/// Columns: port, host, path, status, and location.
 const REDIRECTS: &str = "
 80   host.redirect.test                /a/b    302 http://other.test/a/b
 80   host.redirect.test                /a?b=c  302 http://other.test/a?b=c
@@ -473,7 +471,7 @@ fn mirror_routes() -> Vec<Value> {
     ]
 }
 
-/// Sends `requests` requests to `host`. Counts how many of them each mirror receives.
+/// Counts the requests that each mirror receives.
 async fn mirrored(
     agent: &AgentUnderTest,
     backends: &Backends,
@@ -494,7 +492,7 @@ async fn mirrored(
         (now.0 - before.0, now.1 - before.1)
     };
     if let Some(expected) = expected {
-        // Envoy does not wait for mirrored requests, so the test has to wait for them.
+        // Envoy does not wait for mirrored requests.
         sesame_tests::wait::eventually(host, sesame_tests::agent::TEST_TIMEOUT, async || {
             if so_far() == expected {
                 Ok(())
@@ -510,12 +508,10 @@ async fn mirrored(
 async fn mirrors(agent: &AgentUnderTest, backends: &Backends, checks: &mut Checks) {
     mirrored(agent, backends, checks, "one.mirror.test", 5, Some((5, 0))).await;
     mirrored(agent, backends, checks, "two.mirror.test", 5, Some((5, 5))).await;
-    // The next expectation is exact, so it would fail if any request had been mirrored here.
     let none = mirrored(agent, backends, checks, "none.mirror.test", 20, None).await;
     checks.same("0 percent", none, (0, 0));
     mirrored(agent, backends, checks, "one.mirror.test", 1, Some((1, 0))).await;
-    // If each request is mirrored with probability 1/2, the probability of a count outside this
-    // range is below one in a million.
+    // With probability 1/2, a count outside this range has a probability below one in a million.
     let (half, _) = mirrored(agent, backends, checks, "half.mirror.test", 300, None).await;
     checks.that(
         (100..=200).contains(&half),
@@ -558,8 +554,7 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns routes with CORS filters and without backends. Envoy itself responds to their requests,
-/// with a redirect or with status 500.
+/// Envoy itself responds with a redirect or status 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],
@@ -624,7 +619,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
             }
         }
-        // This request is neither a preflight request nor a cross-origin request.
+        // Neither a preflight request nor a cross-origin request.
         checks.status(request("PUT", ""), status).await;
         checks
             .status(agent.get(80, host, "/").method("PUT"), status)
@@ -634,7 +629,6 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.status(options, 302).await;
 }
 
-/// Returns the elements of a list-valued header, in lower case.
 fn list(value: Option<&str>) -> Vec<String> {
     let mut elements: Vec<String> = value
         .unwrap_or_default()

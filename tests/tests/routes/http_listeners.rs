@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 #[tokio::test(flavor = "multi_thread")]
 async fn request_reaches_only_most_specific_listener() {
     let backend = Backend::start("a").await;
-    // Columns: a listener, its hostname, and a host that the listener serves.
+    // Columns: listener, its hostname, and a host that it serves.
     let listeners = [
         ("empty", "", "bar.com"),
         ("wild", "*.example.com", "bar.example.com"),
@@ -143,7 +143,6 @@ async fn server_name_selects_listener_and_certificate() {
             );
         }
     }
-    // No listener on this port has a matching hostname.
     let stranger = tls
         .get(&agent, 444, "a.tls.test", "a.tls.test")
         .send()
@@ -153,7 +152,7 @@ async fn server_name_selects_listener_and_certificate() {
         "a server name that no listener has is refused",
     );
 
-    // A different listener serves the requested host, so the client must open another connection.
+    // A different listener serves the host, so the client must open another connection.
     for (sni, host) in [
         ("a.tls.test", "b.tls.test"),
         ("b.tls.test", "a.tls.test"),
@@ -168,7 +167,7 @@ async fn server_name_selects_listener_and_certificate() {
         checks.status(request.clone(), 421).await;
         checks.status(request.http2(), 421).await;
     }
-    // Either the same listener serves the requested host, or no listener does.
+    // The same listener or no listener serves the host.
     for (port, sni, host, status) in [
         (443, "b.tls.test", "c.tls.test", 200),
         (443, "other.test", "unknown.test", 404),
@@ -196,8 +195,7 @@ async fn request_for_passthrough_host_is_misdirected() {
     for backend in [&ended, &passed] {
         objects.extend(served(backend.name(), &[backend.address()]));
     }
-    // The wildcard of the HTTPS listener covers the passthrough listener's host, and this route
-    // also has that hostname.
+    // The wildcard covers the passthrough listener's host.
     let hostnames = ["*.tls.test", "pass.tls.test"];
     objects.push(on_listener(
         http_route("all", &hostnames, &[rule_to("ended", &[])]),

@@ -1,4 +1,4 @@
-//! Every kind of `HTTPRoute` match, with a real agent and a real Envoy.
+//! Every kind of `HTTPRoute` match on a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
 };
 
-/// A route has one backend per rule, so that the backend that responds identifies the rule.
+/// The backend identifies the rule.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
         http_listener("http", 80, ""),
         http_listener("same", 80, "same.test"),
     ]);
-    // One of the routes matches a header whose name contains an underscore.
+    // A matched header has an underscore in its name.
     objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
     let backends = start_served(&BACKENDS, &mut objects).await;
     objects.extend(path_routes());
@@ -122,7 +122,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
     }
-    // Paths are normalized before they are compared, as in RFC 3986, section 6.2.2.
+    // Normalized as in RFC 3986, section 6.2.2.
     for (path, backend) in [
         ("/~alice", "a"),
         ("/%7Ealice", "a"),
@@ -214,8 +214,7 @@ fn header_routes() -> Vec<Value> {
         http_route(
             "header-twice",
             &["header-twice.test"],
-            // Header names are case-insensitive. If a match lists a name twice, only the first
-            // entry counts.
+            // If a match lists a name twice, only the first entry counts.
             &[rule_to(
                 "a",
                 &[json!({"headers": [
@@ -344,8 +343,7 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(get("x.tame.wild.test"), "a").await;
     checks.backend(get("one-name.test"), "d").await;
     checks.backend(get("other-name.test"), "d").await;
-    // Hostnames are case-insensitive, and a port in `Host` is ignored. The backend receives `Host`
-    // as the client sent it.
+    // The backend receives `Host` as the client sent it.
     checks.backend(get("TAME.wild.TEST"), "c").await;
     for host in ["tame.wild.test:80", "tame.wild.test:12345"] {
         checks.backend(get(host), "c").await;
@@ -361,7 +359,7 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
 
 fn precedence_routes() -> Vec<Value> {
     vec![
-        // The routes are in order from the least to the most specific.
+        // From the least to the most specific.
         http_route(
             "longest",
             &["longest.test"],
@@ -458,7 +456,6 @@ fn competing_routes() -> Vec<Value> {
         ),
         http_route("name-2", &["name.test"], &all("b")),
         http_route("name-1", &["name.test"], &all("a")),
-        // The most specific match must win, whichever route it is in.
         created(
             http_route("old-and-short", &["mixed.test"], &all("a")),
             "2020-01-01T00:00:00Z",
@@ -513,8 +510,7 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// Checks that requests which the most specific route does not match are served by the next less
-/// specific route.
+/// The next less specific route must serve other requests.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;
@@ -534,8 +530,7 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(h2, "b").await;
 }
 
-/// On this listener, both routes match the same hostname. The hostnames in their specs decide which
-/// route has precedence, before their names and matches do.
+/// The hostnames in the specs decide before names and matches.
 fn same_intersection_routes() -> Vec<Value> {
     let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
     let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);
@@ -546,7 +541,6 @@ fn same_intersection_routes() -> Vec<Value> {
 async fn same_intersection(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |path: &str| agent.get(80, "same.test", path);
     checks.backend(get("/cart/new"), "b").await;
-    // The wide route must serve requests that the exact route does not match.
     checks.backend(get("/else"), "a").await;
     checks.status(get("/nothing"), 404).await;
 }

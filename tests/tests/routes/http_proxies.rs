@@ -1,6 +1,5 @@
-//! `HTTPProxy` on a real Envoy. Requests must reach the correct backends, even if Ingresses and
-//! HTTPRoutes have the same hosts. Moving a host from one of these kinds to another must not make a
-//! request fail.
+//! `HTTPProxy` on a real Envoy, together with Ingresses and HTTPRoutes for the same hosts. Moving a
+//! host between kinds must not fail a request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -124,7 +123,6 @@ async fn requests_reach_the_backend_that_a_proxy_names() {
     checks.finish();
 }
 
-/// Checks that the command `status` shows the errors of an HTTPProxy.
 fn status(agent: &AgentUnderTest, checks: &mut Checks) {
     let status = agent.status().unwrap_or_default();
     let objects = status["objects"].as_array().into_iter().flatten();

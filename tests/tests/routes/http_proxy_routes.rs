@@ -7,8 +7,6 @@ use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
 
-/// Starts an agent with the backends `a` and `b`, and an HTTPProxy for `shop.test` that has the
-/// given spec.
 async fn serve(spec: &Value) -> (AgentUnderTest, Vec<Backend>) {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let backends = start_served(&["a", "b"], &mut all).await;
@@ -124,7 +122,7 @@ async fn cors_policy_answers_preflights_of_all_routes() {
         checks.same(&request, &reply.status, &200);
         let seen = reply.header("access-control-allow-origin");
         checks.same(&request, seen, allowed.then_some(origin));
-        // If the origin is not echoed, browsers reject the response.
+        // Browsers require that the origin is echoed.
         let others = [
             ("allow-credentials", "true"),
             ("allow-methods", "PUT"),

@@ -20,15 +20,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Returns a Secret with the authority's certificate.
 pub(crate) fn authority_secret(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "namespace": "default"},
         "stringData": {"ca.crt": authority.pem()}})
 }
 
-/// Returns a route that sends a path prefix to port 80 of a Service. `more` contains additional
-/// fields for the entry of the Service.
+/// `more` contains fields for the Service's entry.
 fn to(prefix: &str, service: &str, more: Value) -> Value {
     let mut entry = json!({"name": service, "port": 80});
     if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
@@ -103,7 +101,6 @@ async fn services_are_reached_by_protocol_and_verified() {
     let handshake = |server_name: &str| {
         Some(EchoTls {
             server_name: server_name.to_owned(),
-            // This backend does not request a client certificate.
             client_certificate: String::new(),
         })
     };
@@ -200,8 +197,7 @@ async fn annotated_services_are_reached_by_protocol() {
     checks.finish();
 }
 
-/// Starts a backend that responds to a single request. The returned receiver is notified when the
-/// connection is closed.
+/// The receiver is notified when the connection is closed.
 async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

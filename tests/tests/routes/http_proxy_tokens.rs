@@ -1,4 +1,4 @@
-//! Tokens that HTTPProxies require. Each route needs a token from its own provider, on every port.
+//! Tokens that HTTPProxies require from each route's own provider.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -15,13 +15,12 @@ use crate::http_proxy_services::authority_secret;
 const CORP: &str = "https://id.test";
 const PARTNER: &str = "https://partner.test";
 
-/// Returns a Secret with a key set.
 fn secret(name: &str, jwks: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "namespace": "default"}, "stringData": {"jwks": jwks}})
 }
 
-/// Returns an HTTPProxy with two providers. By default, routes require a token from `corp`.
+/// By default, routes require a token from `corp`.
 fn shop(uri: &str) -> Value {
     let to = json!([{"name": "a", "port": 80}]);
     let route = |prefix: &str, policy: Value| json!({"conditions": [{"prefix": prefix}], "services": to, "jwtVerificationPolicy": policy});
@@ -64,7 +63,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     let _backends = start_served(&["a"], &mut all).await;
     let to = json!([{"name": "a", "port": 80}]);
     let child = http_proxy("child", &json!({"routes": [{"services": to}]}));
-    // The included HTTPProxy's namespace has a Secret with the same name, but with other keys.
+    // The Secret in this namespace has other keys.
     let team = json!({"routes": [{"services": to, "permitInsecure": true}]});
     let mut team = http_proxy("child", &team);
     let mut keys = secret("keys", &Issuer::jwks(&[&partner]));
@@ -102,7 +101,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (https("/partner"), &*by_corp, 401),
         (https("/gone"), &*by_corp, 500),
         (https("/undefined"), &*by_corp, 500),
-        // A redirect to HTTPS needs no token, but a route that is served without TLS does.
+        // Only a redirect to HTTPS needs no token.
         (plain("/"), "", 301),
         (plain("/partner"), "", 401),
         (plain("/partner"), &*by_partner, 200),

@@ -1,5 +1,4 @@
-//! Annotations of ingress-nginx, with a real agent and a real Envoy. No request may fail when an
-//! annotation changes under load.
+//! Annotations of ingress-nginx. Changes under load must not fail requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -11,15 +10,13 @@ use sesame_tests::manifests::{
     edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, yaml,
 };
 
-/// Returns an IngressClass that enables the annotations.
 fn class() -> Value {
     let mut class = ingress_class();
     class["metadata"]["annotations"] = json!({"projectsesame.io/annotations": "Nginx"});
     class
 }
 
-/// Returns an Ingress for a host with the given paths and annotations. `annotations` contains the
-/// names without their common prefix.
+/// Names of annotations omit the common prefix.
 fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
     let annotations = annotations.iter().map(|(name, value)| {
         let name = format!("nginx.ingress.kubernetes.io/{name}");
@@ -218,7 +215,7 @@ async fn annotations_of_nginx_decide_responses() {
             checks.same(&request, seen, (status, Some(location)));
         }
     }
-    // The alias `root.test` yields to the Ingress with a rule for this host.
+    // The alias `root.test` yields to a rule for this host.
     checks.backend(get("root.test", "/other"), "a").await;
     checks.backend(get("named.test", "/"), "b").await;
     checks.backend(get("alias.test", "/"), "b").await;

@@ -1,6 +1,4 @@
-//! `Ingress` with a real agent and a real Envoy. Checks which backend gets a request, and that
-//! requests for an invalid rule do not fall through to another rule. Moving a host to the Gateway
-//! API must not make a request fail.
+//! `Ingress` on a real Envoy. Requests for an invalid rule must not fall through to another rule.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -86,7 +84,6 @@ async fn requests_reach_the_backend_that_an_ingress_names() {
     checks.finish();
 }
 
-/// Checks that the command `status` finds Ingresses by name.
 fn status(agent: &AgentUnderTest, checks: &mut Checks) {
     let status = agent.status().unwrap_or_default();
     let objects = status["objects"].as_array().into_iter().flatten();
@@ -133,12 +130,12 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
         secure("x.wild.test"),
     ]));
     load.pass(200).await;
-    // The HTTPRoute gets the plaintext requests. The Gateway has no HTTPS listener yet.
+    // The Gateway has no HTTPS listener yet.
     let to_b = http_route("shop", &["shop.test"], &[rule_to("b", &[])]);
     agent.write("route.yaml", &yaml(&[to_b]));
     agent.wait_backend(&plain, "b").await;
     load.pass(200).await;
-    // Now, the Gateway's listener takes over the host, and the HTTPRoute takes over its requests.
+    // The Gateway's listener takes over the host.
     agent.write("gateway.yaml", &yaml(&after));
     agent.wait_backend(&secure("shop.test"), "b").await;
     load.pass(200).await;
@@ -150,7 +147,6 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
         })
         .await;
     load.pass(200).await;
-    // Move the host back to the Ingress.
     agent.write("shop.yaml", &yaml(&[ingress("shop", &none, &shop)]));
     agent.remove("route.yaml");
     agent.write("gateway.yaml", &yaml(&before));

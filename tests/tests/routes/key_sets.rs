@@ -14,7 +14,7 @@ use crate::access_tokens::bearer;
 
 const ISSUER: &str = "https://id.test";
 
-/// Returns a policy for a route. The keys come from the source `remote`.
+/// The keys come from `remote`.
 fn policy(route: &str, remote: &Value) -> Value {
     let provider = json!({"name": "corp", "issuer": ISSUER, "jwks": {"remote": remote}});
     let target = json!({"kind": "HTTPRoute", "name": route});
@@ -30,7 +30,6 @@ fn with_token(agent: &AgentUnderTest, issuer: &Issuer) -> Request {
     bearer(agent.get(80, "shop.test", "/"), &token)
 }
 
-/// Returns the errors of all key sets that could not be fetched.
 fn errors(status: &Value) -> Vec<&str> {
     let sets = status["source"]["keySets"].as_array();
     let sets = sets.into_iter().flatten();
@@ -64,7 +63,7 @@ async fn fetched_keys_rotate_and_survive_outages() {
         .wait_served(&by_old, |reply| reply.status == 401)
         .await;
 
-    // The last good keys must stay in use despite an invalid response, an outage and a reboot.
+    // The last good keys must stay in use.
     let load = Load::start(&Plan::new(vec![by_new.clone()]));
     server.publish(200, r#"{"keys": []}"#);
     let no_key = |status: &Value| errors(status).iter().any(|it| it.contains("no usable key"));

@@ -1,5 +1,4 @@
-//! `TLSRoute`, `TCPRoute` and `UDPRoute` with a real agent and a real Envoy: which backend gets a
-//! connection or datagram, and which connections are refused.
+//! `TLSRoute`, `TCPRoute` and `UDPRoute` on a real Envoy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,10 +19,9 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of times that a route's backend is changed.
 const SWITCHES: usize = 40;
 
-/// Number of requests. It is high enough for every backend to be chosen at least once.
+/// Enough for every backend to be chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {
@@ -44,7 +42,7 @@ fn on(
     on_listener(route(kind, name, hostnames, &[to(backends)]), listener)
 }
 
-/// Sends requests over new connections. Counts them by the backend that responds.
+/// Counts requests by the backend that responds.
 async fn tally(request: &Request) -> BTreeMap<String, u32> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {
@@ -62,8 +60,7 @@ async fn server_name_selects_one_listener_and_route() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let mut objects = edge(&[
         tls_listener("pass", 443, "*.pass.test", None),
-        // This listener has no route, so connections to it must be refused. Routes of other
-        // listeners must not serve them.
+        // Without a route, connections to this listener must be refused.
         tls_listener("own", 443, "own.pass.test", None),
         tls_listener("same", 443, "same.test", None),
         tls_listener("end", 443, "end.test", Some("cert")),
@@ -92,8 +89,7 @@ async fn server_name_selects_one_listener_and_route() {
             &["a.pass.test", "own.pass.test"],
             &[("exact", 1)],
         ),
-        // On this listener, both routes match the same hostname. The hostnames in their specs
-        // decide which route has precedence, before their names do.
+        // The hostnames in the specs decide before names.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -102,7 +98,6 @@ async fn server_name_selects_one_listener_and_route() {
             &["same.test"],
             &[("exact", 1)],
         ),
-        // An earlier route already has the hostname.
         on("TLSRoute", "late", "pass", &["a.pass.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -120,7 +115,7 @@ async fn server_name_selects_one_listener_and_route() {
     agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
-    // The client gets the backend's own certificate, so no proxy has terminated TLS.
+    // The client gets the backend's own certificate.
     checks.backend(through("a.pass.test"), "exact").await;
     checks
         .backend(through("a.pass.test").http2(), "exact")

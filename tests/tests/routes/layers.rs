@@ -1,5 +1,5 @@
-//! HTTPRoutes, HTTPProxies and Ingresses that have the same host. For each row of
-//! `tests/data/layers.yaml`, both `explain` and a real Envoy must produce the expected outcome.
+//! Routes of different kinds for the same host. For each row of `tests/data/layers.yaml`, `explain`
+//! and Envoy must produce the expected outcome.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -57,8 +57,7 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// If the field is unset, the request has the host of the row. `none` means that the request
-    /// has no host.
+    /// If unset, the host of the row; `none` for a request without a host.
     host: Option<String>,
     path: String,
     to: String,
@@ -94,7 +93,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Returns the rows of the file. In each row, `H` is replaced with the row's own host.
+/// Replaces `H` with the row's own host.
 fn rows() -> Vec<Row> {
     let rows: Vec<Value> = serde_saphyr::from_str(ROWS).expect("rows");
     let numbered = rows.into_iter().enumerate();
@@ -139,8 +138,7 @@ impl LayerObject {
             Self::R(_) => claim.route(name, host.unwrap_or_default()),
         };
         let metadata = &mut object["metadata"];
-        // Give the objects creation timestamps in their order, so that the first object is the
-        // oldest.
+        // The first object is the oldest.
         metadata["creationTimestamp"] = json!(format!("2020-01-01T00:00:{place:02}Z"));
         if let Some(namespace) = &claim.namespace {
             metadata["namespace"] = json!(namespace);
@@ -155,7 +153,6 @@ impl LayerObject {
 }
 
 impl Claim {
-    /// Returns the type and the value of a path.
     fn path(&self) -> (&str, &str) {
         self.path.split_at_checked(1).unwrap_or_default()
     }
@@ -230,13 +227,12 @@ impl Claim {
     }
 }
 
-/// Rows that are tested on the same Gateway, and all objects of the Gateway except backends.
 struct Together {
     rows: Vec<(usize, Row)>,
     objects: Vec<Value>,
 }
 
-/// Combines all rows into as few groups as possible.
+/// Uses as few groups as possible.
 fn together(secrets: &[Value]) -> Vec<Together> {
     let all = rows().into_iter().enumerate();
     let (alone, shared): (Vec<_>, Vec<_>) =
@@ -270,7 +266,7 @@ fn together(secrets: &[Value]) -> Vec<Together> {
         .collect()
 }
 
-/// Returns the outcome of a request as `explain` reports it: the Service, the status, or `refused`.
+/// The Service, the status, or `refused`.
 fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     let scheme = if ask.port == 443 { "https" } else { "http" };
     let url = format!("{scheme}://{}:{}{}", ask.host, ask.port, ask.path);
@@ -297,7 +293,6 @@ fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     }
 }
 
-/// Sends a request to Envoy, and returns the outcome.
 async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> String {
     let mut request =
         Request::get(agent.address(ask.port), &ask.host, &ask.path).method(&ask.method);
@@ -314,7 +309,6 @@ async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> S
     }
 }
 
-/// Returns the name of the Secret with the certificate that Envoy presents.
 async fn shown(
     agent: &AgentUnderTest,
     ask: &Ask,

@@ -1,5 +1,4 @@
-//! `ListenerSet` with a real agent and a real Envoy. ListenerSets add listeners to a Gateway, and
-//! may conflict with each other. Changing one must not affect the listeners of others.
+//! `ListenerSet` on a real Envoy. Changing one must not affect listeners of others.
 
 #[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
 mod tls_override_rows;
@@ -21,10 +20,8 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// Number of times that a ListenerSet is added or removed.
 const CHANGES: usize = 20;
 
-/// Returns a class, and a Gateway that accepts ListenerSets from its own namespace.
 fn open_edge(listeners: &[Value]) -> Vec<Value> {
     let mut objects = edge(listeners);
     objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
@@ -36,7 +33,6 @@ fn created(mut object: Value, year: u32) -> Value {
     object
 }
 
-/// Returns the status of an object.
 fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
     status["objects"]
         .as_array()
@@ -46,7 +42,6 @@ fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
         .map_or(&Value::Null, |object| &object["status"])
 }
 
-/// Returns the status and the reason of a condition of the object itself.
 fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
     object(status, kind, name)["conditions"]
         .as_array()
@@ -85,7 +80,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "older",
             &[
                 http_listener("same", 80, "older.test"),
-                // This listener conflicts with a listener of the Gateway, and loses.
+                // Conflicts with a listener of the Gateway.
                 http_listener("lost", 80, "gateway.test"),
                 https_listener("https", 443, "older.test", "pair"),
                 http_listener("alone", 8080, ""),
@@ -98,7 +93,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "younger",
             &[
                 https_listener("https", 443, "younger.test", "pair"),
-                // This listener conflicts with a listener of the older ListenerSet, and loses.
+                // Conflicts with a listener of the older ListenerSet.
                 http_listener("same", 80, "older.test"),
                 l4_listener("tcp", 8080, "TCP"),
             ],
@@ -109,8 +104,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
         "refused",
         &[http_listener("only", 80, "gateway.test")],
     ));
-    // A route attaches to a ListenerSet only if it refers to the ListenerSet itself. Referring to
-    // the Gateway is not enough.
+    // A reference to the Gateway is not enough.
     objects.push(on_listener_set(
         route(
             "TCPRoute",
@@ -194,7 +188,7 @@ async fn set_changes_fail_no_request_to_others() {
         https_listener("https", 443, "gateway.test", "pair"),
     ]);
     for name in ["gateway", "set", "waiting"] {
-        // Leak the backend on purpose. It stops when the test's runtime stops.
+        // Leaked: it stops with the test's runtime.
         let backend = Box::leak(Box::new(Backend::start(name).await));
         objects.extend(served(name, &[backend.address()]));
     }
@@ -214,7 +208,6 @@ async fn set_changes_fail_no_request_to_others() {
             on_listener_set(http_route(name, &[], &[rule_to(name, &[])]), name),
         ]
     };
-    // This ListenerSet takes over whenever the older ListenerSet is absent.
     objects.extend(set("waiting", 2025));
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
     let plain = |host: &str| agent.get(80, host, "/");
@@ -230,7 +223,7 @@ async fn set_changes_fail_no_request_to_others() {
         plain("gateway.test"),
         secure("gateway.test"),
         secure("gateway.test").http2(),
-        // At any time, one of the two ListenerSets serves this hostname.
+        // One of the two ListenerSets always serves this hostname.
         plain("set.test"),
     ]));
     for change in 0..CHANGES {
@@ -289,8 +282,7 @@ async fn held_port_is_reported_to_listener_set() {
 }
 
 impl tls_override_rows::Override {
-    /// Returns the class, the Gateway and the ListenerSet of a row. The Gateway's generation is the
-    /// number of the row, so that the Gateway's status identifies the row.
+    /// The Gateway's generation identifies the row.
     fn objects(&self, generation: usize) -> Vec<Value> {
         let mut listeners = vec![http_listener("http", 80, "")];
         if self.gateway {
@@ -328,8 +320,7 @@ async fn client_gets_certificate_of_owner_of_hostname() {
                 let gateway = object(status, "Gateway", "edge");
                 let programmed = condition(&gateway["conditions"], "Programmed");
                 let is_read = programmed["observedGeneration"] == number + 1;
-                // If only the ListenerSet changes, `Programmed` stays true, so compare the
-                // revisions too.
+                // If only the ListenerSet changes, `Programmed` stays true.
                 let edge = &status["gateways"][0];
                 is_read && programmed["status"] == "True" && edge["applied"] == edge["wanted"]
             })
@@ -358,7 +349,7 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let added: Vec<Value> = added
         .map(|port| http_listener(&format!("p{port}"), *port, ""))
         .collect();
-    // If Envoy is limited to 1024 descriptors, 312 client connections are possible.
+    // 1024 descriptors allow 312 client connections.
     let setup = Setup::with_ports(&ports).wrapper(&["prlimit", "--nofile=1024:1024"]);
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;

@@ -1,5 +1,4 @@
-//! Tests of routes and listeners with a real agent and a real Envoy: which requests go to which
-//! backends, and how they are modified.
+//! Tests of routes and listeners with a real Envoy.
 
 mod access_policies;
 mod access_services;

@@ -1,4 +1,4 @@
-//! Rate limits on a real Envoy. Counters are exact, and changes to other routes do not reset them.
+//! Rate limits on a real Envoy. Changes to other routes must not reset counters.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -8,8 +8,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
 };
 
-/// Number of requests that the limit allows. After half of these requests, another route is changed
-/// `CHANGES` times.
+/// After half of these requests, another route is changed `CHANGES` times.
 const ALLOWED: usize = 10;
 const CHANGES: usize = 50;
 
@@ -44,7 +43,6 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// Returns an HTTPProxy with a single route, whose response contains the given number.
 fn changing(number: usize) -> String {
     let answer = json!({"statusCode": 200, "body": number.to_string()});
     let spec = json!({"virtualhost": {"fqdn": "other.test"},

@@ -1,5 +1,5 @@
-//! Regular expressions. Envoy must accept every expression that Sesame accepts. If Sesame rejects
-//! an expression because of RE2, RE2 must reject it too.
+//! Regular expressions. Envoy must accept every expression that Sesame accepts, and RE2 must reject
+//! what Sesame rejects because of RE2.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,9 +23,8 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, ya
 use sesame_tests::rendering::options;
 use sesame_tests::seeded::Moments;
 
-/// Expressions that Sesame accepts. Envoy must accept them too.
 const TAKEN: &[&str] = &[
-    // This expression needs more than 100 instructions, which would exceed Envoy's default limit.
+    // Exceeds Envoy's default limit of 100 instructions.
     "/(?:a|b|c){100}/[0-9a-f]{300}",
     "(?i)a",
     "(?U)a+",
@@ -60,8 +59,7 @@ const TAKEN: &[&str] = &[
     "é(?:ü)+",
 ];
 
-/// Expressions that RE2 rejects. Some of them are valid for Rust's `regex` crate, and others are
-/// likely mistakes.
+/// Some are valid for Rust's `regex` crate, others are likely mistakes.
 const REFUSED: &[&str] = &[
     "(?x)a b",
     "(?u)a",
@@ -100,8 +98,7 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// Expressions that RE2 accepts, but whose meaning for RE2 differs from what users intend or Sesame
-/// assumes.
+/// Their meaning for RE2 differs from users' intentions or Sesame's assumptions.
 const MISREAD: &[&str] = &[
     "[a&&b]",
     "[a~~b]",
@@ -135,7 +132,6 @@ async fn regex_validation_agrees_with_envoy() {
     checks.finish();
 }
 
-/// For each expression, returns whether Sesame accepts a route with that expression.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -168,8 +164,7 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Returns true if Envoy accepts a route table with the given expression. A placeholder is rendered
-/// and then replaced with the expression, because the renderer might omit the expression itself.
+/// Replaces a rendered placeholder, because the renderer might omit the expression.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -223,7 +218,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     }
 }
 
-/// Encodes `RegexMatcher.regex`, a string with field number 2.
+/// Field number 2 of `RegexMatcher`.
 fn encoded(pattern: &str) -> Vec<u8> {
     let mut field = vec![2 << 3 | 2];
     encode_varint(pattern.len() as u64, &mut field);
@@ -231,9 +226,7 @@ fn encoded(pattern: &str) -> Vec<u8> {
     field
 }
 
-/// Sesame limits the work of Envoy's workers by counting the instructions of an expression. Its
-/// count must never be lower than RE2's own, but must not be so high that Sesame rejects ordinary
-/// expressions.
+/// Sesame's count must never be lower than RE2's, and must permit ordinary expressions.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
@@ -267,7 +260,6 @@ async fn no_program_has_more_instructions_than_we_count() {
     checks.finish();
 }
 
-/// Expressions that are typical of real configurations.
 const ORDINARY: &[&str] = &[
     "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
     "/foo(/|$)(.*)",
@@ -277,7 +269,6 @@ const ORDINARY: &[&str] = &[
     "(?i)mozilla/5.0 .*(iphone|android).*",
 ];
 
-/// Generates a random expression.
 fn made_up(moments: &mut Moments, depth: u64) -> String {
     const LEAVES: &[&str] = &[
         "a",
@@ -338,7 +329,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     }
 }
 
-/// Returns the program sizes that Envoy logs in warnings about the expressions.
+/// As Envoy logs them in warnings.
 async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     let routes: Vec<_> = patterns
         .iter()

@@ -1,5 +1,4 @@
-//! Filters of TrafficPolicies on a real Envoy: limits and compression of bodies, headers, gRPC-Web
-//! and faults.
+//! Filters of TrafficPolicies on a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -77,7 +76,6 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-/// Returns the status, the content encoding and the start of the body.
 async fn seen(checks: &mut Checks, request: &Request) -> (u16, String, String) {
     let Some(reply) = checks.reply(request).await else {
         return Default::default();
@@ -109,7 +107,6 @@ async fn filters_of_policies_apply_to_requests_and_responses() {
         ("dead.test", "/", all, (503, "", PAGE)),
         ("aborted.test", "/", "", (418, "", "fault filter abort")),
         ("wrong.test", "/", "", (500, "", PAGE)),
-        // No route has this hostname, although the listener covers it.
         ("none.test", "/", "", (404, "", PAGE)),
     ] {
         let request = get(host, path).header("accept-encoding", accepted);

@@ -1,5 +1,4 @@
-//! Retries and session persistence in rules (experimental channel), and routes whose parentRef
-//! specifies a port. Uses a real agent with a real Envoy.
+//! Retries and session persistence (experimental channel), and parentRefs with a port.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -93,7 +92,7 @@ async fn rule_sets_retries_sessions_and_ports() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
-        // If a rule does not set the number of retries, Envoy retries once.
+        // Envoy retries once by default.
         ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
@@ -116,11 +115,11 @@ async fn rule_sets_retries_sessions_and_ports() {
     checks.finish();
 }
 
-/// The rule also determines how often failed connection attempts are retried: once, or not at all.
+/// Once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
     let there = Backend::start("there").await;
-    // The port is only reserved. No backend listens on it.
+    // No backend listens on it.
     let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[there.address(), gone]));
@@ -140,8 +139,7 @@ async fn failed_connection_is_retried_unless_retries_are_off() {
         seen.extend(reply.map(|reply| reply.status));
     }
     checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
-    // Envoy does not buffer a body of this size, but must still be able to send the request to the
-    // other endpoint.
+    // Envoy does not buffer this body, but must still reach the other endpoint.
     let upload = agent.get(80, "plain.test", "/").method("POST");
     let upload = upload.body(vec![b'x'; 4 << 20]);
     for request in [upload.clone(), upload.http2()] {
@@ -183,8 +181,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // Without a session, both endpoints must respond. The probability that all 40 responses are
-        // from the same endpoint is below one in a billion.
+        // The probability of 40 equal responses is below one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
@@ -202,15 +199,13 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The two ways to persist a session. Columns: a host, the response header that sets the session,
-/// and the request header that returns the session.
+/// Columns: host, response header, and request header.
 const CARRIERS: [(&str, &str, &str); 2] = [
     ("cookie.test", "set-cookie", "cookie"),
     ("header.test", "x-sid", "x-sid"),
 ];
 
-/// Waits until a backend has stopped and Envoy has no connection to it. Envoy does not retry a
-/// request on a connection that is being closed, because the request may have reached the backend.
+/// Envoy does not retry on a closing connection, because the request may have been processed.
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
@@ -247,7 +242,6 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     ] {
         objects.push(rule(host, "sessionPersistence", &spec));
     }
-    // Add the same endpoints a second time, over HTTP/2.
     objects.push(service("h2", "kubernetes.io/h2c"));
     objects.extend(endpoint_slices("h2", &addresses));
     let mut over_h2 = json!({"backendRefs": [backend_ref("h2")]});
@@ -307,8 +301,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     agent.wait_served(&plain, is_three).await;
     stay(&mut checks).await;
 
-    // If an endpoint is down but still listed, no request may fail: the session must move to
-    // another endpoint.
+    // The session must move away from an endpoint that is down but listed.
     let (request, told, backend) = held.remove(0);
     let dead = backends
         .iter()
@@ -326,7 +319,6 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
             format!("{request}: no new session"),
         );
     }
-    // The session must also move if its endpoint is no longer listed.
     let (request, told, _) = held.remove(0);
     agent.write("endpoints.yaml", &endpoints(&addresses[2..]));
     let moved = |reply: &Reply| is_three(reply) && reply.header(told).is_some();
@@ -334,7 +326,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     checks.finish();
 }
 
-/// Checks that the session's value is a digest, which reveals no address.
+/// A digest reveals no address.
 fn opaque(checks: &mut Checks, session: &str) {
     let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let is_digest = session.len() == 32 && session.bytes().all(digits);
@@ -352,7 +344,7 @@ fn opaque(checks: &mut Checks, session: &str) {
     }
 }
 
-/// Checks that invalid sessions are ignored. The client must get a new session.
+/// The client must get a new session.
 async fn forged(
     checks: &mut Checks,
     agent: &AgentUnderTest,

@@ -1,8 +1,6 @@
-//! Every manifest in the Gateway API's conformance suite and examples must decode without unknown
-//! fields. Sesame must know all fields in the CRDs.
-//!
-//! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
-//! download`). The manifests are not copied into this repository.
+//! Manifests of the Gateway API's conformance suite and examples must decode without unknown
+//! fields. They come from the Go module cache (`go mod download`), as pinned in
+//! `tests/conformance/go.mod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,14 +14,12 @@ use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
 
-/// Directories of the conformance module that contain YAML files without Kubernetes objects. The
-/// second value describes these files.
+/// Directories with YAML that is not for Kubernetes, with descriptions.
 const NO_OBJECTS: &[(&str, &str)] = &[
     ("data", "options of the suite itself"),
     ("reports", "reports of implementations"),
 ];
 
-/// Returns the directory of each pinned module.
 fn modules() -> Vec<PathBuf> {
     let upstream = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let output = Command::new("go")
@@ -56,7 +52,7 @@ fn modules() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Collects all YAML files under `dir`, sorted by name.
+/// Sorted by name.
 fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries =
         std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -136,13 +132,12 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // Objects of unsupported kinds may be ignored. If the kind is supported, an object may be
-    // ignored only if its version is v1alpha2.
+    // Only unsupported kinds and v1alpha2 may be ignored.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
     }
-    // Every kind of the Gateway API must occur, which proves that the manifests were found.
+    // Proves that the manifests were found.
     for kind in Kind::ALL.iter().filter(|kind| kind.is_gateway_api()) {
         assert!(
             decoded.contains_key(kind),
@@ -153,7 +148,7 @@ fn upstream_manifests_decode_without_unknown_fields() {
     assert!(decoded.values().sum::<usize>() > 500, "{decoded:?}");
 }
 
-/// Returns a value that is valid for the schema and has every field set.
+/// Every field is set.
 fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
@@ -188,7 +183,7 @@ fn every_field_of_the_definitions_is_known() {
     let mut faults = Vec::new();
     for file in crd_files(Channel::Experimental) {
         let text = std::fs::read_to_string(&file).expect("readable");
-        // One file contains an admission policy and its binding, which have no CRD versions.
+        // One file contains an admission policy, which has no CRD versions.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
         let specs = objects.iter().map(|object| &object["spec"]);
         let versions = specs.flat_map(|spec| {

@@ -1,5 +1,4 @@
-//! Spans for changes. A real controller, and a real agent with a real Envoy, export a span for each
-//! step of a change. No change may wait for the collector.
+//! Spans for each step of a change. No change may wait for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -28,8 +27,7 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for the trace of a change that affects only the given object. The trace must contain all
-/// of the given spans, and a revision that starts with `revision`.
+/// The revision starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -60,8 +58,7 @@ fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     }
 }
 
-/// Checks that each span starts no earlier than the previous span, that it ends after its start,
-/// and that its parent span exists.
+/// Spans must start in order, end after their start, and have existing parents.
 fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
     let mut before = named(spans, names[0]);
     for name in names {
@@ -122,7 +119,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     ];
     let spans = trace_of(&collecting, ROUTE, &revision, &steps).await;
     let mut checks = Checks::default();
-    // The host may receive the manifest before the API server confirms the controller's write.
+    // The host may receive the manifest before the controller's write is confirmed.
     check_order(&mut checks, &spans, &steps[..5]);
     check_order(&mut checks, &spans, &steps[5..]);
     let parts = named(&spans, "write parts");
@@ -148,7 +145,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     checks.finish();
 }
 
-/// Checks, for each phase of a transaction, that verification starts exactly when writing ends.
+/// Verification starts exactly when writing ends.
 fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
     let steps: Vec<&Span> = spans
         .iter()
@@ -241,7 +238,6 @@ async fn host_with_snapshots_traces_each_revision() {
     checks.finish();
 }
 
-/// Starts a host that exports spans to a collector over TLS and trusts `authority`.
 fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) -> AgentUnderTest {
     let ca = directory.join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("written");

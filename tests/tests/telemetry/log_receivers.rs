@@ -1,7 +1,5 @@
-//! Access logs in three forms: as text, with selected fields, and sent over the network by a real
-//! Envoy to a receiver in this process. Clients must not be able to break a line, to forge a field,
-//! or to suppress lines of other requests. Requests must succeed even if the receiver is
-//! unavailable.
+//! Access logs as text, with selected fields, and over the network. Clients must not be able to
+//! forge or suppress lines, and requests must not depend on the receiver.
 
 use std::net::TcpListener;
 
@@ -21,12 +19,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const HOST: &str = "web.test";
-/// A user agent that looks like additional fields of a JSON object.
+/// Looks like additional fields of a JSON object.
 const FORGED: &str = "x\",\"status\":999,\"forged\":\"yes\tend";
-/// Bytes that are not UTF-8. If a batch contains such bytes, receivers reject the entire batch.
+/// Receivers reject an entire batch with bytes that are not UTF-8.
 const BYTES: &[u8] = b"a\xff\xc3\x28";
 
-/// Returns objects that serve `HOST` on port 80 and TCP on port 5001, with the given access logs.
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
     let spec = json!({"accessLog": access_log});
     let mut objects: Vec<Value> = class_with_parameters("edge", "settings", &spec).into();
@@ -50,11 +47,10 @@ fn start(objects: &[Value]) -> AgentUnderTest {
         .start(&[("all.yaml", &yaml(objects))])
 }
 
-/// Sends an HTTP/1.1 request that consists of the given bytes. Waits until the response ends.
 async fn send(agent: &AgentUnderTest, request: &[u8]) {
     let stream = TcpStream::connect(agent.address(80)).await;
     let mut stream = stream.expect("a connection");
-    // Envoy may close the connection before it has read everything.
+    // Envoy may close the connection early.
     let _ = stream.write_all(request).await;
     let _ = stream.read_to_end(&mut Vec::new()).await;
 }
@@ -136,7 +132,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
             ("host", Some(HOST)),
             ("tenant", Some("shop")),
             ("share", Some("100%PROTOCOL%")),
-            // This field is not among the selected fields.
+            // Not a selected field.
             ("method", None),
         ] {
             checks.same(name, asked.attribute(name), value);
@@ -148,7 +144,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
         checks.same("forged", forged.attribute("forged"), None);
         checks.same("tenant", forged.attribute("tenant"), Some("a\",\"b"));
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
-        // Find the record by its host, because its path, user agent and tenant are not valid UTF-8.
+        // Path, user agent and tenant are not valid UTF-8.
         let bytes = collecting.record(path, "host", "bytes.test").await;
         for (name, value) in [
             ("status", Some("404")),
@@ -166,8 +162,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
     let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
     let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
-    // Over ALS, the receiver gets the query, because the configuration allows that, but no other
-    // secret.
+    // The configuration allows the query, but no other secret.
     let stream = "/StreamAccessLogs";
     let asked = collecting
         .record(stream, "path", "/asked?token=hunter1")
@@ -273,7 +268,6 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Requests that Envoy rejects early must be logged too.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();

@@ -1,4 +1,4 @@
-//! Tests of logs, metrics, traces and status pages, and of the commands that use them.
+//! Tests of logs, metrics, traces and status pages.
 
 mod access_logs;
 mod change_spans;

@@ -1,4 +1,4 @@
-//! An agent's metrics in Prometheus format must match the traffic that the test sends.
+//! An agent's metrics must match the test's traffic.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Sends `GET /metrics`. Returns the head and the body of the response.
+/// Returns the head and the body.
 async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!(
@@ -63,7 +63,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
-    // The initial configuration is applied without any steps. This change takes one step.
+    // The initial configuration needs no steps, this change needs one.
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
@@ -154,11 +154,10 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     .await;
 }
 
-/// Number of routes. Each has its own path.
+/// Each has its own path.
 const ROUTES: u32 = 2_000;
-/// Number of backends that the routes share.
 const BACKENDS: u32 = 1_000;
-/// The agent's default limit for the number of series per Gateway.
+/// Default limit per Gateway.
 const MAX_SERIES: usize = 1_000;
 
 fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
@@ -195,7 +194,6 @@ async fn metrics_have_few_series_with_many_routes() {
     let before = scrape(address, "*/*").await.1;
     assert!(values(&before).len() <= MAX_SERIES, "{before}");
     for number in 0..BACKENDS {
-        // The first ten backends get more requests than any other backend.
         let times = if number < 10 { 5 } else { 1 };
         for _ in 0..times {
             let request = agent.get(80, "a.test", &format!("/{number}"));
@@ -282,7 +280,7 @@ async fn metrics_guard_requires_certificate_and_token_and_reloads() {
         status(plain.clone().header("authorization", &token)).await,
         None
     );
-    // Damaged or missing files must neither admit new clients nor lock out existing clients.
+    // Damaged files must neither admit new clients nor lock out existing clients.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     assert_eq!(status(with(&files.servers, NEXT_TOKEN)).await, Some(401));
@@ -322,8 +320,7 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The expected value is the sum over both virtual hosts. Envoy merges its histograms every five
-    // seconds.
+    // The expected value is the sum over both virtual hosts.
     eventually(
         "the route is counted, and no other",
         TEST_TIMEOUT,

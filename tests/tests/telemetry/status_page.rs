@@ -1,5 +1,4 @@
-//! The status page of an agent: access to the page, and the page's content. Browsers must never
-//! interpret values as markup. Uses a real agent and a real browser.
+//! The status page of an agent. Browsers must never interpret values as markup.
 
 use std::net::SocketAddr;
 
@@ -26,7 +25,6 @@ async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// Starts an agent that serves two hostnames and has a status page.
 async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -55,7 +53,6 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     (agent, address, backends)
 }
 
-/// Fetches the page until it contains all of the given strings.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
     eventually("the page says it", TEST_TIMEOUT, async || {
         let (head, body) = ask(address, "/status", "").await;

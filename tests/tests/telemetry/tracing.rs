@@ -1,5 +1,4 @@
-//! Traces. The Envoy of a real agent exports spans to a collector, as policies and
-//! SesameConfigurations specify. Requests must succeed even if the collector is unavailable.
+//! Traces of a real Envoy. Requests must succeed without the collector.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -38,8 +37,7 @@ fn collector(collecting: &Collecting, app_protocol: &str) -> Vec<Value> {
     objects
 }
 
-/// Returns the trace ID and the `traceparent` header of the caller with the given number. If
-/// `recorded` is true, the header has the sampled flag.
+/// If `recorded` is true, the header has the sampled flag.
 fn caller(number: u32, recorded: bool) -> (String, String) {
     let trace = format!("{number:08x}{}", &TRACE[8..]);
     let flags = u8::from(recorded);
@@ -118,7 +116,7 @@ async fn spans_join_caller_trace_with_configured_attributes() {
     checks.same("tenant", server.header("x-tenant"), Some("shop"));
     let all = format!("{spans:?}");
     checks.that(!all.contains("secret"), &all);
-    // If unsampled traces were exported, their spans would have arrived before these spans.
+    // Unsampled traces would have arrived earlier.
     let traces: Vec<String> = collecting.spans().into_iter().map(|it| it.trace).collect();
     checks.that(traces.iter().all(|it| *it == trace), format!("{traces:?}"));
     checks.finish();
@@ -152,7 +150,7 @@ async fn configured_tracing_uses_http_and_policy_overrides_it() {
 
     objects.push(policy("none", &json!({"mode": "Disabled"})));
     agent.write("all.yaml", &yaml(&objects));
-    // From now on, Envoy adds no trace headers to requests.
+    // From now on, Envoy adds no trace headers.
     let request = agent.get(80, "app.test", "/");
     agent
         .wait_served(&request, |reply| {

@@ -1,5 +1,4 @@
-//! An agent's traffic and history, as shown by the commands `top`, `logs` (with filters) and
-//! `events`. Uses a real agent with a real Envoy.
+//! An agent's traffic and history: `top`, `logs` and `events`.
 
 use std::process::Output;
 
@@ -14,7 +13,7 @@ fn runtime(agent: &AgentUnderTest) -> String {
     agent.runtime().to_string_lossy().into_owned()
 }
 
-/// Runs an agent command with JSON output. The output is a single value, or one value per line.
+/// A single value, or one value per line.
 async fn told(agent: &AgentUnderTest, line: &str) -> Vec<Value> {
     let line = format!("{line} --output json --runtime-dir {}", runtime(agent));
     let output = agent.command_beside(&arguments(&line)).await;
@@ -27,7 +26,6 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
 }
 
-/// Starts an agent that serves `shop.test`. A second backend serves `/stock`.
 async fn serving(setup: Setup) -> (AgentUnderTest, Vec<sesame_tests::backend::Backend>, String) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let backends = start_served(&["cart", "stock"], &mut objects).await;
@@ -139,8 +137,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     .await;
 }
 
-/// Waits until the wanted events have occurred in the given order. Other events may occur in
-/// between.
+/// Other events may occur in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, TEST_TIMEOUT, async || {
@@ -184,7 +181,7 @@ async fn events_are_reported_and_survive_agent_restart() {
 
     agent.wait_stored().await;
     agent.kill9();
-    // The next agent must detect changes that were made before it started.
+    // The next agent must detect earlier changes.
     let other = manifests.replace("shop.test", "other.test");
     agent.write("all.yaml", &other);
     agent.kill9_envoy();
@@ -207,7 +204,6 @@ async fn events_are_reported_and_survive_agent_restart() {
             .all(|event| event["gateway"] == "default/edge")
     );
 
-    // The command must also work without a running agent.
     agent.wait_stored().await;
     agent.kill9();
     let state = agent.state().to_string_lossy().into_owned();

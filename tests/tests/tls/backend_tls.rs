@@ -1,5 +1,4 @@
-//! `BackendTLSPolicy` and the Gateway's client certificate: which backends Envoy trusts, and which
-//! client certificate they receive. Uses a real agent with a real Envoy.
+//! `BackendTLSPolicy` and the Gateway's client certificate on a real Envoy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,14 +15,12 @@ use sesame_tests::manifests::{
     rule_to, served, service, tls_listener, verified_by, yaml,
 };
 
-/// Number of policy changes to make.
 const CHANGES: usize = 40;
 
 fn host(name: &str) -> String {
     format!("{name}.policy.test")
 }
 
-/// Returns a Service for the backend, and a policy and a route for the Service.
 fn behind_policy(name: &str, protocol: &str, backend: &Backend, validation: &Value) -> Vec<Value> {
     let mut objects = vec![
         service(name, protocol),
@@ -42,7 +39,6 @@ fn with_names(mut validation: Value, names: &Value) -> Value {
     validation
 }
 
-/// Sets the Gateway's client certificate for backends to the Secret `client`.
 fn showing(client: &str, mut objects: Vec<Value>) -> Vec<Value> {
     objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": client}}});
     objects
@@ -162,7 +158,7 @@ async fn backend_tls_follows_policy() {
         ("wrong-name", 503),
         ("wrong-uri", 503),
         ("hostname-only", 503),
-        // In a certificate, a wildcard matches exactly one label.
+        // A wildcard in a certificate matches exactly one label.
         ("too-wild", 503),
         ("absent-ca", 500),
     ] {
@@ -173,7 +169,7 @@ async fn backend_tls_follows_policy() {
         Ok(answer) => checks.same(&wss, answer, b"open sesame".to_vec()),
         Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
     }
-    // Envoy either terminates TLS and opens a new TLS connection, or passes TLS through.
+    // Envoy opens a new TLS connection, or passes TLS through.
     for (server_name, trust, shown, asked) in [
         ("end.test", &theirs, None, "good.test"),
         ("names.test", &theirs, None, "asked.test"),
@@ -231,7 +227,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
     }
 }
 
-/// Services of GRPCRoutes, each with the server name that the backend sees if a call succeeds.
+/// With the server name that the backend sees.
 const CALLS: [(&str, Option<&str>); 4] = [
     ("good", Some("good.test")),
     ("uri", Some("asked.test")),
@@ -285,7 +281,6 @@ async fn policies_say_so(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Returns the entry for the only ancestor in a policy's status.
 fn policy<'s>(status: &'s Value, name: &str) -> Option<&'s Value> {
     let objects = status["objects"].as_array()?;
     let object = objects
@@ -333,7 +328,7 @@ async fn backend_policies_and_keys_change_without_failed_request() {
                 agent.write("client.yaml", &client(&shown));
             }
         }
-        // Changing the server name forces new connections, which use the latest key.
+        // A new server name forces new connections with the latest key.
         let name = names[change % 2];
         agent.write("policy.yaml", &policy(name));
         let certificate = STANDARD.encode(&shown.der);
@@ -348,7 +343,6 @@ async fn backend_policies_and_keys_change_without_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Backends with other certificates must be rejected once the old connections are closed.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent

@@ -1,5 +1,4 @@
-//! Kinds of certificates and private keys. Pairs that Envoy accepts are served, and all other pairs
-//! are reported with the reason.
+//! Kinds of certificates and private keys. Pairs that Envoy rejects are reported with the reason.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,7 +18,7 @@ use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};
 use sesame_tests::rendering::options;
 
-/// Shell script that creates `NAME.crt` and `NAME.key` for each kind of pair.
+/// Creates `NAME.crt` and `NAME.key` for each kind.
 const MAKE: &str = r#"
 key() { name=$1; shift; openssl genpkey "$@" -out "$name.key"; }
 bare() { name=$1; shift; openssl req -x509 -new -key "$name.key" -subj /CN=a.example.com -days 30 -out "$name.crt" "$@"; }
@@ -111,21 +110,16 @@ openssl pkcs12 -export -in rsa-2048.crt -inkey rsa-2048.key -passout pass: -out 
 (printf '\377\376'; sed 's/./&\x00/g' rsa-2048.crt) > utf-16.crt; cp rsa-2048.key utf-16.key
 "#;
 
-/// Expected outcome for a pair.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Envoy accepts the pair, and nothing is reported.
     Served,
-    /// Envoy accepts the pair. A message that contains the string warns that clients may reject it.
+    /// Accepted with a warning that clients may reject it.
     Advised(&'static str),
-    /// Resolution rejects the pair with a message that contains the string. Envoy would reject the
-    /// pair too.
+    /// Rejected by resolution, and by Envoy too.
     Refused(&'static str),
-    /// Envoy rejects the pair with a message that contains the string. Resolution warns that Envoy
-    /// will do so.
+    /// Rejected by Envoy, as resolution warns.
     Judged(&'static str),
-    /// Envoy would reject the pair, so resolution repairs it. If the string is not empty, a message
-    /// contains it.
+    /// Repaired by resolution, because Envoy would reject it.
     Mended(&'static str),
 }
 
@@ -157,7 +151,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
-    // Resolution does not read the clock. Expired certificates are reported elsewhere.
+    // Resolution does not read the clock.
     ("expired", Advised("no host name or address")),
     ("sec1", Served),
     ("sec1-parameters", Served),
@@ -272,7 +266,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
             Advised(why) => (true, taken && advised(why)),
             Mended(why) => (false, taken && advised(why)),
             Refused(why) => (
-                // Envoy itself would accept a thousand certificates.
+                // Envoy would accept a thousand certificates.
                 *kind == "of-1000",
                 ours.as_ref().is_err_and(|message| message.contains(why)),
             ),
@@ -299,14 +293,12 @@ fn key_of(directory: &Path) -> Vec<u8> {
 
 struct ServedPair {
     snapshot: Snapshot,
-    /// The pair after resolution.
     pair: KeyPair,
-    /// What resolution adds to the message of the listener's `ResolvedRefs` condition.
+    /// Added to the message of the listener's `ResolvedRefs` condition.
     advice: String,
 }
 
-/// Resolves a Gateway with the given pair. Returns the reason as the error if the pair is not
-/// served.
+/// The error contains the reason.
 fn resolved(chain: &[u8], key: &[u8]) -> Result<ServedPair, String> {
     let mut objects = edge(&[https_listener("https", 443, "", "cert")]);
     objects.push(serde_json::json!({

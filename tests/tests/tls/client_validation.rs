@@ -1,5 +1,4 @@
-//! Validation of client certificates on HTTPS listeners (`Gateway.spec.tls.frontend`). Uses a real
-//! agent with a real Envoy.
+//! Validation of client certificates (`Gateway.spec.tls.frontend`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,8 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Lifetime of a certificate that must expire during the test. It is long enough for a few
-/// connections.
+/// Must expire during the test, but allow a few connections.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -54,7 +52,7 @@ async fn clients_are_validated_as_their_port_says() {
             {"port": 446, "tls": validation("absent", "AllowValidOnly")},
         ],
     }});
-    // Listeners of a ListenerSet must validate clients like listeners of the Gateway itself.
+    // Listeners of ListenerSets must validate clients, too.
     objects.push(listener_set(
         "set",
         &[https_listener("set", 447, "", "pair")],
@@ -82,7 +80,7 @@ async fn clients_are_validated_as_their_port_says() {
         (443, false, true, false),
         (444, true, true, true),
         (445, true, true, true),
-        // Without a usable bundle, the listener must reject every client.
+        // Without a usable bundle, every client is rejected.
         (446, false, false, false),
         (447, false, true, false),
     ] {
@@ -99,7 +97,6 @@ async fn clients_are_validated_as_their_port_says() {
     checks.finish();
 }
 
-/// Starts an agent whose only listener accepts clients of one authority on port 443.
 async fn with_clients(
     servers: &Authority,
     clients: &Authority,
@@ -121,7 +118,7 @@ async fn with_clients(
     (agent, backend)
 }
 
-/// A client that keeps its TLS sessions for later connections.
+/// Keeps its TLS sessions for later connections.
 struct Returning {
     agent: std::net::SocketAddr,
     config: Arc<ClientConfig>,
@@ -147,8 +144,7 @@ impl Returning {
         }
     }
 
-    /// Sends a request over a new connection. Returns whether the handshake was a full one or
-    /// resumed a session.
+    /// Returns whether the session was resumed.
     async fn visit(&self) -> Result<HandshakeKind> {
         let stream = TcpStream::connect(self.agent).await?;
         let name = ServerName::try_from("a.test")?;
@@ -180,8 +176,7 @@ async fn expired_clients_cannot_resume_sessions() {
         }
     }
     for client in &clients {
-        // If Envoy resumed the session, the client would be admitted for days after its certificate
-        // has expired.
+        // A resumed session would admit the client for days after expiry.
         eventually(
             "an expired client is refused",
             3 * LIFE,

@@ -1,4 +1,4 @@
-//! TLS in HTTPProxies, on a real Envoy: client certificates, and `tcpproxy` connections.
+//! TLS in HTTPProxies: client certificates, and `tcpproxy` connections.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,6 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Header that contains the details of a client's certificate.
 const FORWARDED: &str = "x-forwarded-client-cert";
 
 fn entry(name: &str, key: &str, text: &str) -> Value {
@@ -23,7 +22,6 @@ fn entry(name: &str, key: &str, text: &str) -> Value {
         "metadata": {"name": name, "namespace": "default"}, "data": {key: STANDARD.encode(text)}})
 }
 
-/// Returns a root HTTPProxy that validates client certificates.
 fn validating(name: &str, clients: &Value) -> Value {
     let tls = json!({"secretName": "pair", "clientValidation": clients});
     http_proxy(
@@ -165,7 +163,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     )
     .await;
     assert_eq!(status(&request(&good)).await, Some(200));
-    // If the revocation list is invalid, every client must be rejected.
+    // Invalid revocation lists reject every client.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
     eventually("nobody is let in", TEST_TIMEOUT, async || {
         match status(&request(&good)).await {
@@ -177,7 +175,6 @@ async fn new_revocation_list_refuses_client_without_restart() {
     assert_eq!(agent.envoys().len(), envoys.len());
 }
 
-/// Returns a root HTTPProxy that forwards TLS connections to Services.
 fn connecting(name: &str, tls: &Value, tcp: &Value) -> Value {
     http_proxy(
         name,

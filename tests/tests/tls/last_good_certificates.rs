@@ -1,5 +1,5 @@
-//! A broken Secret does not take its listener out of service. The last good certificate remains in
-//! use, even after restarts, until the Secret is deleted.
+//! A broken Secret does not affect its listener. The last good certificate remains in use until the
+//! Secret is deleted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,8 +17,6 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// Returns true if the listener's `ResolvedRefs` condition reports that the last good certificate
-/// is served.
 fn says_kept(status: &Value) -> bool {
     let listener = &status["listeners"][0]["conditions"];
     let resolved = condition(listener, "ResolvedRefs");
@@ -29,7 +27,6 @@ fn says_kept(status: &Value) -> bool {
             .is_some_and(|message| message.contains("last valid certificate, which expires at"))
 }
 
-/// Waits until a request fails.
 async fn refused(request: &Request) {
     eventually("nobody answers", TEST_TIMEOUT, async || {
         match request.send().await {
@@ -51,7 +48,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    // An agent never removes all listeners of an Envoy, so add a second listener.
+    // An agent never removes all listeners of an Envoy.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -84,8 +81,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes must still be applied. The certificate must survive a restart of the agent
-    // alone, and a restart of both the agent and Envoy.
+    // Restart the agent alone, then with Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -119,8 +115,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
 
     agent.remove("secret.yaml");
     refused(&request).await;
-    // The certificate was deleted with its Secret. It must not be restored when the Secret is
-    // created again in a broken state.
+    // The certificate must not be restored for a broken Secret.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
         .wait_status("the Secret is broken", |status| {
@@ -136,8 +131,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     agent.wait_ok(&request).await;
 }
 
-/// Returns a Secret whose key is too short for Envoy. Resolution accepts the Secret, because the
-/// key matches the certificate.
+/// Too short for Envoy, but resolution accepts the matching key.
 fn weak_secret(name: &str, host: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
@@ -167,7 +161,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
-    // An agent never removes all listeners of an Envoy, so add a second listener.
+    // An agent never removes all listeners of an Envoy.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -187,7 +181,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     });
     agent.wait_ok(&old).await;
 
-    // After two rejected keys in a row, the agent must still know the last good key.
+    // Two keys in a row were rejected.
     let said = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
@@ -206,7 +200,6 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
         assert_eq!(status["healthy"], false, "{status:#}");
         assert_eq!(old.send().await.expect("an answer").status, 200);
     }
-    // First restart only the agent, and then Envoy as well.
     for number in 0..2_u8 {
         agent.wait_stored().await;
         agent.kill9();
@@ -226,7 +219,6 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     );
     agent.wait_ok(&new).await;
     agent.wait_healthy().await;
-    // Deleting the Secret must also discard its last good key.
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
     agent.wait_status("the weak key is refused", said).await;
     agent.remove("secret.yaml");
@@ -340,7 +332,7 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
-    // Force a new revision, because the check would also succeed for the old publication.
+    // The old publication would pass the check.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
     cluster.apply_all(&[route]).await;
     controller.restart();

@@ -1,6 +1,5 @@
-//! A Gateway outside the cluster and the mesh to which it routes verify each other. Both reject
-//! peers with certificates from other authorities. Uses a real agent with a real Envoy, and a real
-//! API server.
+//! A Gateway outside the cluster and a mesh verify each other. Both reject peers from other
+//! authorities.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +30,6 @@ fn host(name: &str) -> String {
     format!("{name}.mesh.test")
 }
 
-/// Returns the trust bundle of the mesh, which is in the mesh's namespace.
 fn bundle(authorities: &[&Authority]) -> Value {
     let pem: String = authorities.iter().map(|it| it.pem()).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -39,7 +37,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
         "data": {"ca-bundle.crt": pem}})
 }
 
-/// Returns the Gateway's policy, which applies to routes with the label `mesh: one`.
+/// Applies to routes with the label `mesh: one`.
 fn policy(names: &[&str]) -> Value {
     let names: Vec<Value> = names
         .iter()
@@ -57,7 +55,6 @@ fn policy(names: &[&str]) -> Value {
     }})
 }
 
-/// Returns a Gateway that presents the given client certificate to the mesh.
 fn gateway(client: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": "client"}}});
@@ -65,8 +62,7 @@ fn gateway(client: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service for the backend and a route to the Service. If `meshed` is true, the policy
-/// applies to the route.
+/// If `meshed` is true, the policy applies to the route.
 fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     let mut route = http_route(name, &[&host(name)], &[rule_to(name, &[])]);
     if meshed {
@@ -77,7 +73,6 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until a request for the route gets the given status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent
@@ -96,8 +91,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     let peer = of_mesh.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let client = of_gateway.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
     let meshed = Backend::start_mutual_tls("meshed", &peer, &of_gateway).await;
-    // This peer's certificate has a correct name, but is from an authority that the bundle does not
-    // contain.
+    // The name is correct, but the bundle does not contain the authority.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
     let plain = Backend::start("plain").await;
@@ -107,7 +101,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
         ("false", &false_peer, true),
         ("unencrypted", &plain, true),
         ("plain", &plain, false),
-        // The mesh requires TLS with a client certificate.
+        // The mesh requires a client certificate.
         ("unmeshed", &meshed, false),
     ] {
         objects.extend(routed(name, backend, is_meshed));
@@ -132,8 +126,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     for (name, status) in [("plain", 200), ("false", 503), ("unencrypted", 503)] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
     }
-    // The peer either sends a TLS alert or closes the connection. In both cases, Envoy gets no HTTP
-    // response.
+    // The peer sends a TLS alert or closes the connection.
     let unmeshed = agent.get(80, &host("unmeshed"), "/");
     if let Some(reply) = checks.reply(&unmeshed).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -141,8 +134,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // Use a client certificate that the mesh does not trust. Also change the names in the policy,
-    // which forces new connections. They use the latest key.
+    // The mesh does not trust the certificate. New names force new connections.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
@@ -150,14 +142,13 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("gateway.yaml", &yaml(&gateway(&client)));
     answered(&agent, "labelled", 200).await;
 
-    // Allow only names that the peer's certificate does not have.
     let other = "spiffe://mesh.test/other";
     agent.write("policy.yaml", &yaml(&[policy(&[other])]));
     answered(&agent, "labelled", 503).await;
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle, nothing may be sent to the peer, in particular not in plaintext.
+    // Without a bundle, nothing may be sent to the peer.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;
@@ -166,7 +157,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     answered(&agent, "labelled", 200).await;
 }
 
-/// Waits until there is exactly one published backend, and `good` accepts it.
+/// Requires exactly one backend.
 async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Backend) -> bool) {
     eventually(what, TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -178,7 +169,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
     .await;
 }
 
-/// Returns a condition in the policy's status for the only Gateway, or null if there is none yet.
+/// Null if there is none yet.
 fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -240,7 +231,6 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     cluster
         .until("the Gateway is accepted", GATEWAY, accepted)
         .await;
-    // While the feature is off, the controller must ignore the policy.
     assert!(cluster.get(POLICY).await["status"].is_null());
 
     cluster.merge(OWN, &own_configuration(true)).await;
@@ -271,7 +261,6 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     })
     .await;
 
-    // An invalid bundle must block traffic immediately.
     let broken = json!({"data": {"ca-bundle.crt": "no certificate"}});
     cluster.merge(BUNDLE, &broken).await;
     meshed(&cluster, "the Gateway lacks it", GATEWAY, "False").await;

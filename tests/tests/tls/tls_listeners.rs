@@ -1,6 +1,4 @@
-//! TLS settings of listeners, verified by handshakes: versions, cipher suites, application
-//! protocols, and certificates with two kinds of keys. Also tests the command that lists the served
-//! certificates.
+//! TLS settings of listeners, verified by handshakes.
 
 use std::process::Command;
 
@@ -23,7 +21,6 @@ fn with_options(mut listener: Value, options: &[(&str, &str)]) -> Value {
     listener
 }
 
-/// Returns the status and message of the listener's `Accepted` condition.
 fn accepted(status: &Value, listener: &str) -> (String, String) {
     let accepted = listener_condition(status, listener, "Accepted");
     let text = |field: &str| accepted[field].as_str().unwrap_or_default().to_owned();
@@ -117,7 +114,7 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
     );
     checks.finish();
 
-    // An invalid option must close only the listener that has it.
+    // An invalid option must close only its listener.
     agent.write("all.yaml", &objects(strict(&[("min-version", "TLSv1.3")])));
     agent
         .wait_status("the listener says why", |status| {
@@ -160,8 +157,8 @@ async fn client_gets_certificate_of_supported_key_type() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // If a client sends the extension with its TLS versions, only the client's
-                // signature schemes determine which certificate Envoy presents.
+                // If the client sends its TLS versions, only its signature schemes determine the
+                // certificate.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),
@@ -196,8 +193,7 @@ async fn client_gets_certificate_of_supported_key_type() {
     checks.finish();
 }
 
-/// Checks that the command `certs` lists both certificates. It reads them from the running agent,
-/// and then from the state directory.
+/// From the running agent, and then from the state directory.
 async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
     let runtime = format!("--runtime-dir {}", agent.runtime().display());
     let list = |arguments_of: &str| {

@@ -1,8 +1,5 @@
-//! Generates the `SesameConfiguration` CRD from the types that resolution reads.
-//!
-//! The CRD around the schema is written by hand, because these types do not depend on a Kubernetes
-//! client. The schema must include every check in resolution that a schema can express, so that the
-//! API server rejects most mistakes.
+//! Generates the `SesameConfiguration` CRD from the types that resolution reads. The schema must
+//! include every check that it can express, because the API server then rejects most mistakes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -10,7 +7,6 @@ use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
 use super::schema;
 
-/// Validation rules and their messages, grouped by the field of `spec` to which they apply.
 const RULES: &[(&str, &[(&str, &str)])] = &[
     (
         "publishing",

@@ -68,7 +68,6 @@ fn specification_of_ocg() -> Value {
     schema
 }
 
-/// Requires that all targets of a policy are of this kind.
 fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{

@@ -1,6 +1,4 @@
 //! Builds the parts that policy CRDs share.
-//!
-//! As in Gateway API policies, the status has one entry per ancestor and controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -8,7 +6,6 @@ use sesame_gateway_api::api::{GATEWAY_GROUP, SESAME_GROUP};
 
 use super::schema::{self, text};
 
-/// Returns a policy CRD with these printer columns and an additional `Age` column.
 pub(crate) fn definition(
     names: &Value,
     scope: &str,
@@ -41,7 +38,6 @@ pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResou
     definition
 }
 
-/// Returns the schema for a status with one entry per controller and ancestor of this kind.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
@@ -74,7 +70,6 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
     })
 }
 
-/// Returns the schema for a status with one entry per Gateway.
 pub(super) fn status_of_gateways() -> Value {
     status(
         "Gateway",
@@ -82,7 +77,6 @@ pub(super) fn status_of_gateways() -> Value {
     )
 }
 
-/// Requires that the targets of a request policy are Gateways, ListenerSets or routes.
 pub(super) fn of_requests(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{
         "rule": format!(

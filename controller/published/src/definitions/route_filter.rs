@@ -6,8 +6,7 @@ use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
 
 use super::schema;
 
-/// Returns the RouteFilter CRD. It has no status, because the errors of a filter appear in the
-/// status of the routes that reference it.
+/// Returns the RouteFilter CRD. Errors of a filter appear in the status of the routes that use it.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut specification = schema::of::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{

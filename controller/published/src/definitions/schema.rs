@@ -1,5 +1,4 @@
-//! Provides building blocks for generated CRDs: the CRD itself, and schemas for Rust types and
-//! conditions.
+//! Building blocks for generated CRDs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
@@ -7,7 +6,6 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the schema for a type, in the form that CRDs require.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -26,7 +24,6 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Returns a CRD with one version and a status subresource.
 pub(crate) fn definition(
     (group, version): (&str, &str),
     names: &Value,
@@ -53,7 +50,6 @@ pub(crate) fn definition(
     }))
 }
 
-/// Returns the schema for a list of conditions.
 pub(crate) fn conditions(description: &str) -> Value {
     json!({
         "type": "array",
@@ -78,8 +74,7 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// Adds a validation rule for a request key: `name` is required, except with the type
-/// `ClientAddress`, which forbids it.
+/// `name` is required, except with the type `ClientAddress`, which forbids it.
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",
@@ -87,7 +82,6 @@ pub(crate) fn check_request_key(schema: &mut Value) {
     }]);
 }
 
-/// Returns the schema for a string with this maximum length.
 pub(crate) fn text(description: &str, most: u32) -> Value {
     json!({"type": "string", "description": description, "maxLength": most})
 }

@@ -28,7 +28,7 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
     Ok(inherited(definition))
 }
 
-/// Fields of `spec`. At least one of them must be set.
+/// At least one of them must be set.
 const SECTIONS: [&str; 10] = [
     "rateLimits",
     "requestBody",

@@ -24,7 +24,7 @@ pub(super) struct AccessArgs {
     no_headers: bool,
 }
 
-/// Runs the command. Returns false if unprotected rules were requested and exist.
+/// Returns false if unprotected rules were requested and exist.
 pub(super) async fn main(reader: &ClusterReader, args: &AccessArgs) -> Result<bool> {
     let AccessArgs {
         name,

@@ -1,18 +1,15 @@
-//! Shell completion for `kubectl sesame`: kubectl runs `kubectl_complete-sesame` with the words
-//! typed so far, and offers the lines that it prints. Pure.
+//! Shell completion: kubectl runs `kubectl_complete-sesame` with the words typed so far.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::plugin_command;
 
-/// Program name that selects completion mode.
 pub(in crate::cli) const COMPLETION_NAME: &str = "kubectl_complete-sesame";
 
-/// Directive on the last line of the output. It determines whether kubectl completes file names.
+/// Tells kubectl not to complete file names.
 const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 
-/// Returns the completions for the last word.
 pub(in crate::cli) fn complete(words: &[String]) -> String {
     let program = plugin_command();
     let (last, before) = match words.split_last() {

@@ -1,9 +1,5 @@
-//! `kubectl sesame diff`: shows which requests would be handled differently if the given objects
-//! were applied.
-//!
-//! Resolves the cluster's objects twice, as the controller would: unchanged, and with the objects
-//! from the files applied. Only referenced Secrets and ConfigMaps are read, and their content is
-//! neither stored nor shown.
+//! Shows which requests would be handled differently if the given objects were applied. Secrets and
+//! ConfigMaps are read only if referenced, and never shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -23,7 +19,6 @@ use super::reading::{ClusterReader, Listed};
 use super::table::plain;
 use crate::watch::references;
 
-/// Maximum size of a file in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
@@ -33,7 +28,7 @@ pub(super) struct ManifestArgs {
     filename: Vec<PathBuf>,
 }
 
-/// Runs the command. Returns true if no request would be handled differently.
+/// Returns true if no request would be handled differently.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
     let mut world = World::default();
     for kind in Kind::ALL.iter().copied() {
@@ -79,8 +74,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-/// Adds the cluster's objects of a kind to the world. If the caller may not read the kind, prints a
-/// note and omits it.
+/// Notes and skips kinds that the caller may not read.
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}
@@ -97,7 +91,6 @@ async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Resu
     Ok(())
 }
 
-/// Adds a file's objects to the world, replacing objects of the same kind and name.
 fn add_file(world: &mut World, file: &Path) -> Result<()> {
     let at = || file.display().to_string();
     let text = if file == Path::new("-") {
@@ -134,6 +127,5 @@ fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snaps
 
 fn note(words: &str) {
     use std::io::Write as _;
-    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
 }

@@ -10,7 +10,6 @@ use sesame_published::names::agent_name;
 use super::reading::ClusterReader;
 use super::table::{age, table};
 
-/// One host and one Gateway that it serves.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ServingHost {
@@ -20,7 +19,6 @@ pub(super) struct ServingHost {
     status: GatewayAgentStatus,
 }
 
-/// Reads the hosts' reports about the requested Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<ServingHost>> {
     let reports = reader.reports().await?;
     let reports = reports.context(
@@ -43,7 +41,6 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(hosts)
 }
 
-/// Returns the names of the reports in the format of `kubectl -o name`.
 pub(super) fn names(hosts: &[ServingHost]) -> String {
     let names = hosts.iter().map(|host| {
         let (namespace, name) = host.gateway.split_once('/').unwrap_or_default();

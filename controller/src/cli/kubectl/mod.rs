@@ -1,8 +1,5 @@
-//! `kubectl sesame`: shows the state of a cluster's Gateways to anyone with a kubeconfig.
-//!
-//! The controller's executable acts as the plugin if its name is `kubectl-sesame`. It reads the
-//! cluster with the caller's permissions, works without a running controller, and must never write
-//! to the cluster.
+//! `kubectl sesame`: shows the state of a cluster's Gateways. It runs with the caller's permissions
+//! and never writes to the cluster.
 
 mod access;
 mod complete;
@@ -31,10 +28,8 @@ use super::hosts::{gateway, namespace};
 
 pub(super) use self::complete::{COMPLETION_NAME, complete};
 
-/// Program name that selects plugin mode.
 pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
 
-/// Polling interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Shows how Gateways and their routes are served, with your own permissions in the cluster.
@@ -143,12 +138,11 @@ pub fn plugin_command() -> clap::Command {
     PluginCli::command()
 }
 
-/// Parses the arguments and runs the command.
 pub(super) fn main() -> ExitCode {
     super::exit_code(run(PluginCli::parse()))
 }
 
-/// Runs a command. Returns false if it found problems or differences.
+/// Returns false if it found problems or differences.
 fn run(cli: PluginCli) -> Result<bool> {
     let PluginCli { cluster, command } = cli;
     if let PluginCommand::Completion { shell } = command {
@@ -186,7 +180,7 @@ fn run(cli: PluginCli) -> Result<bool> {
     })
 }
 
-/// Shows the result once. With `watch`, shows it again on every change, until the output is closed.
+/// With `watch`, runs until the output is closed.
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,
@@ -224,10 +218,8 @@ async fn show<T: Serialize + PartialEq>(
     }
 }
 
-/// Prints an error during `--watch` to standard error.
 fn eprint_plain(words: &str) {
     use std::io::Write as _;
-    // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
 }
 

@@ -19,34 +19,26 @@ use super::{PluginArgs, PluginFormat};
 use crate::cli::published;
 use crate::connection;
 
-/// Page size of lists.
 const PAGE: u32 = 500;
-/// Maximum number of objects to read per kind.
 const MAX_OBJECTS: usize = 100_000;
 
-/// A cluster, and the namespaces that the command covers.
 pub(super) struct ClusterReader {
     pub(super) client: Client,
-    /// Namespace whose objects are read, or `None` for all namespaces.
+    /// `None` reads all namespaces.
     pub(super) namespace: Option<String>,
-    /// Namespace of objects that are named without a namespace.
     pub(super) default_namespace: String,
-    /// Namespace in which the controller publishes.
     published_in: String,
     pub(super) controller_name: String,
     format: PluginFormat,
 }
 
-/// The objects of a kind, or the reason why they cannot be listed.
 pub(super) enum Listed {
     Objects(&'static str, Vec<Value>),
-    /// The kind is not installed.
     Missing,
     Refused(String),
 }
 
 impl ClusterReader {
-    /// Connects to the cluster as kubectl would.
     pub(super) async fn open(args: &PluginArgs) -> Result<Self> {
         let PluginArgs {
             namespace,
@@ -73,8 +65,7 @@ impl ClusterReader {
         })
     }
 
-    /// Prints a result in the requested format. Returns an error for `--output name`, which the
-    /// calling commands do not support.
+    /// Returns an error for `--output name`, which the calling commands do not support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -88,7 +79,7 @@ impl ClusterReader {
         self.print_rows(value, for_people, String::new).map(|_| ())
     }
 
-    /// Prints a result in the requested format. Returns false if the output is closed.
+    /// Returns false if the output is closed.
     pub(super) fn print_rows(
         &self,
         value: &impl Serialize,
@@ -125,8 +116,7 @@ impl ClusterReader {
         Ok(Listed::Missing)
     }
 
-    /// Returns an object and its API version, or `None` if it does not exist or the caller may not
-    /// read it.
+    /// `None` if it does not exist or the caller may not read it.
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<(&'static str, Value)>> {
         for version in key.kind.api_versions() {
             let namespace = (!key.kind.cluster_scoped()).then_some(key.name.namespace.as_str());
@@ -155,7 +145,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns all hosts' reports, or `None` if the caller may not read them.
+    /// `None` if the caller may not read them.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {
@@ -165,13 +155,11 @@ impl ClusterReader {
         }
     }
 
-    /// Returns a Gateway's publication.
     pub(super) async fn published(&self, gateway: &NamespacedName) -> Result<Snapshot> {
         let read = published::read(&self.client, &self.published_in, gateway).await?;
         Ok(read.snapshot)
     }
 
-    /// Returns all Gateways' publications.
     pub(super) async fn all_published(&self) -> Result<Vec<Snapshot>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.published_in);
         let label = format!("{PART_LABEL}={}", Part::Manifest.as_str());

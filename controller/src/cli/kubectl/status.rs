@@ -13,7 +13,6 @@ use sesame_published::GatewayAgent;
 use super::reading::{ClusterReader, Listed};
 use super::table::{plain, table};
 
-/// A Gateway in the output.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GatewayRow {
@@ -21,25 +20,21 @@ pub(super) struct GatewayRow {
     pub(super) name: String,
     class: String,
     addresses: Vec<String>,
-    /// Status of the `Programmed` condition.
     programmed: String,
-    /// Hosts that serve the Gateway, or `None` if the caller may not read reports.
+    /// `None` if the caller may not read reports.
     hosts: Option<ServingHosts>,
     generation: i64,
     attached_routes: u64,
-    /// All problems of the Gateway, one sentence each.
     pub(super) problems: Vec<String>,
 }
 
-/// Number of hosts that serve the Gateway without errors, and total number of hosts that report on
-/// it.
+/// Hosts that serve without errors, and all hosts.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {
     serving: usize,
     all: usize,
 }
 
-/// Reads this controller's Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<GatewayRow>> {
     let gateways = match reader
         .list(Kind::Gateway, reader.namespace.as_deref())
@@ -74,8 +69,7 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(rows)
 }
 
-/// Returns the names of this controller's GatewayClasses, or `None` if the caller may not read
-/// them.
+/// `None` if the caller may not read GatewayClasses.
 async fn ours(reader: &ClusterReader) -> Result<Option<BTreeSet<String>>> {
     let Listed::Objects(_, classes) = reader.list(Kind::GatewayClass, None).await? else {
         return Ok(None);
@@ -159,7 +153,6 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Returns the names of the Gateways in the format of `kubectl -o name`.
 pub(super) fn names(rows: &[GatewayRow]) -> String {
     let names = rows.iter().map(|row| {
         let name = plain(&row.name);
@@ -168,7 +161,6 @@ pub(super) fn names(rows: &[GatewayRow]) -> String {
     names.collect()
 }
 
-/// Returns the table, followed by the problems.
 pub(super) fn text(rows: &[GatewayRow], wide: bool, with_headings: bool) -> String {
     let mut headings = vec![
         "NAMESPACE",

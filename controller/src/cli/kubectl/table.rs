@@ -1,16 +1,13 @@
-//! Formats tables in kubectl's style. Pure.
-//!
-//! Strings in objects are untrusted, so control sequences in them must never reach a terminal.
+//! Formats tables in kubectl's style. Object content is untrusted, so control sequences must never
+//! reach a terminal.
 
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
 
-/// Content of an empty cell, as in kubectl.
+/// As in kubectl.
 const NONE: &str = "<none>";
-/// Space between two columns, as in kubectl.
 const GAP: u16 = 3;
 
-/// Returns a table, optionally with headings, or `none` if there are no rows.
 pub(super) fn table(
     headings: &[&str],
     with_headings: bool,
@@ -39,7 +36,6 @@ fn or_none(cell: &str) -> &str {
     if cell.is_empty() { NONE } else { cell }
 }
 
-/// Replaces control characters.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -52,7 +48,6 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// Formats a duration in its largest unit, as kubectl does.
 pub(super) fn age(passed: SignedDuration) -> String {
     let seconds = passed.as_secs().max(0);
     match seconds {

@@ -23,7 +23,6 @@ pub(super) struct ObjectArgs {
     name: String,
 }
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ServedObject {
@@ -32,7 +31,7 @@ struct ServedObject {
     conditions: Vec<ShownCondition>,
 }
 
-/// Runs the command. Returns true if the object is served without problems.
+/// Returns true if the object is served without problems.
 pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bool> {
     let ObjectArgs { kind, name } = args;
     if kind.cluster_scoped() {
@@ -65,7 +64,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
     Ok(!answer.served.is_empty() && !wrong)
 }
 
-/// Formats the result as text. Writing to a String cannot fail.
+/// Writing to a String cannot fail.
 fn text(answer: &ServedObject) -> String {
     let ServedObject {
         object,
@@ -80,7 +79,6 @@ fn text(answer: &ServedObject) -> String {
     text
 }
 
-/// Parses a kind from its singular, plural or short name, ignoring case.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text).ok_or_else(|| {
         format!("{text:?} is not a kind that Sesame reads; expected a value such as httproute")

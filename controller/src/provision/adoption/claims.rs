@@ -1,4 +1,4 @@
-//! Plans the adoption of existing fleets. Pure.
+//! Plans the adoption of existing fleets.
 
 use super::{Standing, judge};
 use crate::provision::Basis;
@@ -6,9 +6,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Claims the objects of a fleet. Returns true if some of the objects exist without an owner. In
-/// that case, plans their adoption if it is approved, or else a preview, and claims only objects
-/// that the Gateway already owns.
+/// Returns true if some objects exist without an owner. Then plans their adoption if approved, or
+/// else a preview, and claims only objects that the Gateway already owns.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

@@ -1,12 +1,8 @@
-//! Fills in default values as the API server does. Pure.
-//!
-//! Stored objects contain defaults; desired objects do not. Filling in the defaults on both sides
-//! leaves only real differences. A default that is missing here can cause a spurious difference,
-//! but never hides a real one.
+//! Fills in default values as the API server does, because stored objects contain them. A default
+//! that is missing here never hides a real difference.
 
 use serde_json::{Value, json};
 
-/// Returns the object with the defaults of its Pod template filled in, if it has a template.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")
@@ -79,8 +75,7 @@ fn fill_field_ref(of: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns the default pull policy for an image: `Always` if the image has no tag or the tag
-/// `latest`.
+/// `Always` if the image has no tag or the tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let is_pinned = name.contains('@');

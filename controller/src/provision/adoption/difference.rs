@@ -1,4 +1,4 @@
-//! Compares an object with its replacement field by field. Pure.
+//! Compares an object with its replacement field by field.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::provision::kept::WRITTEN_ANNOTATION;
 use crate::provision::owned::{CONTROLLER_ANNOTATION, DIGEST_ANNOTATION, OWNER_ANNOTATION};
 use sesame_published::names::GATEWAY_ANNOTATION;
 
-/// Annotations that record ownership, which adoption always changes.
+/// Adoption always changes these.
 const BOOKKEEPING: [&str; 6] = [
     CONTROLLER_ANNOTATION,
     DIGEST_ANNOTATION,
@@ -21,36 +21,32 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Path prefix of the fields that recreate Pods when they change.
+/// Fields below this path recreate Pods when they change.
 const TEMPLATE: &str = "spec.template.";
 
-/// A change to one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldChange {
-    /// Path of the field, as in `spec.template.spec.containers[agent].image`.
+    /// As in `spec.template.spec.containers[agent].image`.
     pub(crate) field: String,
-    /// Existing value; null if the field is new.
+    /// Null if the field is new.
     pub(crate) before: Value,
-    /// New value; null if the field is removed.
+    /// Null if the field is removed.
     pub(crate) after: Value,
 }
 
 impl FieldChange {
-    /// Returns true if the change would recreate the object's Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
         self.field.starts_with(TEMPLATE)
     }
 }
 
-/// Returns the fields in which two objects differ, in order. Ignores the status, ownership
-/// annotations, and values that the API server fills in.
+/// Ignores the status, ownership annotations, and values that the API server fills in.
 pub(super) fn changes(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut found = Vec::new();
     differ("", &comparable(before), &comparable(after), &mut found);
     found
 }
 
-/// Returns the comparable fields of an object.
 fn comparable(object: &Value) -> Value {
     let mut counts = object.as_object().cloned().unwrap_or_default();
     counts.retain(|name, _| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()));
@@ -93,7 +89,7 @@ fn differ(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange
     }
 }
 
-/// Returns true for empty values, which the API omits.
+/// The API omits empty values.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -103,15 +99,12 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns true if two lists have the same number of entries, with the same names in the same
-/// order.
 fn correspond(left: &[Value], right: &[Value]) -> bool {
     let mut pairs = left.iter().zip(right);
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true if both values denote the same resource quantity. The API server rewrites some
-/// quantities.
+/// The API server rewrites some quantities.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

@@ -1,13 +1,6 @@
-//! Plans adoption: the controller takes over an existing fleet that has no owner, if the Gateway's
-//! owner approves. Pure.
-//!
-//! A fleet without an owner either was released, or was created by hand with the names and label of
-//! a managed fleet. No object of the fleet is written before the approval. The controller publishes
-//! the intended objects in a ConfigMap ([`AdoptionPreview`]), and `sesame-controller fleet diff`
-//! compares them with the existing objects. An approval is an annotation on the Gateway with an
-//! agreement: digests of the objects and changes that were shown ([`AdoptionAction::Adopted`]). It
-//! stays valid while the objects are adopted one by one. Objects with another owner or controller
-//! are never adopted.
+//! Plans adoption: the controller takes over an existing fleet without an owner. An annotation on
+//! the Gateway approves it with digests of the objects and changes that were shown. Nothing is
+//! written before the approval, and objects with another owner are never adopted.
 
 mod claims;
 mod defaults;
@@ -31,32 +24,26 @@ use super::owned::{ExistingObject, OwnedObject, controller_of};
 use super::plan::{Inventory, OwnedWrite, is_replaceable};
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Number of hex digits per object in an agreement.
+/// Per object.
 const DIGITS: usize = 16;
-/// Separator between two objects in an agreement.
 const SEPARATOR: char = '.';
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// What adoption does with one of the fleet's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdoptionAction {
-    /// The object does not exist and is created.
     Created,
-    /// The object already belongs to this Gateway.
     Kept,
-    /// The object has no owner, and this Gateway becomes its owner.
     Adopted {
         /// Changed fields, except fields that record ownership.
         changes: Vec<FieldChange>,
         /// Digest of this object and its changes, as it appears in an agreement.
         consent: String,
     },
-    /// The object belongs to another owner and is left unchanged. Contains an explanation.
+    /// Contains an explanation.
     Foreign(String),
 }
 
 impl AdoptionAction {
-    /// Returns true if Pods would be recreated.
     pub(crate) fn restarts_pods(&self) -> bool {
         match self {
             Self::Adopted { changes, .. } => changes.iter().any(FieldChange::restarts_pods),
@@ -65,13 +52,9 @@ impl AdoptionAction {
     }
 }
 
-/// The state of a fleet's existing objects.
 enum Standing {
-    /// Every existing object has an owner.
     Settled,
-    /// The adoption is approved, and consists of these writes.
     Agreed(Vec<OwnedWrite>),
-    /// The adoption is not approved yet.
     Open {
         /// Message that explains why the fleet is incomplete.
         why: String,
@@ -80,7 +63,6 @@ enum Standing {
     },
 }
 
-/// Returns the state of a fleet whose desired objects are `objects`.
 fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Standing {
     let existing = |object: &OwnedObject| inventory.objects.get(&object.key);
     let is_nobodys = |object| existing(object).is_some_and(|found| found.owner.is_none());
@@ -110,8 +92,7 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or there
-/// is nothing to adopt.
+/// Returns `None` if an object is foreign or there is nothing to adopt.
 fn consent(actions: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for action in actions {
@@ -124,14 +105,12 @@ fn consent(actions: &[AdoptionAction]) -> Option<String> {
     (!all.is_empty()).then(|| all.join(&SEPARATOR.to_string()))
 }
 
-/// Returns true if the `given` agreement covers all parts of the `wanted` agreement.
 fn covers(given: &str, wanted: &str) -> bool {
     let given: BTreeSet<&str> = given.split(SEPARATOR).collect();
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns the effect of adoption on an object of the Gateway with this UID. `found` is the
-/// existing object with the same name.
+/// `found` is the existing object with the same name.
 fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
         return AdoptionAction::Created;
@@ -151,7 +130,7 @@ fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Ad
     AdoptionAction::Adopted { changes, consent }
 }
 
-/// Returns why an object cannot be adopted, or `None` if adoption is possible.
+/// Returns `None` if adoption is possible.
 fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     let metadata = &found.value["metadata"];
     let owners = metadata["ownerReferences"].as_array();
@@ -187,8 +166,7 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the object that replaces an unowned object. Labels and annotations from other writers
-/// are kept.
+/// Keeps labels and annotations from other writers.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();
     let annotations = &mut before["metadata"]["annotations"];

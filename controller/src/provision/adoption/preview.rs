@@ -1,7 +1,5 @@
-//! Publishes the intended objects of a fleet in a ConfigMap in the controller's namespace. Pure.
-//!
-//! The controller publishes the objects because only the controller knows all of its settings. The
-//! ConfigMap does not include existing objects, so reading those needs separate permissions.
+//! Publishes the intended objects of a fleet in a ConfigMap. It contains no existing objects, so
+//! reading those needs separate permissions.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -16,12 +14,9 @@ use crate::watch::Received;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name, gateway_id};
 
-/// Key of the ConfigMap entry.
 const ENTRY: &str = "fleet.json";
-/// Maximum size of the ConfigMap entry in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A fleet as the controller would write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdoptionPreview {
     uid: String,
@@ -29,7 +24,6 @@ pub(crate) struct AdoptionPreview {
     objects: Vec<OwnedObject>,
 }
 
-/// Serialized form of [`AdoptionPreview`].
 #[derive(Serialize, Deserialize)]
 struct Written {
     gateway: String,
@@ -39,7 +33,6 @@ struct Written {
     objects: Vec<Value>,
 }
 
-/// An object, and the effect of adoption on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectAction {
     pub(crate) kind: &'static str,
@@ -47,8 +40,6 @@ pub(crate) struct ObjectAction {
     pub(crate) action: AdoptionAction,
 }
 
-/// Returns the ConfigMap that shows these objects of a Gateway. `namespace` is the controller's
-/// namespace.
 pub(super) fn config_map(
     basis: &Basis,
     namespace: &str,
@@ -83,7 +74,6 @@ pub(super) fn config_map(
 }
 
 impl AdoptionPreview {
-    /// Parses the ConfigMap of this Gateway. Returns an error message if it is invalid.
     pub(crate) fn parse(config_map: &Value, gateway: &NamespacedName) -> Result<Self, String> {
         let text = config_map["data"][ENTRY].as_str().unwrap_or_default();
         if text.len() > MAX_BYTES {
@@ -113,16 +103,14 @@ impl AdoptionPreview {
         })
     }
 
-    /// Returns the keys of the existing objects to read, in the order that [`Self::compare`]
-    /// expects.
+    /// In the order that [`Self::compare`] expects.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (ApiResource, &NamespacedName)> {
         let keys = self.objects.iter().map(|object| &object.key);
         keys.map(|(kind, name)| (kind.resource(), name))
     }
 
-    /// Returns the effect of adoption on each object, and the agreement that covers all adoptions.
-    /// The agreement is `None` if an object is foreign or there is nothing to adopt. `found`
-    /// contains the existing objects in the order of [`Self::reads`].
+    /// Also returns the agreement, or `None` if an object is foreign or there is nothing to adopt.
+    /// `found` has the order of [`Self::reads`].
     pub(crate) fn compare(
         &self,
         found: &[Option<Received>],
@@ -143,8 +131,6 @@ impl AdoptionPreview {
         (actions, agreement)
     }
 
-    /// Returns true if the controller's own comparison led to the same agreement, i.e. was based on
-    /// the same existing objects.
     pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
         self.consent.as_deref() == agreement
     }

@@ -10,7 +10,6 @@ use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
 use sesame_gateway_api::api::FleetManagement;
 
-/// Returns an inventory with a Gateway that is to manage its released fleet again.
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);
     let unmanaged = crate::provision::fleet_plan_tests::settings(FleetManagement::Unmanaged);
@@ -28,7 +27,6 @@ fn object<'i>(inventory: &'i mut Inventory, kind: OwnedKind, end: &str) -> &'i m
     found.expect("an object").1
 }
 
-/// Returns the preview of an adoption that is not approved yet, and the message for the Gateway.
 fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     let OwnedPlan { writes, report } = planned(inventory, &managed());
     let [OwnedWrite::Create(config_map)] = &writes[..] else {
@@ -40,7 +38,6 @@ fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     (preview, report.without_fleet[&gateway].clone())
 }
 
-/// Returns the comparison that an operator sees.
 fn compared(inventory: &Inventory) -> (Vec<ObjectAction>, Option<String>) {
     let (preview, _) = open(inventory);
     let found: Vec<Option<Received>> = preview
@@ -162,7 +159,6 @@ fn consent_covers_shown_changes_until_carried_out() {
         why.contains("is for another state of these objects"),
         "{why}"
     );
-    // A recreated object with the same name also needs a new agreement.
     *object(&mut other, OwnedKind::DaemonSet, "-envoy") =
         object(&mut inventory, OwnedKind::DaemonSet, "-envoy").clone();
     object(&mut other, OwnedKind::DaemonSet, "-envoy").value["metadata"]["uid"] = json!("another");

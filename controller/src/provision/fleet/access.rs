@@ -8,16 +8,13 @@ use crate::provision::owned::{OwnedObject, away, beside};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{AGENTS_ROLE, fleet_agents, gateway_rules};
 
-/// Returns the ServiceAccount. By default, Pods do not mount its token; only the agent's Pod
-/// requests a token.
+/// Only the agent's Pod requests a token.
 pub(super) fn account(basis: &Basis, name: &str) -> OwnedObject {
     let value = json!({"automountServiceAccountToken": false});
     beside(basis, OwnedKind::ServiceAccount, name, &[], value)
 }
 
-/// Returns the Role for the Gateway's keys and reports, a binding to it, and a binding to the Role
-/// that all agents share. `account` is the ServiceAccount's name; `namespace` is the controller's
-/// namespace.
+/// Returns the Role for the Gateway's keys and reports, and bindings to it and to the shared Role.
 pub(super) fn rights(basis: &Basis, account: &str, namespace: &str) -> [OwnedObject; 3] {
     let gateway = &basis.gateway;
     let name = |text: &str| NamespacedName::new(namespace, text);

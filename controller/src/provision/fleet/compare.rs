@@ -1,10 +1,8 @@
-//! Normalizes desired objects so that they can be compared with stored objects, because the API
-//! server rewrites quantities.
+//! Normalizes desired objects, because the API server rewrites quantities.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::Quantity;
 
-/// Converts all container resource quantities in the object to billionths.
 pub(crate) fn with_comparable_quantities(mut object: Value) -> Value {
     let pointer = "/spec/template/spec/containers";
     let containers = object.pointer_mut(pointer).and_then(Value::as_array_mut);

@@ -1,5 +1,4 @@
-//! Builds a fleet's two DaemonSets, as in `controller/deploy/agent/daemonset.yaml`, whose comments
-//! explain the fields.
+//! Builds a fleet's two DaemonSets; `controller/deploy/agent/daemonset.yaml` explains the fields.
 
 use serde_json::{Value, json};
 
@@ -11,16 +10,14 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Default drain time of connections in seconds. The agent uses the same default.
+/// In seconds. The agent uses the same default.
 pub(super) const DRAIN_SECONDS: i32 = 30;
-/// Seconds that a launcher waits for its Envoys in addition to the agent's drain time. After a hot
-/// restart, the new Envoy queries the old Envoy until the old Envoy exits by itself. If the old
-/// Envoy is killed earlier, the new Envoy exits, too.
+/// Seconds in addition to the agent's drain time. If the old Envoy is killed during a hot restart,
+/// the new Envoy exits too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
 /// Seconds added for the other steps of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
-/// Returns the launcher's DaemonSet, whose Pods run the Envoys.
 pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Value {
     let HostDirectories { runtime, state: _ } = &HostDirectories::of(basis);
     let own = [("runtime", runtime.as_str())];
@@ -34,7 +31,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
         format!("--drain-seconds={drain}")
     ]);
     launcher["env"] = json!([{"name": "SESAME_RUNTIME_DIR", "value": runtime}]);
-    // Restarting the container would not help, so the probe has practically no failure limit.
+    // A restart would not help, so the probe has practically no failure limit.
     launcher["startupProbe"] = json!({
         "exec": {"command": ["sesame-agent", "launcher", "--check"]},
         "periodSeconds": 2,
@@ -47,13 +44,10 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([launcher]);
     pod["volumes"] = volumes(&all);
-    // The old Pod keeps running until the Envoys of the new Pod have taken over.
     let update = json!({"maxSurge": 1, "maxUnavailable": 0});
     daemonset(basis, "sesame-envoy", &update, &pod)
 }
 
-/// Returns the agent's DaemonSet, whose Pods run as `account`; `namespace` is the controller's
-/// namespace.
 pub(super) fn agent(
     basis: &Basis,
     fleet: &FleetSettings,
@@ -92,7 +86,7 @@ pub(super) fn agent(
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([agent]);
     pod["volumes"] = volumes(&all);
-    // Stop the old agent before the new agent starts: both use the same ports and directories.
+    // Both agents would use the same ports and directories.
     let update = json!({"maxUnavailable": 1, "maxSurge": 0});
     let mut daemonset = daemonset(basis, "sesame-agent", &update, &pod);
     announce_metrics(fleet, &mut daemonset["spec"]["template"]);
@@ -101,8 +95,8 @@ pub(super) fn agent(
 
 fn daemonset(basis: &Basis, program: &str, update: &Value, pod: &Value) -> Value {
     let (name, id) = ("app.kubernetes.io/name", gateway_id(&basis.gateway));
-    // The selector is immutable, so it must not depend on the Gateway's configuration. Pods do not
-    // get the Gateway's annotations, because annotations could weaken a Pod's isolation.
+    // The selector is immutable. Pods do not get the Gateway's annotations, because those could
+    // weaken isolation.
     let own = [(name, program), ("app.kubernetes.io/part-of", "sesame")];
     json!({"spec": {
         "selector": {"matchLabels": {name: program, GATEWAY_LABEL: id}},
@@ -157,7 +151,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // Only the manifests mount the ServiceAccount's token into all Pods by default.
+            // Only the manifests mount the token into all Pods.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");
@@ -165,7 +159,6 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");
-            // Ignore the environment variables for the namespace and the directories, which differ.
             for of in [&mut made, &mut manifest] {
                 let env = of.pointer_mut("/containers/0/env");
                 let Some(env) = env.and_then(Value::as_array_mut) else {

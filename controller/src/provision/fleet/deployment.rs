@@ -1,9 +1,6 @@
-//! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
-//!
-//! The agent and the launcher are two containers in one Pod, so Envoy outlives a failing agent. The
-//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. The
-//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod. A new
-//! image always requires new Pods. The Gateway's Service selects the ready Pods.
+//! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pods meet the
+//! `restricted` Pod Security level and keep keys in memory only. The launcher has its own
+//! container, so Envoy outlives a failing agent.
 
 use serde_json::{Value, json};
 
@@ -16,21 +13,16 @@ use crate::provision::owned::{OwnedObject, beside, labels};
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
-/// Initial number of Pods.
 const FIRST_REPLICAS: i32 = 2;
-/// Time in seconds during which a terminating Pod still accepts connections before it drains.
-/// During this time, all nodes learn that the Service no longer routes to the Pod.
+/// In seconds. A terminating Pod still accepts connections until all nodes stop routing to it.
 const LAME_DUCK_SECONDS: i32 = 10;
-/// Volumes and their mount paths. The programs create subdirectories, because the volumes
-/// themselves are world-writable.
+/// Programs create subdirectories, because the volumes are world-writable.
 const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
 const RUNTIME_DIR: &str = "/run/sesame/pod";
 const STATE: (&str, &str) = ("state", "/var/lib/sesame");
 const STATE_DIR: &str = "/var/lib/sesame/pod";
 const TOKEN: (&str, &str) = ("token", "/var/run/secrets/kubernetes.io/serviceaccount");
 
-/// Returns the Deployment and the PodDisruptionBudget. Both are called `name`. The agents run as
-/// `account`; `namespace` is the controller's namespace.
 pub(super) fn objects(
     basis: &Basis,
     fleet: &FleetSettings,
@@ -74,7 +66,7 @@ pub(super) fn objects(
     let budget = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "maxUnavailable": 1,
-        // Allow evicting unready Pods, so that they do not block a node drain.
+        // Unready Pods must not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
     let object = |kind, value| beside(basis, kind, name, &[], value);
@@ -84,14 +76,12 @@ pub(super) fn objects(
     ]
 }
 
-/// Returns the labels that select exactly the Pods of a Gateway's Deployment. Selectors are
-/// immutable, so the labels never depend on the Gateway's configuration.
+/// Selectors are immutable, so they never depend on the Gateway's configuration.
 pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// Returns the object to send when a workload is created. A Deployment without `replicas` gets the
-/// default number of Pods.
+/// A Deployment without `replicas` gets the default number of Pods.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
@@ -103,7 +93,6 @@ fn pod(fleet: &FleetSettings) -> Value {
     let mut pod = json!({
         // Only the agent's container mounts the ServiceAccount token.
         "automountServiceAccountToken": false,
-        // The agent supervises Envoys that the launcher has started.
         "shareProcessNamespace": true,
         "terminationGracePeriodSeconds": LAME_DUCK_SECONDS + launcher_drain(fleet) + GRACE_SECONDS,
         "securityContext": {
@@ -128,8 +117,7 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the launcher's drain time. It exceeds the agent's drain time, so that the agent decides
-/// when Envoy exits.
+/// Exceeds the agent's drain time, because the agent decides when Envoy exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }
@@ -180,8 +168,7 @@ fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> 
     agent
 }
 
-/// Returns the volumes. The token volume matches the volume that Kubernetes would mount into every
-/// container.
+/// The token volume matches the volume that Kubernetes would mount.
 fn volumes() -> Value {
     let in_memory = |name: &str| json!({"name": name, "emptyDir": {"medium": "Memory"}});
     json!([

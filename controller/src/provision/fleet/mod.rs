@@ -1,11 +1,5 @@
-//! Builds a managed fleet: the objects that make nodes serve one Gateway. Pure.
-//!
-//! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
-//! namespace, it has a Role and two RoleBindings, which let the agents read only this Gateway's
-//! keys. `controller/deploy/agent` contains the same objects for applying them by hand. In a
-//! managed fleet, paths on the nodes identify the Gateway, so that fleets can share nodes.
-//! Alternatively, a Deployment on the Pod network replaces the DaemonSets; `switch` migrates
-//! between the two.
+//! Builds a managed fleet: the objects that make nodes or Pods serve one Gateway. Agents can read
+//! only this Gateway's keys. Paths on the nodes identify the Gateway, so fleets can share nodes.
 
 mod access;
 mod compare;
@@ -28,23 +22,17 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Name suffixes: one for the launcher's DaemonSet or the Deployment, and one for the agent's
-/// DaemonSet and the ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
-/// Value of the `app.kubernetes.io/name` label on Deployment Pods.
 pub(super) const POD_LABEL_VALUE: &str = "sesame-gateway";
 
-/// Images of agents and Envoys.
 #[derive(Clone, Copy, Debug)]
 struct Images<'a> {
     agent: &'a str,
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or why the Gateway cannot have a fleet. The
-/// ServiceAccount comes first: whichever Gateway gets its name gets all names. `namespace` is the
-/// controller's namespace, and `spans` is the collector to which the agents send spans.
+/// The ServiceAccount comes first: the Gateway that gets its name gets all names.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -75,7 +63,6 @@ pub(super) fn objects(
     Ok(all.into_iter().map(stamped).collect())
 }
 
-/// Makes the agents of a workload send spans to this collector.
 fn send_spans_to(workload: &mut Value, collector: &str) {
     let containers = workload.pointer_mut("/spec/template/spec/containers");
     let containers = containers.and_then(Value::as_array_mut);

@@ -1,6 +1,5 @@
-//! Builds the parts shared by both DaemonSets' Pods and a Deployment's containers. DaemonSet Pods
-//! use the node's network and process namespaces, because the agent and the launcher supervise each
-//! other's processes.
+//! Builds the parts of Pods that all workloads share. DaemonSet Pods use the node's network and
+//! process namespaces, because agent and launcher supervise each other.
 
 use serde_json::{Value, json};
 
@@ -8,16 +7,15 @@ use crate::provision::Basis;
 use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
 use sesame_published::names::gateway_id;
 
-/// User and group of all containers, as in the images.
+/// As in the images.
 pub(super) const USER: u32 = 65532;
 
-/// Directories of one fleet. Paths are the same on the node and in containers, so that a path never
-/// refers to different directories in two fleets.
+/// Paths are the same on the node and in containers.
 #[derive(Clone, Debug)]
 pub(super) struct HostDirectories {
-    /// Files that Envoy watches, including keys. The directory must be on a tmpfs.
+    /// Contains keys, so it must be on a tmpfs.
     pub(super) runtime: String,
-    /// Last configuration that Envoy accepted, including keys. It is used after a node restart.
+    /// Last accepted configuration with keys, for node restarts.
     pub(super) state: String,
 }
 
@@ -31,7 +29,6 @@ impl HostDirectories {
     }
 }
 
-/// Returns the Pod fields that all Pods of the fleet have in common.
 pub(super) fn pod(fleet: &FleetSettings) -> Value {
     let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
     let tolerations = fleet.tolerations.as_ref();
@@ -48,8 +45,7 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the init container that changes the owner of the directories from root to the user of
-/// the other containers. It can do nothing else.
+/// The init container gives the directories, which root owns, to the user of the other containers.
 pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
@@ -65,8 +61,8 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The executable has the file capability `NET_BIND_SERVICE`. Without this capability in
-            // the container, the executable could not be started.
+            // The executable has the file capability `NET_BIND_SERVICE`, and could not be started
+            // if the container lacked it.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -74,7 +70,6 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
     with_policy(container, fleet.image_pull_policy.as_ref())
 }
 
-/// Returns the agent arguments that follow from the fleet's settings.
 pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = String> {
     let drain = fleet.drain_seconds;
     let drain = drain.map(|seconds| format!("--drain-seconds={seconds}"));
@@ -85,7 +80,7 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Annotates a Pod template so that common Prometheus configurations discover its Pods.
+/// Common Prometheus configurations discover these annotations.
 pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
         template["metadata"]["annotations"] = json!({
@@ -96,7 +91,7 @@ pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     }
 }
 
-/// Returns the main container. The caller must set its command.
+/// The caller must set the command.
 pub(super) fn container(
     name: &str,
     image: &str,
@@ -137,8 +132,7 @@ fn mounts(directories: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Returns the volumes for these node directories. Kubernetes creates missing directories, except
-/// for shared memory.
+/// Kubernetes creates missing directories, except for shared memory.
 pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     let volume = |(name, path): &(&str, &str)| {
         let type_ = match *path {
@@ -150,5 +144,5 @@ pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     directories.iter().map(volume).collect()
 }
 
-/// Shared memory, which Envoy needs for hot restarts.
+/// Envoy needs it for hot restarts.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";

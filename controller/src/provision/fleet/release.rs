@@ -8,14 +8,13 @@ use crate::provision::owned::{
     DIGEST_ANNOTATION, ExistingObject, OWNER_ANNOTATION, OwnedObject, is_gateway,
 };
 
-/// Annotation on an object released from a managed fleet, with the Gateway's UID.
+/// The value is the Gateway's UID.
 pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
-/// Returns the object without the owner reference to this Gateway. The `spec` is unchanged, so no
-/// Pod restarts.
+/// The `spec` is unchanged, so no Pod restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
-    // Items in a list have no `apiVersion` and `kind`.
+    // Items in a list lack these fields.
     value["apiVersion"] = json!(key.0.api_version());
     value["kind"] = json!(key.0.as_str());
     let metadata = &mut value["metadata"];
@@ -34,7 +33,6 @@ pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) ->
     }
 }
 
-/// Returns true if this workload was released from this Gateway's fleet.
 pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
     let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
     kind.is_workload() && found.owner.is_none() && *from == basis.uid.as_str()

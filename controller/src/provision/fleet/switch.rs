@@ -1,5 +1,5 @@
-//! Migrates a fleet between DaemonSets and a Deployment. The old workload is kept until the new
-//! workload serves. Pure.
+//! Migrates a fleet between DaemonSets and a Deployment. The old workload is kept until the new one
+//! serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,8 @@ use crate::provision::kinds::{OwnedKey, OwnedKind};
 use crate::provision::owned::{ExistingObject, OwnedObject};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Existing objects of all Gateways.
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
-/// Returns the objects of the Gateway's previous workload that must be kept for now. `wanted` are
-/// the objects of the new fleet.
 pub(crate) fn meanwhile(
     basis: &Basis,
     wanted: &[OwnedObject],
@@ -45,7 +42,6 @@ fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
     key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
 }
 
-/// Returns true if the Gateway uses Pods on the Pod network, and all of them are ready.
 pub(crate) fn is_served_by_pods(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -54,7 +50,6 @@ pub(crate) fn is_served_by_pods(
     settings.is_on_pod_network() && pods_serve(basis, existing)
 }
 
-/// Returns true if all Pods of the Gateway's current Deployment are ready.
 fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     let mut deployments = of_kind(basis, existing, OwnedKind::Deployment);
     deployments.next().is_some_and(|deployment| {
@@ -65,8 +60,7 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if both DaemonSets are ready on all their nodes, and hosts serve on at least as
-/// many nodes.
+/// Also requires reports from at least as many nodes.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

@@ -1,5 +1,5 @@
 //! Reads the state of a second Gateway: its addresses, and problems that keep clients from reaching
-//! them. Pure.
+//! them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,8 +14,7 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses that a Gateway gets from its second Gateway. `problem` is the plan's
-/// report on the second Gateway.
+/// `problem` is the plan's report on the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -93,8 +92,7 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Describes the second Gateway's own conditions that are `False`, or reports that it has no
-/// conditions.
+/// Reports missing conditions as well.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],
@@ -110,7 +108,6 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Describes the `False` conditions in `status`, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,
@@ -130,7 +127,7 @@ fn complaints<'v>(
     })
 }
 
-/// Returns the conditions that were set for the object's current generation.
+/// Ignores conditions of earlier generations.
 fn current<'v>(object: &'v Value, status: &'v Value) -> Vec<&'v Value> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let conditions = entries(status, "/conditions");

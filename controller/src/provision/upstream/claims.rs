@@ -1,4 +1,4 @@
-//! Plans second Gateways. Pure.
+//! Plans second Gateways.
 
 use super::objects::{UpstreamObjects, objects};
 use crate::provision::Basis;
@@ -7,8 +7,7 @@ use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 use sesame_gateway_api::api::PublishingType;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Claims the second Gateway if one is configured. Returns true if it cannot be built, in which
-/// case existing objects are kept.
+/// Returns true if it cannot be built; existing objects are then kept.
 pub(in crate::provision) fn claim_upstream<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

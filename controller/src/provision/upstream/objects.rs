@@ -1,4 +1,4 @@
-//! Builds the second Gateway and its routes. Pure.
+//! Builds the second Gateway and its routes.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,16 @@ use crate::provision::plan::Inventory;
 use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Maximum number of listeners per Gateway.
 const MAX_LISTENERS: usize = 64;
 
-/// A second Gateway and its routes.
 #[derive(Debug)]
 pub(super) struct UpstreamObjects {
-    /// The objects, starting with the Gateway.
+    /// The Gateway comes first.
     pub(super) objects: Vec<OwnedObject>,
-    /// Message that lists the omitted ports and the reason.
+    /// Lists the omitted ports and the reason.
     pub(super) left_out: Option<String>,
 }
 
-/// Returns a Gateway's second Gateway and its routes, or why they cannot be built.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -87,7 +84,6 @@ pub(super) fn objects(
     Ok(UpstreamObjects { objects, left_out })
 }
 
-/// Returns the listener for a port, and the route from this listener to the Service.
 fn listener_and_route(
     basis: &Basis,
     upstream: &str,
@@ -113,7 +109,6 @@ fn listener_and_route(
     (listener, stamped(beside(basis, kind, &name, &[], route)))
 }
 
-/// Returns the labels and annotations for `spec.infrastructure` of the second Gateway.
 fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     let publishing = &settings.publishing;
     let mut infrastructure = json!({});
@@ -130,7 +125,6 @@ fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     infrastructure
 }
 
-/// Returns the class of the second Gateway, or why the class is unusable.
 fn class<'s>(
     basis: &Basis,
     settings: &'s GatewaySettings,
@@ -169,8 +163,7 @@ fn class<'s>(
     Ok(class)
 }
 
-/// Returns true if following the second Gateways' classes from this class leads back to the class
-/// of `basis`.
+/// Detects a cycle through the class of `basis`.
 fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     let second_of = |class: &str| {
         let name = NamespacedName::new(&inventory.namespace, class);
@@ -188,11 +181,10 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
             None => return false,
         }
     }
-    // The classes form a cycle that does not include the class of `basis`.
+    // A cycle without the class of `basis`.
     false
 }
 
-/// Returns a message that explains why route kinds are unavailable.
 fn lacking(inventory: &Inventory) -> String {
     let lacking = super::ROUTES.into_iter().filter_map(|kind| {
         if inventory.absent.contains(&kind) {

@@ -11,7 +11,6 @@ use crate::provision::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
 use sesame_gateway_api::api::UpstreamSettings;
 
-/// Returns a Gateway of the class `sesame` with these ports.
 fn basis(ports: &[(Transport, u16)]) -> Basis {
     let gateway = json!({
         "metadata": {"name": "edge", "namespace": "web", "uid": "u"},
@@ -208,7 +207,6 @@ fn other_class_recreates_upstream_other_type_removes_it() {
     assert_eq!(of_upstream(&kept), [""; 0]);
 }
 
-/// Returns the report on a Gateway if its second Gateway has this status.
 fn told(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
     let mut edge = basis(&[(Transport::Tcp, 443)]);
     edge.request.addresses = requested.iter().map(ToString::to_string).collect();
@@ -249,7 +247,6 @@ fn upstream_addresses_count_only_while_accepted() {
         why,
         "Gateway web/edge-sesame-upstream of class \"cloud\" is rejected; Accepted is False (Because): of this"
     );
-    // Conditions of an earlier generation are ignored.
     let found = told(
         &json!({"addresses": addresses, "conditions": [condition("Accepted", "False", 1)]}),
         &[],

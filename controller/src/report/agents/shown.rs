@@ -9,19 +9,14 @@ use crate::report::report_refusal::ReportRefusal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::GatewayAgent;
 
-/// An accepted report, prepared for display.
 pub(in crate::report) struct ShownReport<'a> {
-    /// Name under which the Gateway is published.
     pub(in crate::report) gateway: &'a NamespacedName,
     pub(in crate::report) agent: &'a GatewayAgent,
-    /// Time since the host's last report.
     pub(in crate::report) silence: Duration,
-    /// True if the host counts as lost, because it has been silent for too long.
     pub(in crate::report) lost: bool,
 }
 
 impl Agents {
-    /// Returns all accepted reports, by Gateway.
     pub(in crate::report) fn shown(
         &self,
         now: ClockReading,
@@ -41,7 +36,6 @@ impl Agents {
         })
     }
 
-    /// Returns the names of agents whose reports are ignored, with reasons.
     pub(in crate::report) fn refusals(&self) -> impl Iterator<Item = (&String, &ReportRefusal)> {
         self.refused.iter()
     }

@@ -1,4 +1,4 @@
-//! Shows hosts on the status page, with the configuration that they serve and reject. Pure.
+//! Shows hosts on the status page, with the configuration that they serve and reject.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::report::agents::Agents;
 use crate::report::liveness::ClockReading;
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all hosts. `newest` are the current revisions, which a host might not have read yet.
+/// `newest` are the current revisions, which a host might not have read yet.
 pub(super) fn hosts(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -88,8 +88,7 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows which parts of the configuration a host does not serve, because they are missing on the
-/// host or rejected by Envoy.
+/// Parts can be missing on the host or rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: ClockReading) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {

@@ -1,7 +1,4 @@
-//! Builds the controller's status page for browsers: what this replica knows about Gateways,
-//! routes, hosts and certificates. Pure.
-//!
-//! The page is read-only. It must never contain any part of a key. It may contain Secret names.
+//! Builds the controller's status page. It may contain Secret names, but never any part of a key.
 
 mod hosts;
 mod objects;
@@ -15,22 +12,18 @@ use super::compose::Reports;
 use super::liveness::ClockReading;
 use crate::statuses::{ProvisionReport, ResolvedStatuses};
 
-/// Everything that the page shows.
 pub(super) struct ReplicaFacts<'a> {
-    /// Name of this replica.
     pub(super) identity: &'a str,
     pub(super) leads: bool,
     pub(super) api_server_answers: bool,
-    /// Reason why the replica is not ready, if any.
     pub(super) unready: Option<&'a str>,
-    /// Result of the last resolution; `None` before the first resolution.
+    /// `None` before the first resolution.
     pub(super) resolved: Option<&'a ResolvedStatuses>,
     pub(super) reports: Reports<'a>,
     pub(super) agents: &'a Agents,
     pub(super) now: ClockReading,
 }
 
-/// Builds the page.
 pub(super) fn page(facts: &ReplicaFacts<'_>) -> Page {
     let mut page = Page::new("Sesame controller");
     summary(&mut page, facts);
@@ -71,7 +64,6 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     ));
 }
 
-/// Shows which Gateways are not published or lack their Service or fleet, and why.
 fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>) {
     let ProvisionReport {
         without_service,

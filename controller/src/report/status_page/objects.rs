@@ -1,4 +1,4 @@
-//! Shows Gateways, listeners and conditions on the status page. Pure.
+//! Shows Gateways, listeners and conditions on the status page.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,6 @@ use sesame_proto::digest::short;
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all Gateways of this controller.
 pub(super) fn gateways(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -78,7 +77,6 @@ fn gateway(
     ]
 }
 
-/// Describes how many hosts serve the current Gateway, and how many are lost.
 fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     let Some(fleet) = reports.fleets.get(name) else {
         return "none".into();
@@ -90,7 +88,6 @@ fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     }
 }
 
-/// Shows the listeners of Gateways and ListenerSets.
 pub(super) fn listeners(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -142,7 +139,6 @@ fn faults(conditions: &[Condition]) -> impl Iterator<Item = &Condition> {
     conditions.iter().filter(|condition| condition.is_fault())
 }
 
-/// Shows the conditions of all objects except listeners.
 pub(super) fn conditions(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -163,8 +159,7 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There may be thousands of routes. Compose statuses only for the few routes that hosts
-        // reject.
+        // There may be thousands of routes, so compose statuses only for routes that hosts reject.
         let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
@@ -190,7 +185,6 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
-        // These kinds are shown with the routes.
         Status::Ingress(_) | Status::HttpProxy(_) => {}
     }
 }
@@ -222,7 +216,6 @@ fn add_conditions(
     }
 }
 
-/// Describes a reference by the name, section and port of its target.
 fn reference(reference: &ParentRef) -> String {
     let ParentRef {
         group: _,

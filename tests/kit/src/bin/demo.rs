@@ -18,11 +18,9 @@ use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Local ports on which the demo serves the Gateway's ports 80 and 443.
 const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
-/// Maximum time that the agent may take to start serving, and to stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.
@@ -62,8 +60,7 @@ async fn demonstrate() -> Result<()> {
     };
     let _backends = demo::backends().await?;
     let certificate = demo::certificate(&manifests)?;
-    // Keep the path short, because the directory contains Unix sockets, whose paths are limited to
-    // 107 bytes.
+    // Unix socket paths are limited to 107 bytes.
     let directory = tempfile::Builder::new()
         .prefix("sesame-demo-")
         .tempdir_in("/tmp")?;
@@ -71,8 +68,7 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Register the handler before starting the agent. Otherwise, an early Ctrl-C would leave the
-    // agent running.
+    // Otherwise, an early Ctrl-C would leave the agent running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut child = start(&agent, &manifests, directory.path(), &log)?;
@@ -120,21 +116,19 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // After Ctrl-C, do not wait until idle connections are closed.
+        // Do not wait until idle connections are closed.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // Ctrl-C must reach only this program and not the agent, because this program stops the
-        // agent.
+        // Ctrl-C must not reach the agent, because this program stops it.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", agent.display()))
 }
 
-/// Waits until everything is served. With `--check`, then sends the example requests and returns.
-/// Otherwise, prints commands to try and waits for Ctrl-C.
+/// With `--check`, sends the example requests and returns.
 async fn serve(
     child: &mut Child,
     examples: &[demo::Example],
@@ -153,7 +147,7 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // Tolerate failing examples, because users are invited to edit the files.
+                // Users are invited to edit the files.
                 println!("# {late:#}\n");
                 break;
             }
@@ -194,7 +188,6 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)?;
     let ended = tokio::time::timeout(TIMEOUT, child.wait()).await;
-    // The agent and its Envoy must not outlive the demo.
     processes::kill_below(directory);
     let status =
         ended.with_context(|| format!("sesame-agent did not stop within {TIMEOUT:?}"))??;

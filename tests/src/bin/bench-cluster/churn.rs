@@ -9,22 +9,19 @@ use super::stage::{Stage, count};
 use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Measurements taken during the churn.
 pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
     pub(crate) controller_cpu_percent: f64,
-    /// CPU time of Envoy's main thread, which applies configuration, in seconds per minute of
-    /// churn.
+    /// In seconds per minute of churn.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) endpoint_changes_a_second: f64,
 }
 
 impl Stage {
-    /// Makes two route changes and a hundred endpoint changes per second, and measures the cost.
-    /// The route changes affect the first third of the routes, and the endpoint changes the second
-    /// third. At the same time, measures individual endpoint changes in the last third.
+    /// Route changes affect the first third of the routes, endpoint changes the second. Individual
+    /// endpoint changes are measured in the last third.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
@@ -39,7 +36,7 @@ impl Stage {
             let mut changed = 0_usize;
             while start.elapsed() < time {
                 tick.tick().await;
-                // Alternate the backends, so that every write changes something.
+                // Alternate the backends, because every write must change something.
                 let backend = &self.backends[changed / third % 2];
                 let change = objects::endpoints(backend.address());
                 let path = objects::slice_path(third + changed % third);
@@ -78,8 +75,7 @@ impl Stage {
             }
             anyhow::Ok(samples)
         };
-        // Use a separate thread for each task, because the client blocks its thread while it waits
-        // for a response.
+        // The client blocks its thread while it waits for a response.
         let runtime = tokio::runtime::Handle::current();
         let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
             std::thread::scope(|scope| {

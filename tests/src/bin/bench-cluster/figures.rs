@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::times::Times;
 
-/// All measurements for one number of routes. Times are in milliseconds, memory in MiB.
+/// Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     pub(crate) routes: usize,
@@ -23,12 +23,11 @@ pub(crate) struct Figures {
     pub(crate) attached: Settled,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
-    /// Peak memory: first until all routes were served, and then until the end of the churn.
     pub(crate) controller_start_peak_mib: f64,
     pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,
     pub(crate) controller_churn_cpu_percent: f64,
-    /// CPU time during the churn, in seconds per minute.
+    /// In seconds per minute.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) agent_mib: f64,
@@ -36,8 +35,6 @@ pub(crate) struct Figures {
     pub(crate) errors: usize,
 }
 
-/// Time from the last API write until `attachedRoutes` was correct, and the number of status writes
-/// until then.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Settled {
     pub(crate) ms: f64,

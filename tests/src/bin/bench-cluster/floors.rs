@@ -1,5 +1,4 @@
-//! Measures the floors: how long Envoy takes to apply the agent's files while no agent is running.
-//! The benchmark renames these files into place itself.
+//! Measures how long Envoy takes to apply the agent's files while no agent is running.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,27 +12,21 @@ use super::objects;
 use super::stage::{Stage, TIMEOUT};
 use super::times::{Times, come_alone};
 
-/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Floors by kind of change.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// Floor for changing one route in a route table.
     pub(crate) route: Times,
-    /// Floor for adding a cluster to a cluster list, or for removing one.
     pub(crate) clusters: Times,
 }
 
-/// One of Envoy's configuration files, with two versions of its content.
 struct Variants {
     file: PathBuf,
     contents: [Vec<u8>; 2],
 }
 
 impl Variants {
-    /// Writes the next version to `aside` and renames it into place. `aside` must be on the same
-    /// file system as the configuration file.
+    /// `aside` must be on the same file system as the configuration file.
     fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
         std::fs::write(aside, &self.contents[change % 2])?;
         let started = Instant::now();
@@ -43,8 +36,7 @@ impl Variants {
 }
 
 impl Stage {
-    /// Measures all floors. Captures two versions of each file while the agent is running. Then
-    /// kills the agent, and renames the files into place without it.
+    /// Captures two versions of each file, then kills the agent.
     pub(crate) async fn floors(
         &mut self,
         changes: usize,
@@ -77,8 +69,7 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// Changes the backend of the first route permanently. Captures the cluster list before and
-    /// after the change.
+    /// The change is permanent.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);

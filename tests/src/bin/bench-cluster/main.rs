@@ -1,11 +1,6 @@
-//! `make bench-cluster`: measures how long API changes take to be served, and what changes and
-//! watches cost.
-//!
-//! A size is the number of HTTPRoutes and Services behind one Gateway. For each size, the benchmark
-//! starts a real API server, and a controller and an agent with the permissions of
-//! `controller/deploy`. The *floor* is the time that the same Envoy needs for the same bytes when
-//! the benchmark itself renames the files into place. Everything runs in its own network namespace,
-//! because the API server rejects loopback endpoints.
+//! `make bench-cluster`: measures the latency and cost of API changes for each number of
+//! HTTPRoutes. The *floor* is the time that Envoy needs for the same bytes without the agent.
+//! Everything runs in a network namespace, because the API server rejects loopback endpoints.
 
 mod churn;
 #[path = "../bench/client.rs"]

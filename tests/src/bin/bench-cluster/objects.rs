@@ -12,17 +12,14 @@ pub(crate) fn hostname(route: usize) -> String {
     format!("h{route}.bench.example.com")
 }
 
-/// Returns the name of the Service behind a route.
 pub(crate) fn service(route: usize) -> String {
     format!("s{route}")
 }
 
-/// Returns the name of the Service to which a route can be switched.
 pub(crate) fn other_service(route: usize) -> String {
     format!("t{route}")
 }
 
-/// Returns the name of a Service's endpoint set in Envoy, which is also the name of its cluster.
 pub(crate) fn endpoint_set(service: &str) -> String {
     format!("Service/{NAMESPACE}/{service}/80")
 }
@@ -90,7 +87,6 @@ pub(crate) fn route(route: usize, revision: &str) -> Value {
     })
 }
 
-/// Returns route rules that set a response header to the given revision.
 pub(crate) fn rules(service: &str, revision: &str) -> Value {
     json!([{
         "filters": [{

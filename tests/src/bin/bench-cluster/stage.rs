@@ -21,7 +21,6 @@ use super::figures::Settled;
 use super::objects;
 use super::times::{Times, come_alone, pick};
 
-/// Maximum number of concurrent API requests while the benchmark creates objects.
 const AT_ONCE: usize = 16;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -86,7 +85,6 @@ impl Stage {
         merged.context(path.to_owned()).map(drop)
     }
 
-    /// Creates the Gateway, the Services and their endpoints.
     pub(crate) async fn create_backends(&self) -> anyhow::Result<()> {
         for object in objects::edge() {
             self.apply_all(std::iter::once(object)).await?;
@@ -99,7 +97,7 @@ impl Stage {
         .await
     }
 
-    /// Creates all routes. Waits until the Gateway's status counts them and Envoy serves them.
+    /// Waits until the Gateway's status counts them and Envoy serves them.
     pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
         let before = self.gateway_writes().await;
         self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
@@ -157,7 +155,6 @@ impl Stage {
         }
     }
 
-    /// Switches one route to the given Service, and waits until the change is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,
@@ -177,7 +174,6 @@ impl Stage {
         Ok(started.elapsed())
     }
 
-    /// Changes the endpoint of one Service, and waits until the change is served.
     pub(super) async fn endpoint_change(
         &self,
         client: &mut Client,
@@ -248,7 +244,7 @@ impl Stage {
         Ok((Times::of(samples), per(writes, changes)))
     }
 
-    /// Switches routes to a backend that Envoy does not know yet, and back.
+    /// The other backend is new to Envoy.
     pub(crate) async fn switches(
         &self,
         changes: usize,
@@ -318,7 +314,7 @@ impl Stage {
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
 
-    /// Pauses, so that a change does not affect the next one.
+    /// A change must not affect the next one.
     pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -16,7 +16,6 @@ use super::light::LightHost;
 use super::objects::WATCHED_LABEL;
 use super::told::{Observation, tell};
 
-/// Runs one client per host, with that host's identity, until the parent process exits.
 pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();

@@ -13,21 +13,18 @@ use tokio::sync::mpsc;
 use super::light::LightHost;
 use super::told::Told;
 
-/// Timeout for every step.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// All client processes, which are killed on drop.
 pub(crate) struct Crowd {
     children: Vec<Child>,
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
-    /// For each process, the time at which the last of its clients began to follow the cluster.
-    /// `None` while any of its clients is disconnected.
+    /// `None` while any client of the process is disconnected.
     following: Vec<Option<f64>>,
 }
 
 impl Crowd {
-    /// Starts client processes of the kind `sort`, each for at most `each` hosts.
+    /// At most `each` hosts per process.
     pub(crate) fn start(
         sort: &str,
         hosts: &[LightHost],
@@ -67,8 +64,7 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have the same revision, and this revision is not `than`. Returns
-    /// that revision, and the sorted times at which the clients received it.
+    /// Returns the first common revision that is not `than`, and the sorted times of receipt.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -89,8 +85,7 @@ impl Crowd {
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster. Returns the time at which the last client began
-    /// to do so.
+    /// Returns the time at which the last client began to follow the cluster.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
@@ -125,12 +120,12 @@ impl Crowd {
         found.with_context(|| format!("not within {TIMEOUT:?}: {what}"))?
     }
 
-    /// CPU time that all client processes have used so far, in seconds.
+    /// In seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.pids().map(cpu_seconds).sum()
     }
 
-    /// Sum of the peak memory of all client processes, in MiB.
+    /// Sum of the processes' peaks.
     pub(crate) fn peak_mib(&self) -> f64 {
         self.pids().map(|pid| memory_mib(pid).1).sum()
     }
@@ -139,7 +134,6 @@ impl Crowd {
         self.children.iter().filter_map(Child::id)
     }
 
-    /// Kills all client processes.
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         for child in &mut self.children {
             child.kill().await?;

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::usage::Usage;
 
-/// Fleet sizes for which to extrapolate.
 const FORETOLD: [u32; 2] = [10_000, 50_000];
 
-/// What one operation costs the API server, etcd and the controller. CPU time is in milliseconds,
-/// and sizes are in KiB.
+/// CPU time in milliseconds, sizes in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) apiserver_cpu: f64,
@@ -37,15 +35,14 @@ impl From<Usage> for Cost {
     }
 }
 
-/// Milliseconds until half of the clients, and until all of them, have received a change. Each is a
-/// median over all changes.
+/// Milliseconds until half and all of the clients have a change, as medians.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) half: f64,
     pub(crate) all: f64,
 }
 
-/// All measurements for one fleet size. Times are in milliseconds, memory in MiB.
+/// Times in milliseconds, memory in MiB.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) hosts: u32,
@@ -84,7 +81,6 @@ pub(crate) struct Figures {
     pub(crate) agent_mib: f64,
 }
 
-/// A table row: its name, and a function that returns its value for one size.
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
@@ -172,9 +168,7 @@ const ROWS: &[Row] = &[
     ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
 ];
 
-/// Prints all sizes side by side, and extrapolations from a line fitted to all sizes. Also prints
-/// how far two lines are off at the largest size: the line fitted to all sizes, and a line fitted
-/// to all but the largest.
+/// Also prints the errors of the fitted lines at the largest size.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {

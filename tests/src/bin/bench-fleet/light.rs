@@ -1,6 +1,5 @@
-//! A process with many light agents. Each light agent uses the real agent's code to receive
-//! revisions and to report, with its own connections and identity. It has no Envoy and reports
-//! every revision as accepted. All light agents share the threads and memory of the process.
+//! A process with many light agents. Each uses the real agent's code to receive revisions and to
+//! report, but has no Envoy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +19,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::told::{Observation, tell};
 
-/// A host, as listed in the file for a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LightHost {
     pub(crate) name: String,
@@ -28,7 +26,6 @@ pub(crate) struct LightHost {
     pub(crate) address: String,
 }
 
-/// Runs a light agent for each of the given hosts, until the parent process exits.
 pub(crate) async fn run(hosts: Vec<LightHost>, period: Duration) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();
@@ -81,7 +78,6 @@ fn start(
     });
 }
 
-/// Reports for a host as if its Envoy accepted every revision immediately.
 struct AcceptedReports {
     newest: watch::Receiver<SourceUpdate>,
     address: String,

@@ -1,13 +1,6 @@
-//! `make bench-fleet`: measures how much load a fleet puts on the API server and the controller,
-//! and how long a change takes to reach all hosts.
-//!
-//! A size is a number of hosts. For each size, the benchmark starts a real API server, a controller
-//! with the permissions of `controller/deploy`, and one light agent per host. The agents run in a
-//! few processes, and all hosts serve the same Gateway. A light agent uses the real agent's code to
-//! receive revisions and to report, with its own connections and identity, but without an Envoy.
-//! The *floor*, measured in the same run, is the cost of the same number of clients that do nothing
-//! but watch one ConfigMap. A line fitted to the smaller sizes is checked against the largest size.
-//! Extrapolations to larger fleets use a line fitted to all sizes.
+//! `make bench-fleet`: measures the load and the latency of a fleet on the API server and
+//! controller. A light agent runs the real agent's code without an Envoy. The *floor* is the cost
+//! of as many clients that only watch one ConfigMap.
 
 mod bare;
 mod crowd;
@@ -87,7 +80,6 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs a client process until its parent process exits.
 async fn until_alone(process: &Process) -> anyhow::Result<()> {
     let clients = async {
         match process {
@@ -97,7 +89,7 @@ async fn until_alone(process: &Process) -> anyhow::Result<()> {
             Process::Watches { list } => bare::run(measure::hosts_of(list)?).await,
         }
     };
-    // This thread is never joined. It reads until the parent closes the pipe.
+    // Never joined, because it reads until the parent closes the pipe.
     let (end, alone) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let mut nothing = Vec::new();

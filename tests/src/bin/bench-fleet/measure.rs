@@ -12,12 +12,10 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Interval between polls of the API server while all hosts reconnect. Its gauges report the
-/// maximum of the previous second.
+/// The API server's gauges report the maximum of the previous second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause between changes, long enough that no change affects the next one.
+/// Long enough that no change affects the next one.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// Duration of the API server outage.
 const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> {
@@ -127,7 +125,6 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
     Crowd::start(sort, &stage.hosts, args.each, stage.directory.path())
 }
 
-/// Measures the average cost per second while nothing changes.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
     // Wait for the work caused by the startup to finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -185,8 +182,7 @@ async fn restart_api_server(
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
-        // In a real cluster, another replica would take over. Here, the only replica may have to
-        // acquire its Lease again.
+        // The only replica may have to acquire its Lease again.
         stage.controller.wait_leads().await;
         stage.change_route(0, "back").await?;
         let changed = now_ms();
@@ -201,7 +197,7 @@ async fn restart_api_server(
         outcome = back => outcome?,
         error = peaks.watch(stage) => return Err(error),
     }
-    // The counters of the new API server process started at zero.
+    // The new API server's counters started at zero.
     let used = stage.usage(crowd).await?;
     figures.back_half_minute = used.requests;
     figures.back_cost = used.into();
@@ -209,8 +205,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures one bare client per host. All clients watch the same ConfigMap. It is as large as the
-/// data that the API server sends to one agent for a route change.
+/// The ConfigMap is as large as an agent's data for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(
@@ -237,7 +232,6 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     crowd.end().await
 }
 
-/// Maximum numbers of executing requests and of queued requests in any poll.
 #[derive(Default)]
 struct Peaks {
     in_flight: f64,
@@ -245,7 +239,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Polls until the future is dropped. Returns only if a poll fails.
+    /// Returns only if a poll fails.
     async fn watch(&mut self, stage: &Stage) -> anyhow::Error {
         loop {
             match Page::read(&stage.cluster)
@@ -289,7 +283,6 @@ fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number.max(1)).unwrap_or(u32::MAX))
 }
 
-/// Reads the list of hosts that the parent process has written.
 pub(crate) fn hosts_of(list: &std::path::Path) -> anyhow::Result<Vec<LightHost>> {
     let text = std::fs::read(list).with_context(|| list.display().to_string())?;
     serde_json::from_slice(&text).context("a list of hosts")

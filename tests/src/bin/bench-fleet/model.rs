@@ -1,6 +1,5 @@
 //! Linear models of how a measurement depends on the number of hosts.
 
-/// A line: `fixed + each × hosts`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
     fixed: f64,
@@ -8,7 +7,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns the least-squares line, or `None` if there are fewer than two sizes.
+    /// `None` for fewer than two sizes.
     pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.iter().map(|_| 1.0).sum::<f64>();
         let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
@@ -25,25 +24,22 @@ impl Line {
         })
     }
 
-    /// Returns the modeled value for the given number of hosts.
     pub(crate) fn at(self, hosts: f64) -> f64 {
         self.fixed + self.each * hosts
     }
 }
 
-/// A line fitted to all sizes, with the errors of two lines at the largest size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     pub(crate) line: Line,
     /// Relative error of `line` at the largest size.
     pub(crate) error: f64,
-    /// Relative error of a line fitted to all other sizes, at the largest size.
+    /// Relative error at the largest size of a line fitted to the others.
     pub(crate) foretold_error: f64,
 }
 
 impl Model {
-    /// Fits a model to measurements that are sorted by the number of hosts. Returns `None` if there
-    /// are fewer than three sizes.
+    /// `points` are sorted. Returns `None` for fewer than three sizes.
     pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
         let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);

@@ -16,7 +16,6 @@ pub(crate) fn route_path(route: usize) -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/bench/httproutes/r{route}")
 }
 
-/// Returns the Namespace and the GatewayClass, which must exist before all other objects.
 pub(crate) fn surroundings() -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
@@ -36,8 +35,7 @@ pub(crate) fn edge() -> Value {
     })
 }
 
-/// Returns an HTTP and an HTTPS listener. The HTTPS listener's hostname contains the given
-/// revision.
+/// The HTTPS listener's hostname contains the revision.
 pub(crate) fn listeners(revision: &str) -> Value {
     json!([
         {"name": "http", "port": 80, "protocol": "HTTP"},
@@ -79,7 +77,6 @@ pub(crate) fn of_route(route: usize) -> [Value; 3] {
     ]
 }
 
-/// Returns route rules that set a response header to the given revision.
 pub(crate) fn rules(route: usize, revision: &str) -> Value {
     json!([{
         "filters": [{
@@ -90,7 +87,6 @@ pub(crate) fn rules(route: usize, revision: &str) -> Value {
     }])
 }
 
-/// Returns a ConfigMap of the given size for the bare clients to watch.
 pub(crate) fn watched(revision: &str, bytes: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -102,5 +98,4 @@ pub(crate) fn watched(revision: &str, bytes: usize) -> Value {
     })
 }
 
-/// Label of the ConfigMap that bare clients watch.
 pub(crate) const WATCHED_LABEL: &str = "bench.example.com/watched";

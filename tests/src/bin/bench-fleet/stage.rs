@@ -18,7 +18,6 @@ use super::light::LightHost;
 use super::objects;
 use super::usage::{Page, Usage};
 
-/// Maximum number of concurrent API requests while the benchmark creates objects.
 const AT_ONCE: usize = 16;
 
 /// Kind of identity that hosts use.
@@ -92,7 +91,6 @@ impl Stage {
         Ok(())
     }
 
-    /// Changes the Gateway's spec and returns its new generation.
     pub(crate) async fn change_gateway(&self, revision: &str) -> anyhow::Result<i64> {
         let change = json!({"spec": {"listeners": objects::listeners(revision)}});
         let stored = self.merge(objects::GATEWAY, &change).await?;
@@ -110,8 +108,7 @@ impl Stage {
         apply_all(&self.cluster, [objects::watched(revision, bytes)]).await
     }
 
-    /// Waits until the condition `Programmed` confirms that all hosts serve the given generation of
-    /// the Gateway.
+    /// `Programmed` is true once all hosts serve this generation.
     pub(crate) async fn until_programmed(&self, generation: i64) -> anyhow::Result<()> {
         let all = self.hosts.len();
         let words = format!("programmed on {all} of {all} hosts");
@@ -133,8 +130,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the API server has accepted one report per host in addition to the first
-    /// `before` reports.
+    /// `before` is the number of earlier reports.
     pub(crate) async fn until_reported(&self, before: f64) -> anyhow::Result<()> {
         let start = Instant::now();
         let wanted = before + f64::from(u32::try_from(self.hosts.len())?);
@@ -159,7 +155,6 @@ impl Stage {
         memory_mib(self.controller.pid())
     }
 
-    /// Returns the peak memory of the API server and of etcd.
     pub(crate) fn peaks_mib(&self) -> (f64, f64) {
         let (apiserver, etcd) = self.cluster.pids();
         (memory_mib(apiserver).1, memory_mib(etcd).1)
@@ -180,7 +175,6 @@ async fn apply_all(
         .await
 }
 
-/// Returns the Secret of the HTTPS listener with a new certificate.
 fn secret(authority: &Authority) -> Value {
     let mut secret = authority.issue(&["bench.example.com"]).secret("bench");
     secret["metadata"]["namespace"] = json!(objects::NAMESPACE);

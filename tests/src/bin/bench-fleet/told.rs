@@ -1,6 +1,4 @@
-//! Messages from client processes to their parent, one line of JSON each. A client process sends a
-//! message when all its clients have the same revision, and when they start or stop following the
-//! cluster.
+//! Messages from client processes to their parent, one line of JSON each.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// A client's report about itself: its revision, and whether it follows the cluster.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,
@@ -28,18 +25,14 @@ impl Observation {
     }
 }
 
-/// A message from a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// All clients of the process have received the same revision.
     Have {
         revision: String,
-        /// Times of receipt in milliseconds since the Unix epoch, sorted.
+        /// Sorted milliseconds since the Unix epoch.
         times: Vec<f64>,
     },
-    /// The last client of the process began to follow the cluster, or one client lost its
-    /// connection.
     Follow {
         /// Number of clients in the process that follow the cluster.
         clients: usize,
@@ -50,13 +43,13 @@ pub(crate) enum Told {
     },
 }
 
-/// Returns the milliseconds since the Unix epoch, from the system clock, which all processes share.
+/// All processes share the system clock.
 pub(crate) fn now_ms() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs_f64() * 1000.0
 }
 
-/// Combines the observations of `count` clients into messages, until the channel is closed.
+/// Runs until the channel is closed.
 pub(crate) async fn tell(
     count: usize,
     mut observations: mpsc::UnboundedReceiver<Observation>,

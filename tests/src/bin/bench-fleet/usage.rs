@@ -7,28 +7,27 @@ use std::time::{Duration, Instant};
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::processes::{cpu_seconds, written_bytes};
 
-/// Cumulative usage since the processes started.
+/// Since the processes started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) apiserver_cpu: f64,
-    /// Bytes that the API server has written to clients, to etcd and to its log.
+    /// To clients, etcd and the log.
     pub(crate) apiserver_bytes: f64,
     pub(crate) etcd_cpu: f64,
-    /// Bytes that etcd has written to its disk and to the API server.
+    /// To the disk and the API server.
     pub(crate) etcd_bytes: f64,
     pub(crate) controller_cpu: f64,
     pub(crate) clients_cpu: f64,
-    /// Requests that the API server has served, not counting watches.
+    /// Without watches.
     pub(crate) requests: f64,
-    /// Number of host reports among `requests`.
     pub(crate) reports: f64,
-    /// Requests rejected with 429 because of overload.
+    /// Rejected with 429.
     pub(crate) too_many: f64,
     pub(crate) seconds: f64,
 }
 
 impl Usage {
-    /// Reads all counters. Subtracts the cost of reading the API server's metrics.
+    /// Subtracts the cost of reading the metrics.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -53,7 +52,6 @@ impl Usage {
         })
     }
 
-    /// Returns the difference from the earlier usage `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             apiserver_cpu: self.apiserver_cpu - before.apiserver_cpu,
@@ -69,7 +67,6 @@ impl Usage {
         }
     }
 
-    /// Multiplies all values by a factor.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             apiserver_cpu: self.apiserver_cpu * factor,
@@ -86,7 +83,7 @@ impl Usage {
     }
 }
 
-/// Number and cost of the metrics pages that the benchmark has read from the API server.
+/// Metrics pages read by the benchmark.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -100,7 +97,6 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the CPU seconds and the bytes that reading all pages has cost.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
@@ -108,7 +104,6 @@ impl Pages {
     }
 }
 
-/// A page of the API server's metrics.
 pub(crate) struct Page(String);
 
 impl Page {
@@ -120,7 +115,7 @@ impl Page {
         Ok(Self(page))
     }
 
-    /// Measures how much CPU time one page costs. The API server must otherwise be idle.
+    /// The API server must otherwise be idle.
     pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
         Self::forget();
         let before = cpu_seconds(cluster.pids().0);
@@ -133,14 +128,12 @@ impl Page {
         Ok(())
     }
 
-    /// Resets the counters after the API server has restarted.
     pub(crate) fn forget() {
         PAGES.number.store(0, Relaxed);
         PAGES.bytes.store(0, Relaxed);
     }
 
-    /// Returns the sum of the series of the metric `name` whose labels contain all strings in
-    /// `with`.
+    /// Sums the series whose labels contain all strings in `with`.
     pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
         let of_name = lines.filter(|(series, _)| {
@@ -152,7 +145,6 @@ impl Page {
             .sum()
     }
 
-    /// Returns the number of host reports that the API server has accepted.
     pub(crate) fn reports(&self) -> f64 {
         let of_reports = [
             "resource=\"gatewayagents\"",
@@ -162,8 +154,7 @@ impl Page {
         self.sum("apiserver_request_total", &of_reports)
     }
 
-    /// Returns the maximum numbers of executing requests and of queued requests during the second
-    /// before the page was read.
+    /// Maxima of executing and queued requests in the previous second.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (
             self.sum("apiserver_current_inflight_requests", &[]),

@@ -12,32 +12,25 @@ use super::manifests::{self, WrittenManifests};
 use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Revision of the routes whose endpoints are changed.
 const REVISION: &str = "churn";
-/// Timeout for one change to be served.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Results of one churn. CPU time is in seconds per minute of churn.
+/// CPU time is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
-    /// Number of endpoint changes written per second.
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
-    /// CPU time of Envoy's main thread, which applies configuration. Envoy's other threads serve
-    /// the benchmark's requests, so they are not counted.
+    /// The other threads serve the benchmark's requests, so they are not counted.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
-    /// Peak resident memory of the agent in MiB.
     pub(crate) agent_peak_mib: f64,
-    /// Number of responses with a 5xx status.
     pub(crate) errors: usize,
 }
 
-/// Changes a host's configuration continuously for the given time. Route changes affect the first
-/// third of the routes, and endpoint changes the second third. At the same time, measures
-/// individual endpoint changes in the last third.
+/// Route changes affect the first third of the routes, endpoint changes the second. Individual
+/// endpoint changes are measured in the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -114,7 +107,6 @@ pub(crate) fn measure(
     })
 }
 
-/// Durations of the changes, and the number of failed requests.
 #[derive(Default)]
 struct Samples {
     times: Vec<Duration>,
@@ -130,7 +122,6 @@ impl Samples {
     }
 }
 
-/// Changes one route after another until the time is up. Measures each change.
 fn change_routes(
     manifests: &WrittenManifests,
     client: &mut Client,
@@ -156,7 +147,6 @@ fn change_routes(
     Ok(samples)
 }
 
-/// Changes the endpoints behind the second third of the routes until `ended` is set.
 fn storm(
     manifests: &WrittenManifests,
     third: usize,
@@ -170,7 +160,7 @@ fn storm(
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // Alternate the ports, so that every write changes something.
+        // Alternate the ports, because every write must change something.
         let port = ports[(change / third + 1) % 2];
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A minimal client and backend, so that measuring costs little.
+//! A minimal client and backend, which use little CPU time.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,16 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// The response to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The response header that contains the revision of the route.
     pub(crate) revision: String,
     pub(crate) body: String,
 }
 
-/// A client with one keep-alive connection. It reconnects when the connection breaks.
+/// It reconnects when the connection breaks.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -29,8 +27,7 @@ impl Client {
         }
     }
 
-    /// Sends requests until the response is as expected. Returns the number of earlier responses
-    /// with a 5xx status.
+    /// Returns the number of earlier responses with a 5xx status.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -53,14 +50,12 @@ impl Client {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            // Pause, to leave CPU time for the measured processes. Floors are measured with the
-            // same pause.
+            // Leaves CPU time for the measured processes. Floors are measured with the same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
         bail!("{host}: unexpected answers for {within:?}; last: {last}")
     }
 
-    /// Sends a single request. Returns true if the response has status 200.
     pub(crate) fn is_answered(&mut self, host: &str) -> bool {
         self.get(host).is_ok_and(|answer| answer.status == 200)
     }
@@ -108,7 +103,6 @@ impl Client {
     }
 }
 
-/// A backend that responds to every request with its name.
 pub(crate) struct Backend {
     port: u16,
 }

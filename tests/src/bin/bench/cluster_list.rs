@@ -1,15 +1,12 @@
-//! Reads the cluster list that the agent writes for Envoy. Unused clusters stay in the list for a
-//! while after their routes are removed.
+//! Reads the cluster list that the agent writes for Envoy. Unused clusters stay in it for a while.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-/// Interval between two reads of the list.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until the list no longer contains the cluster `unused`. Returns the list.
 pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyhow::Result<Vec<u8>> {
     let deadline = Instant::now() + within;
     loop {

@@ -24,13 +24,12 @@ pub(crate) struct Host {
     port: u16,
     agent: Option<Child>,
     envoy_pid: Option<i32>,
-    /// Admin socket of the Envoy that served most recently.
     admin: Option<PathBuf>,
 }
 
 impl Host {
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
-        // Prefer a tmpfs, because on a real host `/run` is one.
+        // On a real host, `/run` is a tmpfs.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
         } else {
@@ -66,7 +65,6 @@ impl Host {
         self.start_with(&[])
     }
 
-    /// Starts the agent with additional arguments.
     pub(crate) fn start_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         let binary = agent_program()?;
         let log = std::fs::File::create(self.root.path().join("agent.log"))?;
@@ -94,7 +92,6 @@ impl Host {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Waits until the agent reports that it serves the configuration that it last read.
     pub(crate) fn wait_serving(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         let mut last = String::new();
@@ -133,7 +130,6 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns, for each endpoint set, whether Envoy reads it from a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -147,22 +143,19 @@ impl Host {
         Ok(self.layout()?.rds("http/80"))
     }
 
-    /// Writes a file that can later be renamed into one of the watched directories, because it is
-    /// on the same file system.
+    /// On the file system of the watched directories, for a later rename.
     pub(crate) fn stage(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let aside = self.root.path().join("floor.pb");
         std::fs::write(&aside, bytes)?;
         Ok(aside)
     }
 
-    /// Returns the number of metric series that Envoy exposes on its admin socket.
     pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
         Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
     }
 
-    /// Returns the number of metric series that the agent exposes to Prometheus.
     pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
         Ok(series(&ask(
             &self.runtime().join("agent.sock"),
@@ -174,7 +167,6 @@ impl Host {
         Ok(self.agent.as_ref().context("no agent")?.id())
     }
 
-    /// Returns the agent's current and peak resident memory in MiB.
     pub(crate) fn agent_memory(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }
@@ -189,7 +181,6 @@ impl Host {
         Ok(cpu_seconds(u32::try_from(pid)?))
     }
 
-    /// Returns the CPU time of Envoy's main thread, which applies configuration.
     pub(crate) fn envoy_main_seconds(&self) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.context("no Envoy")?;
         Ok(main_thread_seconds(u32::try_from(pid)?))
@@ -207,7 +198,6 @@ impl Host {
         Ok((cpu_seconds(pid) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Kills the agent, but not its Envoys.
     pub(crate) fn kill_agent(&mut self) -> anyhow::Result<()> {
         if let Some(mut agent) = self.agent.take() {
             agent.kill()?;
@@ -216,7 +206,6 @@ impl Host {
         Ok(())
     }
 
-    /// Makes the agent replace its Envoy. Waits until the old Envoy has been replaced.
     pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
         let replaced = Command::new(agent_program()?)
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -229,7 +218,6 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until the replaced Envoys have exited.
     pub(crate) fn wait_alone(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         loop {
@@ -243,13 +231,12 @@ impl Host {
         }
     }
 
-    /// Kills the measured Gateway's Envoy, but not the agent.
     pub(crate) fn kill_envoy(&mut self) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.envoy_pid.take().context("no Envoy")?);
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has the cluster. If `there` is false, waits until Envoy no longer has it.
+    /// If `there` is false, waits until Envoy no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -274,7 +261,6 @@ impl Host {
         })
     }
 
-    /// Kills the agent and the Envoys of all Gateways.
     pub(crate) fn kill_all(&mut self) -> anyhow::Result<()> {
         self.kill_agent()?;
         self.envoy_pid = None;
@@ -285,13 +271,11 @@ impl Host {
         Ok(())
     }
 
-    /// Empties the runtime directory, as a reboot does.
     pub(crate) fn forget_runtime(&self) -> anyhow::Result<()> {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Starts Envoy with the existing files, but without an agent. Returns the time until the first
-    /// response.
+    /// Returns the time until the first response.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;
@@ -333,7 +317,6 @@ fn agent_program() -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }
 
-/// Returns the part of the agent's status that describes the measured Gateway.
 fn measured(report: &Value) -> &Value {
     let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();
@@ -347,8 +330,7 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
     let pid = Pid::from_raw(pid);
     if kill(pid, Signal::SIGKILL).is_ok() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // Wait until every thread has exited, because only then does the kernel release all inotify
-        // instances.
+        // The kernel releases all inotify instances only when every thread has exited.
         while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
             || std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .is_ok_and(|stat| !stat.contains(") Z"))

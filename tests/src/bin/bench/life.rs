@@ -1,5 +1,4 @@
-//! Measures restarts of the agent and of a killed Envoy on a serving host. Also measures hot
-//! restarts and handovers of Envoy under load.
+//! Measures restarts of agent and Envoy, and replacements of Envoy under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +9,20 @@ use serde::Serialize;
 use super::client::Client;
 use super::host::Host;
 
-/// Measurements of restarts. Times are in milliseconds.
+/// Times are in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Life {
-    /// Time from starting an agent next to a running Envoy until the agent reports that it serves.
+    /// Until the agent reports that it serves.
     pub(crate) agent_restart_ms: f64,
-    /// Time from killing Envoy until the first response of the next Envoy.
     pub(crate) envoy_killed_ms: f64,
-    /// Time from starting a hot restart until the new Envoy serves and the old Envoy accepts no
-    /// more connections.
+    /// Until the old Envoy accepts no more connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// Number of requests on new connections during the replacements of Envoy, and how many of them
-    /// failed.
+    /// On new connections, during the replacements of Envoy.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }
 
-/// Measures restarts on a host that serves the given hostname.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     let mut life = Life::default();
     host.kill_agent()?;
@@ -67,8 +62,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     Ok(life)
 }
 
-/// Sends requests on new connections until `ended` is set. Returns how many requests were sent, and
-/// how many failed.
+/// Returns how many requests were sent, and how many failed.
 fn load(address: SocketAddr, hostname: &str, ended: &AtomicBool) -> (usize, usize) {
     let (mut requests, mut failed) = (0, 0);
     while !ended.load(Ordering::Relaxed) {

@@ -7,8 +7,7 @@ use super::host::Host;
 use super::manifests::{self, WrittenManifests};
 use super::times::come_alone;
 
-/// Changes a route's files and waits for the expected response. Returns the time until that
-/// response, and the number of earlier responses with a 5xx status.
+/// Returns the time until the expected response, and the number of earlier 5xx responses.
 pub(crate) fn make(
     host: &mut Host,
     client: &mut Client,

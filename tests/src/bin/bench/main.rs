@@ -1,9 +1,5 @@
-//! `make bench`: measures how long changes take to be served, compared to Envoy without Sesame.
-//!
-//! A size is a number of HTTPRoutes (or HTTPProxies or Ingresses), by default with one Gateway.
-//! Each route shares a file with its Service and EndpointSlice. The *floor* of a route change is
-//! the time that the same Envoy needs if the benchmark itself renames the same bytes into place.
-//! The rest of the measured time is due to Sesame.
+//! `make bench`: measures how long changes take to be served for each number of routes. The *floor*
+//! is the time that the same Envoy needs for the same files without the agent.
 
 mod churn;
 mod client;
@@ -73,10 +69,9 @@ struct Args {
     json: std::path::PathBuf,
 }
 
-/// Timeout for one change to be served.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// All measurements for one number of routes. Times are in milliseconds, memory in MiB.
+/// Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 struct Figures {
     routes: usize,
@@ -84,7 +79,6 @@ struct Figures {
     route_floor: Times,
     ratio: f64,
     switches: Switches,
-    /// Number of Services whose endpoints Envoy reads from files.
     endpoint_files: usize,
     endpoint_change_by_file: Option<Times>,
     endpoint_change_inline: Option<Times>,
@@ -98,9 +92,7 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Number of metric series that the agent exposes.
     agent_series: usize,
-    /// Number of metric series that Envoy itself exposes.
     envoy_series: usize,
     agent_idle_cpu_percent: f64,
     request_cpu_us: RequestCost,
@@ -126,7 +118,7 @@ fn main() -> anyhow::Result<()> {
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // Write the file after measuring each size, so that a later failure does not lose results.
+        // A later failure must not lose results.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }
@@ -204,7 +196,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         let mut samples = Vec::new();
         for change in 0..changes {
             let route = list[pick(change, list.len())];
-            // The first write also sets the revision. All following writes change only endpoints.
+            // Later writes change only endpoints.
             let write =
                 |port| move |files: &WrittenManifests| files.write_app(route, port, "endpoints");
             let has_revision = |answer: &Answer| answer.revision == "endpoints";
@@ -212,7 +204,6 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             let (_, errors) =
                 lone_change::make(&mut host, &mut client, route, SERVED, first, has_revision)?;
             figures.errors += errors;
-            // Alternate the backends, so that every write changes something.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let is_moved = |answer: &Answer| answer.body == backend;
                 let write = write(port);

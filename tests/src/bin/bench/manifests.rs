@@ -9,12 +9,11 @@ pub(crate) fn hostname(route: usize) -> String {
     format!("h{route}.bench.example.com")
 }
 
-/// Returns the name of a Service's endpoint set in Envoy.
 pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Like [`endpoint_set`], but for the Service to which a route can be switched.
+/// For the Service to which a route can be switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
@@ -43,29 +42,23 @@ pub(crate) enum Policies {
     Filters,
 }
 
-/// Numbers of objects in the manifests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) routes: usize,
-    /// Number of Gateways that share the routes.
     pub(crate) gateways: usize,
-    /// Number of endpoints per Service.
     pub(crate) endpoints: u8,
-    /// Number of ListenerSets, each with a listener for one route.
     pub(crate) listener_sets: usize,
     pub(crate) kind: RouteKind,
     pub(crate) policies: Policies,
 }
 
 impl Shape {
-    /// Returns the number of routes that are attached to the first Gateway. The benchmark changes
-    /// only these routes.
+    /// The benchmark changes only routes of the first Gateway.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
     }
 
-    /// Returns policies that affect requests. Their limits are so high that no request reaches
-    /// them.
+    /// No request reaches these limits.
     fn policies_of_requests(self) -> Vec<Value> {
         let policy = |name: &str, kind: &str, target: &str| {
             json!({
@@ -93,7 +86,6 @@ impl Shape {
         }
     }
 
-    /// Returns policies that add filters for requests and responses to the first Gateway.
     fn filters() -> Vec<Value> {
         let policy = |kind: &str, mut spec: Value| {
             spec["targetRefs"] = json!([{
@@ -124,7 +116,6 @@ impl Shape {
     }
 }
 
-/// A directory with the benchmark's manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenManifests {
     dir: PathBuf,
@@ -151,7 +142,6 @@ impl WrittenManifests {
         self.shape.gateways
     }
 
-    /// Returns the name of the measured Gateway.
     pub(crate) fn gateway() -> String {
         gateway_name(0)
     }
@@ -161,7 +151,6 @@ impl WrittenManifests {
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens on this address, and no logs are sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({
@@ -169,7 +158,6 @@ impl WrittenManifests {
             "metadata": {"name": "sesame"},
             "spec": {"controllerName": "projectsesame.io/gateway-controller"},
         });
-        // Class of the HTTPProxies and Ingresses.
         let ingress_class = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
             "metadata": {"name": "bench"},
@@ -197,7 +185,7 @@ impl WrittenManifests {
                         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
                     }},
                     "allowedListeners": {"namespaces": {"from": "Same"}},
-                    // All Gateways share one address, so each needs its own port.
+                    // All Gateways share one address.
                     "listeners": [{
                         "name": "http", "port": if gateway == 0 { 80 } else { 20_000 + gateway },
                         "protocol": "HTTP",
@@ -225,8 +213,6 @@ impl WrittenManifests {
         Ok(())
     }
 
-    /// Sets the access log of the Gateways, and makes the given address the only endpoint of the
-    /// Service `collector`.
     pub(crate) fn write_access_log(
         &self,
         access_log: &Value,
@@ -257,12 +243,10 @@ impl WrittenManifests {
         write(&self.dir, "logs.yaml", &documents)
     }
 
-    /// Writes the file of one application, with its Service, endpoints and route.
     pub(crate) fn write_app(&self, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
         self.write_app_of(&format!("s{route}"), route, port, revision)
     }
 
-    /// Like [`Self::write_app`], but the route refers to a different Service.
     pub(crate) fn write_switched(
         &self,
         route: usize,
@@ -362,7 +346,6 @@ fn ingress(route: usize, service: &str, revision: &str) -> Value {
     })
 }
 
-/// Writes YAML documents to a temporary file and renames it into place.
 fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for document in documents {

@@ -16,20 +16,16 @@ use super::times::{Times, pick};
 
 const RUNS: usize = 15;
 
-/// Median durations in milliseconds.
+/// Medians in milliseconds.
 pub(crate) struct Pure {
-    /// Resolution of all objects from scratch.
     pub(crate) resolve: f64,
-    /// Resolution after one route has changed. It is incremental for kinds that support this.
+    /// Incremental for kinds that support this.
     pub(crate) route: f64,
-    /// Incremental resolution after endpoints have changed.
     pub(crate) endpoints: f64,
-    /// Rendering of the complete snapshot.
     pub(crate) render: f64,
 }
 
-/// Measures `resolve` and `render` with the given number of routes. Restores the manifests
-/// afterwards.
+/// Restores the manifests afterwards.
 pub(crate) fn measure(
     written: &WrittenManifests,
     routes: usize,
@@ -68,7 +64,7 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
-        // Measure the encoding too, because the agent encodes the snapshot after each resolution.
+        // The agent encodes the snapshot after each resolution.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
         let result = sesame_render::render_encoded(&encoded, &render_options);

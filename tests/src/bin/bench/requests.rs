@@ -9,27 +9,22 @@ use sesame_tests::collecting::Collecting;
 use super::client::Client;
 use super::host::Host;
 
-/// Number of requests per round. They are sent one after the other.
+/// Per round, one after the other.
 const REQUESTS: u32 = 10_000;
-/// Number of rounds. The rounds alternate between the kinds of access logs. For each kind, only the
-/// cheapest round counts, because other processes can only add cost.
+/// Rounds alternate between the kinds. Only the cheapest round counts, because other processes can
+/// only add cost.
 const ROUNDS: usize = 8;
 
-/// CPU time in microseconds per request.
+/// In microseconds of CPU time.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RequestCost {
-    /// JSON in a file, which is the default.
     pub(crate) logged: f64,
     pub(crate) unlogged: f64,
-    /// Ten fields as text in a file.
     pub(crate) as_text: f64,
-    /// OTLP over gRPC, and no file.
     pub(crate) by_otlp: f64,
-    /// Envoy's access log service, and no file.
     pub(crate) by_als: f64,
 }
 
-/// Measures a host that serves the given hostname. Restarts the host for each round.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
     let runtime = tokio::runtime::Runtime::new()?;
     let collecting = runtime.block_on(Collecting::start());
@@ -70,7 +65,6 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
             *least = least.min(cost(host, hostname, flag)?);
         }
     }
-    // Without any log records, the measurement would be meaningless.
     let sent = collecting.records();
     let has_come = |end: &str| {
         let is_of_it = |path: &str| path.ends_with(end);

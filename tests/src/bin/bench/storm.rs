@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-/// Interval between route changes.
 pub(crate) const ROUTE_CHANGES: Duration = Duration::from_millis(500);
-/// Interval between endpoint changes.
 pub(crate) const ENDPOINT_CHANGES: Duration = Duration::from_millis(10);
 
-/// Returns the result of a thread, or an error if the thread panicked.
 pub(crate) fn joined<T>(outcome: std::thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
     outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the churn panicked")))
 }

@@ -1,5 +1,5 @@
-//! Measures switching routes to a backend that Envoy does not know yet. Envoy must receive the new
-//! cluster before the new route table.
+//! Measures switching routes to a new backend. Envoy must receive the new cluster before the new
+//! route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,24 +13,19 @@ use super::lone_change;
 use super::manifests::{self, WrittenManifests};
 use super::times::{Times, come_alone, pick};
 
-/// Timeout for one switch to be served.
 const SERVED: Duration = Duration::from_secs(60);
-/// Timeout for an unused cluster to be removed.
 const REMOVED: Duration = Duration::from_secs(30);
 
-/// Durations of the switches, and of replacing the cluster list without an agent.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Switches {
     pub(crate) switch: Times,
-    /// Floor for changing the cluster list. The floor for the route table is the same as for a
-    /// route change.
+    /// The floor for the route table is the same as for a route change.
     pub(crate) clusters_floor: Times,
     /// Median switch time, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 
-/// Measures `changes` switches, each there and back. Returns their durations, and the number of
-/// responses with a 5xx status.
+/// Each change is there and back. Returns times and the number of 5xx responses.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -56,7 +51,6 @@ pub(crate) fn measure(
     Ok((Times::of(samples), errors))
 }
 
-/// The cluster list with and without a route's cluster.
 pub(crate) struct ClusterLists {
     file: PathBuf,
     cluster: String,
@@ -65,8 +59,7 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// Changes the backend of route 0 permanently. Captures the cluster list before and after the
-    /// change.
+    /// The change is permanent.
     pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
@@ -86,8 +79,7 @@ impl ClusterLists {
         })
     }
 
-    /// Measures how long an Envoy without an agent takes to switch between the two lists. The
-    /// cluster is in the list both before and after the measurement.
+    /// The cluster is in the list before and after the measurement.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

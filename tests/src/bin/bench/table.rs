@@ -6,7 +6,6 @@ use super::Figures;
 use super::churn::Churn;
 use super::times::Times;
 
-/// Formats one value of a churn. Returns a dash if there was no churn.
 fn churn(figures: &Figures, cell: impl Fn(&Churn) -> String) -> String {
     figures.churn.as_ref().map_or_else(|| "-".to_owned(), cell)
 }

@@ -30,7 +30,6 @@ impl Times {
         }
     }
 
-    /// Formats a table cell: min / median / p99 / max.
     pub(crate) fn cell(&self) -> String {
         let Self {
             min,
@@ -42,14 +41,12 @@ impl Times {
     }
 }
 
-/// Returns the index of the item to change. Successive changes visit all indexes in large steps, in
-/// the same order on every run.
+/// Visits all indexes in large steps, in the same order on every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }
 
-/// Pauses, so that the next change does not have to wait for the previous one. The pause is four
-/// times as long as the time since `since`.
+/// Four times as long as the time since `since`, to isolate changes.
 pub(crate) fn come_alone(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

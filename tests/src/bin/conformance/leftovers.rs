@@ -1,5 +1,4 @@
-//! Things that a run must not leave behind: objects in the cluster, files in the agent's
-//! directories, and processes.
+//! Things that a run must not leave behind in the cluster, in directories or as processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +7,6 @@ use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
-/// Timeout for everything to be cleaned up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -24,7 +22,6 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// Waits until no leftovers exist. After the timeout, returns the remaining leftovers.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

@@ -1,9 +1,6 @@
 //! `make conformance`: runs the unmodified conformance suite of the Gateway API against a real API
-//! server. The controller and the agent have the permissions of `controller/deploy`.
-//!
-//! The cluster has no nodes. Instead, `tests/conformance/nodes` runs each of the suite's backends
-//! in its own network namespace. Everything else shares another network namespace, in which each
-//! Gateway has an address. All processes exit with this program, even if it is killed.
+//! server. `tests/conformance/nodes` replaces nodes and runs each backend in its own network
+//! namespace. All processes exit with this program.
 
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 

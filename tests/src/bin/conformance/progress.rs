@@ -1,5 +1,4 @@
-//! Shows the suite's output on the terminal: one line per test, the last lines of each failed test,
-//! and the summary. Writes the complete output to a file.
+//! Shows a summary of the suite's output on the terminal, and writes all of it to a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -8,10 +7,9 @@ use std::process::Child;
 
 use anyhow::Context as _;
 
-/// Number of lines to show for each failed test.
 const SHOWN: usize = 40;
 
-/// Reads the suite's output until the suite exits. Returns true if everything passed.
+/// Returns true if everything passed.
 pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     let output = suite.stdout.take().context("the suite's output")?;
     let mut summary = false;
@@ -22,7 +20,6 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
         log.write_all(b"\n")?;
         let line = String::from_utf8_lossy(&line);
         last.add(&line);
-        // Print everything from the summary's heading to the overall result.
         summary = (summary || line.starts_with("Gateway API v")) && !line.starts_with("--- ");
         if summary {
             println!("{line}");
@@ -36,8 +33,7 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     Ok(suite.wait()?.success())
 }
 
-/// The last lines of each test. Tests run concurrently. Whenever the output switches to another
-/// test, Go prints that test's name.
+/// Tests run concurrently. Go prints the test's name whenever the output switches to another test.
 #[derive(Default)]
 struct LastLines {
     current: String,

@@ -16,11 +16,9 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network for the Gateways' addresses. Every address in it is assigned to the loopback device of
-/// this network namespace.
+/// All of its addresses are assigned to this network namespace.
 const POOL: &str = "203.0.113.0/24";
-/// Addresses that Gateways in the suite request: first a usable one, and then one that is not on
-/// this host.
+/// Requested by Gateways in the suite. Only the first address is on this host.
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
@@ -95,7 +93,6 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Runs the suite and returns true if everything passed.
     pub(crate) async fn suite(&mut self, arguments: &[String]) -> anyhow::Result<bool> {
         let mut command = Command::new(self.directory.join("suite"));
         command
@@ -123,7 +120,6 @@ impl Stage {
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 
-    /// Returns true if the run has left nothing behind.
     pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
         let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
         for what in &left {
@@ -132,7 +128,6 @@ impl Stage {
         Ok(left.is_empty())
     }
 
-    /// Stops the agent gracefully, and keeps the logs.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.keep_logs()?;
         ensure!(self.agent.stop().success(), "the agent did not stop well");
@@ -153,13 +148,12 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = self.keep_logs();
-        // The backends are in the same process group, which the guard kills.
+        // The guard kills the backends, which are in the same process group.
         let _ = self.nodes.kill();
         let _ = self.nodes.wait();
     }
 }
 
-/// Starts an agent that follows the cluster.
 async fn follow(cluster: &TestCluster) -> AgentUnderTest {
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
@@ -173,7 +167,6 @@ async fn follow(cluster: &TestCluster) -> AgentUnderTest {
     agent
 }
 
-/// Adds every address of the pool to the loopback device.
 fn add_addresses() -> anyhow::Result<()> {
     let mut batch = String::new();
     for last in 1..=254 {
@@ -192,8 +185,6 @@ fn add_addresses() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a command that runs a program from the directory, and writes its output to a log file in
-/// the same directory.
 fn logged(directory: &Path, name: &str) -> anyhow::Result<Command> {
     let log = File::create(directory.join(name).with_extension("log"))?;
     let mut command = Command::new(directory.join(name));

@@ -1,5 +1,5 @@
-//! An air-gapped host: installed, configured and updated only through files. The scenario counts
-//! every packet that tries to leave the host.
+//! An air-gapped host: installed and updated only through files. Every packet that tries to leave
+//! the host is counted.
 
 use std::fs;
 use std::path::Path;
@@ -21,12 +21,11 @@ use crate::objects::{get, version, wait_version};
 use crate::packages::Packages;
 
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Script that verifies the archive, unpacks it and installs its packages.
 const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// Port of the backend. It must be the same before and after a reboot.
+/// Must survive a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -47,7 +46,6 @@ pub(crate) fn scenario(packages: &Packages) {
         inside.put(file);
     }
     let begun = Instant::now();
-    // Follow the documentation for air-gapped sites.
     inside.ok(&["sh", "-c", INSTALL]);
     fs::copy(
         signer.path("signer.pub"),
@@ -94,7 +92,6 @@ pub(crate) fn scenario(packages: &Packages) {
     });
 }
 
-/// Applies three updates under load.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -112,7 +109,6 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Checks after a reboot that the latest version is served.
 pub(crate) fn serve_again(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -132,7 +128,7 @@ async fn backend() -> Backend {
     backend.expect("the machine has the address")
 }
 
-/// Routes all traffic and DNS queries out of the machine, to a peer that never responds.
+/// The peer never responds.
 fn cut_off(inside: &Inside) {
     attach(inside);
     let resolver = format!("nameserver {SITE}\n");
@@ -144,7 +140,7 @@ fn nothing_left(inside: &Inside) {
     assert_eq!(sent(inside), 0, "packets have left, or tried to");
 }
 
-/// Returns the number of packets that the device sent or dropped, including ARP requests.
+/// Includes ARP requests.
 fn sent(inside: &Inside) -> u64 {
     let file = |name| format!("/sys/class/net/{DEVICE}/statistics/tx_{name}");
     let counts = inside.ok(&["cat", &file("packets"), &file("dropped"), &file("errors")]);
@@ -154,7 +150,6 @@ fn sent(inside: &Inside) -> u64 {
         .sum()
 }
 
-/// The party outside the site that creates and signs bundles.
 struct Signer {
     directory: TempDir,
 }
@@ -176,8 +171,6 @@ impl Signer {
         self.directory.path().join(name)
     }
 
-    /// Builds the signed installation archive without container images, because a host does not
-    /// need them.
     fn archive(&self, packages: &Packages) -> std::path::PathBuf {
         let (out, images) = (self.path("archive"), self.path("images"));
         fs::create_dir(&images).expect("a directory");
@@ -192,7 +185,6 @@ impl Signer {
             .expect("an archive")
     }
 
-    /// Creates the bundle with the given version number.
     fn bundle(&self, number: u32, recipient: &str) -> std::path::PathBuf {
         let manifests = self.path(&format!("{number}.d"));
         fs::create_dir(&manifests).expect("a directory");

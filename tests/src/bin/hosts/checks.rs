@@ -14,10 +14,9 @@ const UNITS: &[&str] = &[
     "sesame-envoy.service",
     "sesame-drain.service",
 ];
-/// Maximum exposure level of a unit according to `systemd-analyze security`, in tenths.
+/// In tenths, according to `systemd-analyze security`.
 const MAX_EXPOSED: &str = "20";
 
-/// Checks that package builds are reproducible, and that lintian finds no problems.
 pub(crate) fn packages(packages: &Packages) {
     let again = workspace().join("target/hosts/packages/again");
     build(&again, "1");
@@ -43,8 +42,6 @@ fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).expect("a package")
 }
 
-/// Checks that systemd accepts the units, and that `systemd-analyze security` rates their exposure
-/// as low.
 pub(crate) fn units(packages: &Packages) {
     let machine = Machine::with_packages("units", packages);
     let inside = machine.inside();

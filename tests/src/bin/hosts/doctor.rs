@@ -1,5 +1,5 @@
-//! Tests `sesame-agent doctor` on a serving host. Findings must be correct for root and for the
-//! agent's user, and remedies must work.
+//! Tests `sesame-agent doctor` on a serving host. Findings must be correct for root and the agent's
+//! user, and remedies must work.
 
 use serde_json::Value;
 
@@ -9,16 +9,13 @@ const AS_USER: [&str; 4] = ["runuser", "--user", "sesame", "--"];
 const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"];
 const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
-/// The output of one doctor run.
 pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
-    /// Runs the doctor as root.
     pub(crate) fn by_root(inside: &Inside) -> Self {
         Self::of(inside, &DOCTOR)
     }
 
-    /// Runs the doctor as the agent's user.
     pub(crate) fn by_user(inside: &Inside) -> Self {
         Self::of(inside, &[&AS_USER[..], &DOCTOR].concat())
     }
@@ -39,7 +36,6 @@ impl Diagnosis {
         Self(said)
     }
 
-    /// Runs the command that the finding of `check` suggests as a remedy.
     fn follow(&self, inside: &Inside, check: &str) {
         let all = self.0["findings"].as_array().expect("findings");
         let finding = all.iter().find(|finding| finding["check"] == check);
@@ -47,7 +43,6 @@ impl Diagnosis {
         inside.ok(&["sh", "-c", remedy.expect("a remedy")]);
     }
 
-    /// Returns the findings of `check` with severity `weight`.
     fn found(&self, check: &str, weight: &str) -> Vec<&Value> {
         let all = self.0["findings"].as_array().expect("findings");
         all.iter()
@@ -55,7 +50,6 @@ impl Diagnosis {
             .collect()
     }
 
-    /// Panics unless `check` has a finding with severity `weight` that contains `word`.
     pub(crate) fn assert_found(&self, check: &str, weight: &str, word: &str) {
         let found = self.found(check, weight);
         let has = found
@@ -64,7 +58,6 @@ impl Diagnosis {
         assert!(has, "no {weight} of {check} with {word:?}: {:#}", self.0);
     }
 
-    /// Panics on any error. Also panics on any warning whose check is not in `except`.
     pub(crate) fn assert_fit(&self, except: &[&str]) {
         let all = self.0["findings"].as_array().expect("findings");
         let bad: Vec<&Value> = all
@@ -76,8 +69,7 @@ impl Diagnosis {
     }
 }
 
-/// Checks to ignore, because their result depends on the real machine, with which the machine under
-/// test shares its clock and limits.
+/// The machine under test shares its clock and limits with the real machine.
 pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "clock",
     "port-steering",
@@ -86,8 +78,7 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "open-files",
 ];
 
-/// Examines a serving host. Breaks several things, each of which one command can repair, and runs
-/// the doctor's remedies.
+/// Breaks things that one command can repair, and runs the doctor's remedies.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Address of a backend. It is not a loopback address, because the agent rejects loopback
-/// endpoints.
+/// Not a loopback address, because the agent rejects those.
 pub(crate) const BACKEND: &str = "192.0.2.10";
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Access to the inside of a machine, which is identified by its first process.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     init: i32,
@@ -24,12 +22,11 @@ impl Inside {
         Self { init }
     }
 
-    /// Returns the PID of the machine's first process, as seen by the test.
+    /// PID as seen by the test.
     pub(crate) fn init(&self) -> i32 {
         self.init
     }
 
-    /// Runs a command and returns its exit status and output.
     pub(crate) fn run(&self, command: &[&str]) -> Output {
         Command::new("nsenter")
             .args(["--target", &self.init.to_string()])
@@ -46,12 +43,10 @@ impl Inside {
             .expect("nsenter of util-linux")
     }
 
-    /// Runs a command that may fail, and returns its standard output.
     pub(crate) fn output(&self, command: &[&str]) -> String {
         String::from_utf8_lossy(&self.run(command).stdout).into_owned()
     }
 
-    /// Runs a command that must succeed.
     pub(crate) fn ok(&self, command: &[&str]) -> String {
         let output = self.run(command);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -65,14 +60,12 @@ impl Inside {
         said
     }
 
-    /// Runs a command that must succeed, without blocking the current task.
     pub(crate) async fn meanwhile(&self, command: &'static [&'static str]) -> String {
         let inside = self.clone();
         let ran = tokio::task::spawn_blocking(move || inside.ok(command)).await;
         ran.expect("the command ends")
     }
 
-    /// Sends a signal to a unit's main process.
     pub(crate) async fn kill(&self, unit: &str, signal: &str) {
         let (inside, unit, signal) = (self.clone(), unit.to_owned(), format!("--signal={signal}"));
         let killed = tokio::task::spawn_blocking(move || {
@@ -81,7 +74,6 @@ impl Inside {
         killed.await.expect("the command ends");
     }
 
-    /// Installs the given packages without a network.
     pub(crate) fn install(&self, packages: &[PathBuf]) {
         for package in packages {
             self.put(package);
@@ -92,7 +84,7 @@ impl Inside {
         self.ok(&command);
     }
 
-    /// Writes a file in the machine, readable only by root.
+    /// Readable only by root.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let to = self.path(path);
         let directory = to.parent().expect("a directory");
@@ -102,23 +94,19 @@ impl Inside {
         fs::set_permissions(&to, mode).expect("the file is there");
     }
 
-    /// Reads a file in the machine.
     pub(crate) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Copies a file into the machine's `/root`.
     pub(crate) fn put(&self, file: &Path) {
         let to = self.path(&in_machine(file));
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Returns the path under which this process can open a file of the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
 
-    /// Returns the time since the machine's first process started.
     pub(crate) fn age(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("it runs");
         let (_, after) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -127,11 +115,10 @@ impl Inside {
         let uptime = fs::read_to_string("/proc/uptime").expect("the machine tells");
         let uptime = uptime.split(' ').next().expect("a time");
         let uptime = Duration::from_secs_f64(uptime.parse().expect("a number"));
-        // Linux has 100 ticks per second on all common platforms.
+        // Linux has 100 ticks per second on common platforms.
         uptime.saturating_sub(Duration::from_millis(ticks * 10))
     }
 
-    /// Replaces the manifests by renaming. Sets the correct owner and mode.
     pub(crate) fn serve(&self, yaml: &str) {
         let directory = "/etc/sesame/manifests";
         fs::write(self.path("/etc/sesame/all.new"), yaml).expect("manifests are written");
@@ -141,7 +128,6 @@ impl Inside {
         self.ok(&["sh", "-c", &script]);
     }
 
-    /// Adds the address [`BACKEND`] to the machine.
     pub(crate) fn backend_address(&self) {
         self.ok(&[
             "ip",
@@ -153,8 +139,7 @@ impl Inside {
         ]);
     }
 
-    /// Makes agents accept the backend on the machine itself. By default, they reject endpoints on
-    /// their own host. The change lasts until the machine stops.
+    /// By default, agents reject endpoints on their own host.
     pub(crate) fn allow_host_endpoints(&self) {
         self.ok(&[
             "systemctl",
@@ -168,13 +153,13 @@ impl Inside {
         said.trim().to_owned()
     }
 
-    /// Returns the PID of a unit's main process, as seen inside the machine.
+    /// As seen inside the machine.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// Returns the PIDs of the serving Envoys, as seen inside the machine.
+    /// As seen inside the machine.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let said = self.output(&[
             "pgrep",
@@ -186,7 +171,6 @@ impl Inside {
             .collect()
     }
 
-    /// Returns the last 60 lines of the journal for Sesame's units.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",
@@ -198,7 +182,7 @@ impl Inside {
         ])
     }
 
-    /// Calls `look` until it returns `Ok`. On timeout, panics with the last error.
+    /// Panics with the last error on timeout.
     pub(crate) fn wait_for<T, E: Display>(
         &self,
         what: &str,
@@ -216,7 +200,6 @@ impl Inside {
         }
     }
 
-    /// Like [`Self::wait_for`], but without blocking the current task.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
         what: &'static str,

@@ -1,5 +1,5 @@
-//! A host joins a cluster over a network with a single command. On its machine, only the packages
-//! are installed. The scenario ends when the host leaves the cluster.
+//! A host joins a cluster with a single command, and later leaves it. Only the packages are
+//! installed on its machine.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -25,10 +25,9 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// Time limit from the join command to the first response.
+/// From the join command to the first response.
 const JOIN: Duration = Duration::from_secs(60);
-/// Drop-in that gives the agent a clock that the test controls. The test cannot set the machine's
-/// own clock, because all namespaces share one clock.
+/// All namespaces share the machine's clock, so the agent gets its own.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
 const CLOCK: [&str; 2] = ["/usr/lib/clock.so", "/usr/lib/clock.offset"];
 
@@ -75,7 +74,7 @@ async fn lives(packages: &Packages) {
     answers(2, TIMEOUT).await;
 
     let first = credential(&inside);
-    // Move the agent's clock past half of the credential's lifetime.
+    // Past half of the credential's lifetime.
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
@@ -101,7 +100,6 @@ async fn lives(packages: &Packages) {
     revoked(&life.site, &inside).await;
 }
 
-/// A serving host with its cluster, controller and backend.
 struct Life {
     site: Site,
     controller: ControllerUnderTest,
@@ -110,8 +108,6 @@ struct Life {
 }
 
 impl Life {
-    /// Checks that the host keeps serving while the cluster is down, even after a reboot.
-    /// Afterwards, the host must receive changes again.
     async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,
@@ -148,7 +144,6 @@ impl Life {
     }
 }
 
-/// Checks that leaving removes everything that joining has created, on the host and in the cluster.
 fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     inside.ok(&["sesame-agent", "leave"]);
     assert_eq!(
@@ -165,8 +160,7 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has not joined a cluster");
 }
 
-/// Joins again under a new name, because the first host's objects still exist. Checks that revoking
-/// a host ends its API access but not its traffic.
+/// Uses a new name, because the first host's objects still exist.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
@@ -194,7 +188,6 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(left.status.success(), "{left:?}");
 }
 
-/// Creates a token for the host `host`, and writes it to a file on the machine.
 fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     let token = site.token(&[
         "--gateway",
@@ -208,7 +201,6 @@ fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     token
 }
 
-/// Publishes a listener and a route with the given number.
 async fn publish(site: &Site, backend: &Backend, number: u32) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -224,12 +216,10 @@ async fn publish(site: &Site, backend: &Backend, number: u32) {
     site.apply(&objects).await;
 }
 
-/// Creates a request that comes from outside the machine.
 fn get(path: &str) -> Request {
     Request::get((HOST, 80).into(), "join.test", path).timeout(Duration::from_secs(5))
 }
 
-/// Waits until the route with the given number is served.
 async fn answers(number: u32, patience: Duration) {
     let request = get(&format!("/{number}"));
     eventually(
@@ -243,7 +233,6 @@ async fn answers(number: u32, patience: Duration) {
     .await;
 }
 
-/// Checks that the cluster's inventory lists the host.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", TIMEOUT, async || {
         let row = site.row("edge-1");
@@ -256,16 +245,14 @@ async fn inventory(site: &Site) {
     assert_eq!(row["zone"], "rack-7", "{row:#}");
 }
 
-/// Returns the machine's credential. Checks that the credential is sealed on disk, and in plaintext
-/// only where the agent reads it.
+/// The credential must be sealed on disk.
 fn credential(inside: &Inside) -> String {
     let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
     assert!(sesame_proto::at_rest::is_sealed(&stored), "it is in clear");
     inside.read("/run/sesame/cluster-token")
 }
 
-/// Gives the agent a clock that the test controls. Returns a function that sets the clock's offset
-/// in seconds.
+/// Returns a function that sets the clock's offset in seconds.
 fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
     let variables = Clock::new()
         .variables()
@@ -282,7 +269,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
         .open(inside.path(CLOCK[1]));
     let offset = offset.expect("a file of the machine");
     move |seconds| {
-        // Write in place, because the agent has mapped the file into its memory.
+        // Write in place, because the agent has mapped the file.
         let set = offset.write_all_at(&seconds.to_ne_bytes(), 0);
         set.expect("the clock is set");
     }

@@ -1,4 +1,4 @@
-//! A host under load: every component is restarted, killed and upgraded, and no request may fail.
+//! A host under load: every component is restarted, killed and upgraded without a failed request.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Command that mounts a small disk, which the scenario fills later.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -37,7 +36,6 @@ pub(crate) fn scenario(packages: &Packages) {
     machine.part("full-disk");
 }
 
-/// Runs all steps of the scenario under a single load.
 pub(crate) fn inside(inside: &Inside) {
     in_runtime(happens(inside));
 }
@@ -49,10 +47,9 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
-    // These settings contain no source: the older package sets it in an environment variable, which
-    // the next version no longer supports.
+    // The older package sets the source in an environment variable, which the next version no
+    // longer supports.
     fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
-    // Without a source in the settings, the unit still starts.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
     inside.serve(&version(backend.address(), 0));
@@ -73,11 +70,9 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     inside.serve(&version(backend.address(), 1));
     inside.meanwhile(&["systemctl", "start", AGENT]).await;
-    // As soon as the unit has started, the latest configuration is served.
     inside.ok(&["sesame-agent", "status"]);
     wait_version(1).await;
 
-    // systemd restarts a killed launcher.
     let launcher = inside.main_pid(ENVOY);
     inside.kill(ENVOY, "KILL").await;
     another_main(inside, ENVOY, launcher).await;
@@ -127,7 +122,6 @@ async fn happens(inside: &Inside) {
     report.clean("host: agent restarted, killed, stopped, upgraded, hung; launcher killed, upgraded; Envoy upgraded");
 }
 
-/// Stops the agent from responding, and checks that systemd's watchdog restarts it.
 async fn hangs(inside: &Inside, load: &Load) {
     let drop_in = inside.path("/run/systemd/system/sesame-agent.service.d");
     fs::create_dir_all(&drop_in).expect("a directory");
@@ -135,7 +129,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "daemon-reload"]).await;
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
     let before = inside.main_pid(AGENT);
-    // Wait for more than two watchdog periods: a healthy agent must not be restarted.
+    // More than two watchdog periods: a healthy agent must not be restarted.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
     inside.kill(AGENT, "STOP").await;
@@ -146,8 +140,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// Checks that accepted versions are served but not stored while the disk is full. They must be
-/// stored as soon as there is space.
+/// Versions are served but not stored while the disk is full.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -191,7 +184,6 @@ async fn fills(inside: &Inside) {
         .clean("host: full disk, with a restart of the agent");
 }
 
-/// Waits until the agent's unit has a status text that contains `words`.
 async fn says(inside: &Inside, words: &'static str) {
     inside
         .wait("the unit's status", move |inside| {
@@ -201,7 +193,6 @@ async fn says(inside: &Inside, words: &'static str) {
         .await;
 }
 
-/// Waits until a unit is active with a new main process.
 async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
     inside
         .wait("another process is the unit's", move |inside| {
@@ -212,7 +203,6 @@ async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
         .await;
 }
 
-/// Waits until a unit's main process runs the installed program.
 async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
     inside
         .wait("the unit runs what is installed", move |inside| {

@@ -1,8 +1,5 @@
-//! Virtual machines made of namespaces. Each is a Debian system that has systemd as its first
-//! process, its own control groups, and no network.
-//!
-//! A machine's root file system is an overlay, which is discarded with the machine. The layer below
-//! is created only once.
+//! Virtual machines made of namespaces. Each is a Debian system with systemd and no network. Its
+//! root file system is an overlay, which is discarded.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -17,24 +14,20 @@ use crate::inside::Inside;
 use crate::packages::Packages;
 use crate::root::base;
 
-/// Exit status of systemd-nspawn when the machine reboots.
+/// When the machine reboots.
 const REBOOT: i32 = 133;
-/// Timeout for a machine to start or stop, which may include a drain.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A running machine.
 pub(crate) struct Machine {
     name: String,
     directory: PathBuf,
     nspawn: Child,
     init: i32,
-    /// Kills the machine if this process dies, because the kernel then closes the pipe that is the
-    /// guard's input.
+    /// Kills the machine if this process dies, because the kernel then closes the pipe.
     guard: Child,
 }
 
-/// The guard's script. Waits until its input is closed. Then kills the first process of each
-/// control group, and unmounts the machine's root.
+/// Waits until its input is closed, then kills each control group and unmounts the root.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do
@@ -42,12 +35,12 @@ for group; do
 done
 umount --recursive --lazy "$root""#;
 
-/// Returns an error if machines cannot be run here. The error contains the reason and a remedy.
+/// The error contains the reason and a remedy.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    // nspawn needs all kinds of namespaces, and must be allowed to mount in them.
+    // nspawn needs all kinds of namespaces, and mounts in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)
@@ -77,14 +70,12 @@ pub(crate) fn can_run() -> Result<(), String> {
 }
 
 impl Machine {
-    /// Starts a machine with the given packages installed.
     pub(crate) fn with_packages(name: &str, packages: &Packages) -> Self {
         let machine = Self::start(name);
         machine.inside().install(&packages.first());
         machine
     }
 
-    /// Starts a machine, and waits until all its units have started.
     pub(crate) fn start(name: &str) -> Self {
         let all = workspace().join("target/hosts");
         let directory = all.join(format!("machine-{name}"));
@@ -126,12 +117,10 @@ impl Machine {
         machine
     }
 
-    /// Returns a handle for running commands inside the machine.
     pub(crate) fn inside(&self) -> Inside {
         Inside::new(self.init)
     }
 
-    /// Runs a part of a scenario in the machine's network.
     pub(crate) fn part(&self, name: &str) {
         let status = Command::new("nsenter")
             .args(["--target", &self.init.to_string(), "--net", "--"])
@@ -145,7 +134,6 @@ impl Machine {
         assert!(status.success(), "{name}: {status}");
     }
 
-    /// Reboots the machine. Returns as soon as its new first process is running.
     pub(crate) fn reboot(&mut self) {
         self.inside().output(&["systemctl", "--no-block", "reboot"]);
         let begun = Instant::now();
@@ -169,7 +157,7 @@ impl Drop for Machine {
         let _ = self.guard.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            // The kernel may still be killing processes in the control group.
+            // The kernel may still be killing processes.
             let begun = Instant::now();
             while group.exists() && begun.elapsed() < Duration::from_secs(10) {
                 remove_group(&group);
@@ -179,9 +167,8 @@ impl Drop for Machine {
     }
 }
 
-/// Kills the first process of the machine `name`, which may be left from an earlier run. The kernel
-/// then kills all processes in the machine's PID namespace. Killing nspawn is not enough, because
-/// the machine would keep running.
+/// The kernel kills the PID namespace with its first process. If only nspawn died, the machine
+/// would keep running.
 fn end(name: &str) {
     for group in groups(name) {
         let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));
@@ -191,7 +178,6 @@ fn end(name: &str) {
     }
 }
 
-/// Starts the machine's first process, and returns the process and its PID.
 fn boot(name: &str, directory: &Path) -> (Child, i32) {
     let join = groups(name).into_iter().map(|group| {
         let group = group.display();
@@ -204,7 +190,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         .arg(format!("--machine=sesame-{name}"))
         .args(["--boot", "--quiet", "--private-network", "--register=no"])
         .args(["--keep-unit", "--console=passive", "--link-journal=no"])
-        // The agent duplicates sockets of its Envoys. nspawn forbids this by default.
+        // The agent duplicates sockets of its Envoys, which nspawn forbids by default.
         .arg("--system-call-filter=pidfd_getfd")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -222,8 +208,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
     (nspawn, init)
 }
 
-/// Returns the child process of nspawn. Returns `None` until the child is in its own namespaces and
-/// runs systemd.
+/// Returns `None` until the child runs systemd in its own namespaces.
 fn init_of(nspawn: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     let init = children.split_whitespace().next()?;
@@ -235,7 +220,6 @@ fn init_of(nspawn: u32) -> Option<i32> {
         .flatten()
 }
 
-/// Returns a machine's control groups, one for each hierarchy that systemd uses.
 fn groups(name: &str) -> Vec<PathBuf> {
     let hierarchies = [
         "/sys/fs/cgroup/systemd",
@@ -259,10 +243,8 @@ fn remove_group(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// Removes the remains of an earlier machine with the same directory.
 fn clear(directory: &Path) {
     let root = directory.join("root");
-    // Ignore the error if the root is not mounted.
     let _ = Command::new("umount")
         .args(["--recursive", "--lazy"])
         .arg(&root)

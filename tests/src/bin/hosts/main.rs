@@ -1,9 +1,6 @@
-//! Tests gateway hosts with a real systemd: installs the packages, serves traffic, and counts
-//! failed requests while the host changes.
-//!
-//! Each scenario has a separate machine (`machine`), on which only the packages are installed. The
-//! load runs in the machine's network namespace, because the machine has no other network. Needs
-//! root, systemd-nspawn and mmdebstrap.
+//! Tests hosts with a real systemd: installs packages and counts failed requests while the host
+//! changes. Each scenario has its own machine without a network, so the load runs in the machine's
+//! network namespace. Needs root, systemd-nspawn and mmdebstrap.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -53,16 +50,13 @@ struct Arguments {
     can_run: bool,
 }
 
-/// Exit status if a requested scenario does not exist, or if scenarios cannot be run on this
-/// machine.
+/// The scenario does not exist, or cannot run on this machine.
 const CANNOT: u8 = 2;
 
-/// A scenario. It panics on failure.
 type Scenario = fn(&Packages);
-/// A part of a scenario that runs in the machine's network namespace.
+/// Runs in the machine's network namespace.
 type ScenarioPart = fn(&Inside);
 
-/// Scenarios by name.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("packages", checks::packages),
     ("units", checks::units),
@@ -73,7 +67,6 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("airgap", airgap::scenario),
 ];
 
-/// The parts of scenarios that send requests, by name.
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),

@@ -1,22 +1,17 @@
-//! A network for one scenario, linked to the scenario's machine. It has no route to any other
-//! network, and exists until the scenario's process exits.
+//! A network between a scenario and its machine, without routes to other networks.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Address of everything outside the scenario's machine: the API server, the backends and the
-/// clients.
+/// Everything outside the machine.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-/// Address of the machine.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-/// The machine's network device.
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Returns true if this process is in its own network namespace. Otherwise, runs the scenario in a
-/// new process with such a namespace, and returns false after the scenario has succeeded.
+/// Otherwise, runs the scenario in a new process with a network namespace, and returns false.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -35,8 +30,7 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Links the machine to the network. Disables IPv6 on the link, so that the kernel itself sends no
-/// packets.
+/// Without IPv6, the kernel itself sends no packets.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

@@ -10,8 +10,7 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// Returns YAML with a listener on port 80 and a route to the backend. The route's path contains
-/// the given number.
+/// The route's path contains the number.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -23,12 +22,10 @@ pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     yaml(&objects)
 }
 
-/// Creates a request to port 80 of the machine.
 pub(crate) fn get(path: &str) -> Request {
     Request::get((Ipv4Addr::LOCALHOST, 80).into(), HOST, path)
 }
 
-/// Starts a backend in the machine's network.
 pub(crate) async fn backend() -> Backend {
     let address = format!("{BACKEND}:0").parse().expect("an address");
     Backend::start_at("app", address)
@@ -36,7 +33,6 @@ pub(crate) async fn backend() -> Backend {
         .expect("the machine has the address")
 }
 
-/// Waits until the route with the given number is served.
 pub(crate) async fn wait_version(number: u32) -> Reply {
     let request = get(&format!("/{number}"));
     let what = format!("version {number} is served");

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use sesame_tests::agent::agent_binary;
 use sesame_tests::envoy::{envoy_binary, workspace};
 
-/// Packages in two versions that contain the same programs.
 pub(crate) struct Packages {
     first: PathBuf,
     second: PathBuf,
@@ -15,7 +14,6 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Builds the packages in a directory.
     pub(crate) fn build(directory: &Path) -> Self {
         println!("host: building packages");
         let packages = Self::at(directory);
@@ -29,7 +27,6 @@ impl Packages {
         packages
     }
 
-    /// Returns the packages that an earlier process built in the directory.
     pub(crate) fn at(directory: &Path) -> Self {
         Self {
             first: directory.join("1"),
@@ -38,15 +35,13 @@ impl Packages {
         }
     }
 
-    /// Returns the packages of an older release: an agent that takes its source from an environment
-    /// variable, and the first version of Envoy.
+    /// From an older release: the agent's source is in an environment variable.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
         packages
     }
 
-    /// Returns the build directory of the first version.
     pub(crate) fn built(&self) -> &PathBuf {
         &self.first
     }
@@ -62,7 +57,7 @@ impl Packages {
     }
 }
 
-/// Builds one version. Does not compress the packages, because they are used only once.
+/// Without compression, because the packages are used only once.
 pub(crate) fn build(out: &Path, revision: &str) {
     let _ = fs::remove_dir_all(out);
     let built = Command::new(workspace().join("systemd/packages/build.sh"))
@@ -76,7 +71,6 @@ pub(crate) fn build(out: &Path, revision: &str) {
     assert!(built.success(), "systemd/packages/build.sh: {built}");
 }
 
-/// Changes the content of a built package, and packs it as another revision.
 fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Path)) {
     let _ = fs::remove_dir_all(out);
     let tree = out.join("tree");
@@ -98,8 +92,7 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// Makes the package look like one from an older release: it has no settings file, and configures
-/// the source in `/etc/default`.
+/// Without a settings file, and with the source in `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
     change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {
@@ -116,7 +109,6 @@ fn change(path: &Path, change: impl Fn(&str) -> String) {
     fs::write(path, change(&text)).expect("a file of the package");
 }
 
-/// Returns the paths of the Debian packages in a directory whose file names start with `name`.
 pub(crate) fn debs(directory: &Path, name: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(directory).expect("packages were built");
     let mut files: Vec<PathBuf> = files.flatten().map(|entry| entry.path()).collect();

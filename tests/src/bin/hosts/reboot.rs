@@ -1,5 +1,4 @@
-//! Reboots a host that cannot reach anything else, and checks that it serves the last accepted
-//! version. Compares the startup time with the startup time of an Envoy without an agent.
+//! Reboots an isolated host, and compares its startup with an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,8 +13,7 @@ use crate::packages::Packages;
 
 const PLAIN_PORT: u16 = 8080;
 
-/// Unit for an Envoy without an agent. It responds with 503, like the agent's Envoy after the
-/// reboot.
+/// Responds with 503, like the agent's Envoy after the reboot.
 const PLAIN_UNIT: &str = "[Service]
 ExecStart=/usr/lib/sesame/envoy --config-path /etc/plain.yaml --disable-hot-restart
 [Install]
@@ -54,13 +52,12 @@ pub(crate) fn scenario(packages: &Packages) {
     ]);
     inside.backend_address();
     machine.part("serve");
-    // Remove the manifests, so that only the accepted version remains on the host.
+    // Only the accepted version remains on the host.
     inside.ok(&["rm", "-r", "/etc/sesame/manifests"]);
     machine.reboot();
     machine.part("race");
 }
 
-/// Makes the host accept a version, which must be served after the reboot.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;
@@ -74,8 +71,7 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Waits for the first response of each Envoy. After the reboot, neither the backend nor its
-/// address exists, so the route responds with 503.
+/// After the reboot, the backend is gone, so the route responds with 503.
 pub(crate) fn race(inside: &Inside) {
     let begun = started(inside);
     let [sesame, plain] = [80, PLAIN_PORT].map(|port| {
@@ -103,7 +99,6 @@ pub(crate) fn race(inside: &Inside) {
     });
 }
 
-/// Returns the time at which the machine's first process started.
 fn started(inside: &Inside) -> Instant {
     let age = inside.age();
     Instant::now()
@@ -111,7 +106,6 @@ fn started(inside: &Inside) -> Instant {
         .expect("it is not older than the clock")
 }
 
-/// Returns true if an HTTP server responds on `port`.
 fn answers(port: u16) -> bool {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Ok(mut stream) = TcpStream::connect(address) else {

@@ -1,5 +1,5 @@
-//! Checks that stopping or removing the service drains its connections, and that a purge leaves no
-//! files behind.
+//! Checks that stopping or removing the service drains connections, and that a purge leaves no
+//! files.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
 
-/// Command that lists all files, except volatile files and the databases of users and packages.
+/// Without volatile files and the databases of users and packages.
 const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
  -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
 
@@ -21,14 +21,14 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.backend_address();
     inside.allow_host_endpoints();
     machine.part("stop");
-    // Start the service again, so that removing the package has to stop it.
+    // Removing the package must stop the service.
     inside.ok(&["systemctl", "start", "sesame.target"]);
     inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
     assert!(inside.envoys().is_empty(), "a removal stops all Envoys");
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
-    // Ignore backup copies of the user databases, which programs like useradd make.
+    // Programs like useradd make backup copies.
     let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
     let left: Vec<&String> = left.iter().filter(ours).collect();
     assert!(left.is_empty(), "a purge has left {left:?}");
@@ -42,7 +42,6 @@ fn files(inside: &Inside) -> BTreeSet<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// Checks that stopping the service lets in-flight requests finish and ends all processes.
 pub(crate) fn stop(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;

@@ -1,16 +1,13 @@
-//! The root file system from which all machines start. It is built once, from Debian packages.
-//!
-//! The packages are downloaded through this machine's APT proxy. If this machine runs the same
-//! Debian release, they come from the mirrors that it uses.
+//! The root file system from which all machines start, built once from Debian packages. Uses this
+//! machine's APT proxy, and its mirrors for the same Debian release.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Packages to install in addition to Debian's essential packages.
+/// In addition to the essential packages.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
-/// apt options for downloads.
 const FETCHING: [&str; 4] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -18,12 +15,10 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the path of the root file system below `directory`.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
 
-/// Creates the root file system unless it already exists.
 pub(crate) fn prepare(directory: &Path) {
     let base = base(directory);
     let included = base.with_extension("included");
@@ -54,7 +49,6 @@ pub(crate) fn prepare(directory: &Path) {
     fs::write(included, INCLUDED).expect("a file beside the root");
 }
 
-/// Returns a program's standard output. If the program does not exist, returns an empty string.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
@@ -63,7 +57,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Extracts the download options from the output of `apt-config dump`.
+/// Parses the output of `apt-config dump`.
 fn fetching(dump: &str) -> Vec<String> {
     dump.lines()
         .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
@@ -72,8 +66,7 @@ fn fetching(dump: &str) -> Vec<String> {
         .collect()
 }
 
-/// Converts lines of `URI RELEASE COMPONENT` to entries of an APT source list. Returns an empty
-/// list if this machine runs a different release, because the default mirrors are then correct.
+/// Returns an empty list for a different release, whose default mirrors are correct.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

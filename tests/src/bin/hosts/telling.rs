@@ -7,8 +7,6 @@ use crate::inside::Inside;
 const AGENT: &str = "sesame-agent.service";
 const CREDENTIALS: &str = "/root/credentials.sh";
 
-/// Checks that the journal can be filtered by Gateway, and that systemd notices when a reload is
-/// complete. The Gateway is `default/edge`.
 pub(crate) fn journal_and_reload(inside: &Inside) {
     inside.wait_for("the journal knows the Gateway", |inside| {
         let lines = inside.output(&[
@@ -45,7 +43,6 @@ pub(crate) fn journal_and_reload(inside: &Inside) {
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
 }
 
-/// Checks that the agent's unit can read a credential that is encrypted for this host.
 pub(crate) fn encrypted_credentials(inside: &Inside) {
     let script = "set -e; mkdir -p /run/systemd/system/sesame-agent.service.d\n\
         printf trusted >/root/plain\n\
@@ -61,13 +58,12 @@ pub(crate) fn encrypted_credentials(inside: &Inside) {
     inside.ok(&["sh", CREDENTIALS]);
 }
 
-/// Checks that `seal-key` creates the key for sealing private keys on disk, and fails if the key
-/// exists. The unit must pass the key to the agent.
+/// `seal-key` must fail if the key exists.
 pub(crate) fn sealing_key(inside: &Inside) {
     inside.ok(&["sesame-agent", "seal-key"]);
     let again = inside.run(&["sesame-agent", "seal-key"]);
     assert!(!again.status.success(), "a key that is there is replaced");
-    // Write the drop-in file that `systemctl edit` would write.
+    // As `systemctl edit` would.
     inside.ok(&["mkdir", "-p", "/etc/systemd/system/sesame-agent.service.d"]);
     inside.write(
         "/etc/systemd/system/sesame-agent.service.d/override.conf",

@@ -13,14 +13,11 @@ use crate::node::{Node, ok};
 use crate::node_files::CONTAINERD_SOCKET;
 use crate::tools;
 
-/// Removes the archive from an earlier run.
 pub(crate) fn remove() {
-    // Ignore errors, because there may be no archive.
     let _ = fs::remove_dir_all(directory());
 }
 
-/// Builds the archive from the existing images, signs it and unpacks it. The Debian packages in it
-/// are empty, because a cluster does not need them.
+/// Without Debian packages, which a cluster does not need.
 pub(crate) fn build() {
     let all = directory();
     let packages = all.join("packages");
@@ -54,7 +51,6 @@ pub(crate) fn build() {
     fs::remove_file(archive).expect("it is unpacked");
 }
 
-/// Imports the images into a node's container runtime, as the node's administrator would.
 pub(crate) fn import_images(node: &Node) {
     let (install, key) = (install(), key());
     let output = node.run(&[
@@ -70,7 +66,6 @@ pub(crate) fn import_images(node: &Node) {
     assert!(output.status.success(), "install.sh images: {output:?}");
 }
 
-/// Installs Sesame in the cluster.
 pub(crate) fn install_cluster(kubectl: &Kubectl) {
     let output = kubectl
         .for_script(&install())
@@ -97,15 +92,12 @@ fn key() -> PathBuf {
     directory().join("release.pub")
 }
 
-/// Returns true if the requested scenarios include installing from the archive.
 pub(crate) fn is_wanted(scenarios: &[String]) -> bool {
     scenarios.iter().any(|one| one == NAME)
 }
 
-/// Name of the scenario that installs from the archive.
 pub(crate) const NAME: &str = "archive";
 
-/// Returns true if this run has built an archive.
 pub(crate) fn exists() -> bool {
     install().exists()
 }

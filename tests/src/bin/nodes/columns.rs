@@ -1,4 +1,4 @@
-//! Checks the default columns of `kubectl get`: they show states, addresses and problems.
+//! Checks the default columns of `kubectl get`.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,11 @@ use crate::kubectl::Kubectl;
 use crate::plugin;
 use crate::stage::Stage;
 
-/// Checks the columns of a served Gateway, a valid configuration and an invalid configuration.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[
         configuration("good", &json!({"publishing": {"type": "NodePort"}})),
-        // The CRD's schema allows this value, although the controller rejects it.
+        // The controller rejects this value, although the CRD allows it.
         configuration("bad", &json!({"edge": {"udpSessionTimeout": "0s"}})),
     ]);
     let edge = shown(kubectl, "gatewayclasses", "edge", &[("ACCEPTED", "True")]).await;
@@ -19,7 +18,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     let edge = shown(kubectl, "gateways", "edge", &[("PROGRAMMED", "True")]).await;
     assert_eq!(edge["CLASS"], "edge", "{edge}");
     let first = stage.nodes[0].at(80).ip().to_string();
-    // The column shows the first address.
     assert_eq!(edge["ADDRESS"], first, "{edge}");
 
     for node in &stage.nodes {
@@ -52,8 +50,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     plugin::shows(stage).await;
 }
 
-/// Waits until the row that contains `word` has the wanted cells. Returns the row as an object, by
-/// column name.
 async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)]) -> Value {
     let what = format!("kubectl get {kind} shows {word} as {wanted:?}");
     kubectl
@@ -70,7 +66,7 @@ async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)
         .await
 }
 
-/// Parses kubectl's table. Each column starts at the position of its header.
+/// Columns start at the positions of their headers.
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

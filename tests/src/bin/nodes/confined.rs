@@ -1,5 +1,5 @@
 //! Namespaces and control groups for a whole cluster. The kernel removes the namespaces when this
-//! process exits, even if it is killed.
+//! process exits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Timeout for the kernel to kill all processes in the namespaces.
 const GONE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Name of the control group that contains all nodes.
 const GROUP: &str = "sesame-nodes";
 
-/// Runs this program again in new namespaces, with the given scenarios. Cleans up afterwards.
+/// Cleans up afterwards.
 pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     clear();
     for group in groups() {
@@ -26,8 +24,7 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // unshare blocks SIGTERM while it waits. SIGKILL stops unshare and all processes in its
-    // namespaces.
+    // unshare blocks SIGTERM while it waits.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
@@ -62,7 +59,6 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
 }
 
-/// Returns the path of the control group that a node's kubelet uses.
 pub(crate) fn group_of(node: &str) -> String {
     format!("/{GROUP}/{node}")
 }
@@ -74,15 +70,13 @@ pub(crate) fn make_groups(node: &str) {
     }
 }
 
-/// Removes the control groups of a stopped node, because a real machine would have none after a
-/// reboot.
+/// A real machine has no old control groups after a reboot.
 pub(crate) fn remove_groups(node: &str) {
     for group in groups() {
         remove(&group.join(node));
     }
 }
 
-/// Removes a control group after all its processes have exited. Panics if they do not exit in time.
 fn remove(group: &Path) {
     let begun = Instant::now();
     remove_group(group);
@@ -97,8 +91,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes control groups and files that an earlier run has left behind. Panics if that run is
-/// still active.
+/// Panics if the earlier run is still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);
@@ -113,8 +106,7 @@ fn clear() {
     }
 }
 
-/// Returns the control group of this process in each hierarchy. There are several hierarchies in
-/// cgroup version 1, and one in version 2.
+/// One per hierarchy: several in cgroup version 1, one in version 2.
 fn groups() -> Vec<PathBuf> {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").exists() {
@@ -124,15 +116,14 @@ fn groups() -> Vec<PathBuf> {
     entries
         .flatten()
         .map(|entry| entry.path())
-        // Links such as `cpu,cpuacct` are aliases for a hierarchy.
+        // Links such as `cpu,cpuacct` are aliases.
         .filter(|path| !path.is_symlink() && path.join("cgroup.procs").exists())
         .filter(|path| !path.join("cgroup.controllers").exists())
         .map(|path| path.join(GROUP))
         .collect()
 }
 
-/// Returns the cgroup version 2 group that container runtimes create in addition to their version 1
-/// groups.
+/// Container runtimes create it in addition to version 1 groups.
 fn unified() -> PathBuf {
     Path::new(CGROUPS).join("unified").join(GROUP)
 }

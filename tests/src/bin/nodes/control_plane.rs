@@ -1,5 +1,4 @@
-//! The control plane: etcd, API server, controller manager and scheduler. All nodes can reach its
-//! address.
+//! The control plane of the cluster, which all nodes can reach.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,19 +10,18 @@ use sesame_tests::cluster::{Client, kube_binary};
 use crate::node::{log_file, ok};
 use crate::tools::{self, tool};
 
-/// Address of the control plane on the nodes' network.
 const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
-/// The processes of the control plane. They are killed with their namespaces.
+/// Killed with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     programs: Vec<Child>,
 }
 
 impl ControlPlane {
-    /// Starts etcd, the API server and the nodes' network. Does not wait for the API server.
+    /// Does not wait for the API server.
     pub(crate) fn start() -> Self {
         let directory = tools::directory().join("control-plane");
         fs::create_dir_all(&directory).expect("a directory");
@@ -66,7 +64,6 @@ impl ControlPlane {
         }
     }
 
-    /// Starts the controller manager and the scheduler, which need a ready API server.
     pub(crate) fn start_controllers(&mut self) {
         let directory = tools::directory().join("control-plane");
         let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
@@ -87,7 +84,6 @@ impl ControlPlane {
         ));
     }
 
-    /// Returns a client with all permissions.
     pub(crate) fn administrator(&self) -> Client {
         let certificate = self.kubeconfig.with_file_name("certificates/apiserver.crt");
         let certificate = fs::read(certificate).expect("the API server has written it");
@@ -95,13 +91,12 @@ impl ControlPlane {
         Client::bearing((address, PORT).into(), &certificate, TOKEN)
     }
 
-    /// Returns the path of a kubeconfig with all permissions.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 }
 
-/// Creates the network that connects all nodes. It has no route to the outside.
+/// No route to the outside.
 fn network() {
     for arguments in [
         "link set lo up",

@@ -1,5 +1,5 @@
-//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. The
-//! resulting Gateways must serve under load, and are then removed.
+//! Applies examples and a documentation page, unmodified. The resulting Gateways must serve under
+//! load.
 
 use std::fs;
 use std::time::Instant;
@@ -14,7 +14,6 @@ use crate::stage::{Stage, answers, answers_with, load};
 
 const LABEL: &str = "example.com/edge";
 
-/// With a single command, installs the controller and a Gateway that has a managed fleet.
 pub(crate) async fn managed_fleet(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/managed-fleet";
     let kubectl = stage.kubectl.clone();
@@ -31,7 +30,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     );
     let load = stage.load();
     load.pass(200).await;
-    // The controller rereads its configuration file when the file changes.
+    // The controller rereads its configuration file on changes.
     let before = kubectl.get(&["pods", "--namespace=sesame-system"]);
     allow_ports(
         &kubectl,
@@ -47,8 +46,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Installs a custom DaemonSet on some nodes. Its Envoys listen on a different port from the one
-/// that clients use.
+/// Clients use a different port from the Envoys.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -84,8 +82,6 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Applies the objects on the documentation page about fleets: a class with parameters. Its fleet
-/// must extend to each node that gets the label.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));
@@ -114,8 +110,6 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Removes all Gateways in a namespace and then their class. Waits until the Pods of a managed
-/// fleet are gone.
 async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
     let of = format!("--namespace={namespace}");
@@ -129,8 +123,7 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
-/// Writes `spec` to the controller's configuration file, and waits until the controller rejects a
-/// listener on port 81.
+/// The change must make the controller reject a listener on port 81.
 async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     let file = format!(
         "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {{name: sesame, namespace: sesame-system}}\nspec: {{{spec}}}\n"
@@ -154,7 +147,6 @@ async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     kubectl.until("the port is refused", look).await;
 }
 
-/// Waits until exactly the wanted hosts report the wanted ports.
 async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
     let wanted: Vec<Value> = wanted
         .iter()
@@ -177,7 +169,6 @@ async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
         .await;
 }
 
-/// Returns a Service with Pods, and a route that sends every path to the Service.
 fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
     let service = json!({
         "apiVersion": "v1",
@@ -197,7 +188,6 @@ fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
     [pods(namespace, "web"), service, route]
 }
 
-/// Returns the first YAML block of a page.
 fn first_yaml(page: &str) -> String {
     let text = fs::read_to_string(workspace().join(page)).expect("a page");
     let (_, rest) = text.split_once("```yaml\n").expect("a block");

@@ -8,12 +8,9 @@ use crate::node::ok;
 use crate::node_files::PAUSE;
 use crate::tools::{self, tool};
 
-/// Image of a backend that responds to every request with status 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
-/// Programs to build images from, each with the name of its image.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];
 
-/// Builds the test images.
 pub(crate) fn build() {
     let directory = tools::directory().join("images");
     let _ = fs::remove_dir_all(&directory);
@@ -23,7 +20,6 @@ pub(crate) fn build() {
     }
 }
 
-/// Returns the image archives, which each node imports.
 pub(crate) fn archives() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in [tools::directory().join("images"), sesame()] {
@@ -36,12 +32,10 @@ pub(crate) fn archives() -> Vec<PathBuf> {
     found
 }
 
-/// Returns the directory with the archives of Sesame's own images.
 pub(crate) fn sesame() -> PathBuf {
     sesame_tests::envoy::workspace().join("target/images")
 }
 
-/// Builds an image that contains a single static program.
 fn from_scratch(directory: &Path, program: &str, name: &str) {
     let context = directory.join(program);
     fs::create_dir_all(&context).expect("a directory");

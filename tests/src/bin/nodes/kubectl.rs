@@ -10,12 +10,10 @@ use sesame_tests::manifests::yaml;
 
 use crate::tools::tool;
 
-/// Timeout for the cluster to react to a change.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
-/// Pause between polls. Each poll starts a process.
+/// Each poll starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A kubectl whose user has all permissions.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     program: PathBuf,
@@ -30,7 +28,6 @@ impl Kubectl {
         }
     }
 
-    /// Runs kubectl and returns its exit status and output, without blocking other tasks.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         tokio::task::block_in_place(|| {
             let mut child = Command::new(&self.program)
@@ -50,8 +47,7 @@ impl Kubectl {
         })
     }
 
-    /// Returns a command that runs a script. In the script, `kubectl` is this kubectl and uses this
-    /// cluster.
+    /// In the script, `kubectl` uses this cluster.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program
@@ -67,7 +63,6 @@ impl Kubectl {
         command
     }
 
-    /// Runs kubectl with the given directory in `PATH`, so that it finds the plugins there.
     pub(crate) fn with_plugins(&self, directory: &Path, arguments: &[&str]) -> Output {
         let mut path = directory.as_os_str().to_owned();
         path.push(":/usr/bin:/bin");
@@ -76,12 +71,10 @@ impl Kubectl {
         tokio::task::block_in_place(|| command.output().expect("kubectl runs"))
     }
 
-    /// Runs kubectl and panics if it fails.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         checked(arguments, &self.run(arguments, ""))
     }
 
-    /// Applies objects.
     pub(crate) fn apply(&self, objects: &[Value]) {
         let arguments = ["apply", "--filename", "-"];
         checked(&arguments, &self.run(&arguments, &yaml(objects)));
@@ -93,7 +86,6 @@ impl Kubectl {
         serde_json::from_str(&self.ok(&all)).expect("kubectl prints JSON")
     }
 
-    /// Waits until the command succeeds.
     pub(crate) async fn until_ok(&self, what: &str, arguments: &[&str]) {
         self.until(what, |kubectl| {
             let output = kubectl.run(arguments, "");
@@ -103,7 +95,7 @@ impl Kubectl {
         .await;
     }
 
-    /// Polls until `look` returns `Ok`. On timeout, panics with the last observation.
+    /// On timeout, panics with the last observation.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
@@ -134,7 +126,6 @@ impl Kubectl {
     }
 }
 
-/// Returns the output of a command. Panics unless the command succeeded.
 fn checked(arguments: &[&str], output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,6 +1,5 @@
-//! A load balancer in front of a managed fleet on some nodes, with `externalTrafficPolicy: Local`.
-//! The load balancer sends only to nodes that are healthy according to kube-proxy's health check.
-//! Each connection stays on one node, and Envoy sees the client's address.
+//! A load balancer in front of a managed fleet with `externalTrafficPolicy: Local`. It uses
+//! kube-proxy's health checks, and Envoy sees the client's address.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,16 +19,14 @@ use crate::stage::{Stage, answers, load};
 
 const NAME: &str = "balanced";
 const PORT: u16 = 8090;
-/// The load balancer's address. No machine has this address, but nodes accept traffic for it.
+/// No machine has this address, but nodes accept traffic for it.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
-/// The clients' address: the address from which this program sends to nodes.
+/// This program sends to nodes from this address.
 const CLIENT: &str = "10.77.0.1";
 const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs the scenario: the fleet starts on the first node, extends to both nodes, leaves the first
-/// node, and returns to it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -93,7 +90,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     label(stage, 1, false);
 }
 
-/// Sends a request, and returns the client address that Envoy passes to the backend.
 async fn client(address: SocketAddr) -> String {
     let reply = get(address, "/always").send().await.expect("an answer");
     let told: Value = serde_json::from_slice(&reply.body).expect("the backend answers with JSON");
@@ -101,7 +97,6 @@ async fn client(address: SocketAddr) -> String {
     from.as_str().unwrap_or_default().to_owned()
 }
 
-/// Drains the Envoy of this scenario's fleet on a node.
 fn drained(kubectl: &Kubectl, node: &str) {
     let pod = pods(kubectl, node)
         .into_iter()
@@ -112,7 +107,6 @@ fn drained(kubectl: &Kubectl, node: &str) {
     kubectl.ok(&[&exec[..], &drain[..]].concat());
 }
 
-/// Returns the names of the fleet's Pods on a node.
 fn pods(kubectl: &Kubectl, node: &str) -> Vec<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-name=balanced";
     let field = format!("--field-selector=spec.nodeName={node}");
@@ -122,8 +116,6 @@ fn pods(kubectl: &Kubectl, node: &str) -> Vec<String> {
     names.flatten().map(str::to_owned).collect()
 }
 
-/// Waits until the Service has a health check port. Returns the address of kube-proxy's health
-/// check on each node.
 async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     let look = |kubectl: &Kubectl| {
         let service = [
@@ -143,7 +135,6 @@ async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
     stage.nodes.iter().map(|node| node.at(port)).collect()
 }
 
-/// Waits until kube-proxy's health check at `check` returns `status`.
 async fn health(check: SocketAddr, status: u16) {
     let what = format!("the health check at {check} says {status}");
     sesame_tests::wait::eventually(&what, crate::kubectl::TIMEOUT, async || {
@@ -168,8 +159,7 @@ fn label(stage: &Stage, index: usize, is_there: bool) {
         .ok(&["label", "node", node, "--overwrite", &label]);
 }
 
-/// The load balancer, which forwards packets. Each connection goes to a node that is healthy when
-/// the connection starts, and stays on that node. Forwarding stops on drop.
+/// Each connection stays on a node that was healthy at its start.
 struct Balancer {
     task: JoinHandle<()>,
     nodes: usize,
@@ -182,8 +172,7 @@ impl Balancer {
             let via = node.at(0).ip();
             ip(&format!("rule add fwmark {mark} lookup {table}"));
             ip(&format!("route replace {ADDRESS} via {via} table {table}"));
-            // This route only determines the source address of connections. The packet mark selects
-            // the node.
+            // The route determines the source address; the packet mark selects the node.
             ip(&format!("route replace {ADDRESS} via {via}"));
         }
         choose(0);
@@ -227,7 +216,6 @@ fn table(index: usize) -> usize {
     index + 101
 }
 
-/// Sends new connections to the node with the given index.
 fn choose(index: usize) {
     let mark = mark(index);
     nft(&format!(
@@ -260,8 +248,6 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// Returns a class, its Gateway and a route. The class's fleets run on labeled nodes behind a load
-/// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {

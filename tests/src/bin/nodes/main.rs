@@ -1,9 +1,6 @@
-//! Runs Sesame on nodes with a real kubelet, containerd and kube-proxy, and with a real API server.
-//! Sends requests to every node while Pods, images, nodes and backends change.
-//!
-//! The program starts itself again as the first process of new namespaces (`confined`), which have
-//! no route to the outside. Each node has nested namespaces. No process outlives the run. Needs
-//! root.
+//! Runs Sesame on nodes with a real kubelet, containerd and kube-proxy, and sends requests while
+//! things change. The program restarts itself in new namespaces (`confined`), so no process
+//! outlives it. Needs root.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -55,10 +52,10 @@ struct Arguments {
     inside: bool,
 }
 
-/// A scenario. It panics on failure, and otherwise restores the previous state.
+/// Panics on failure, and otherwise restores the previous state.
 type Scenario = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Scenarios that install and remove Sesame themselves. They run first, in this order.
+/// These install and remove Sesame themselves, in this order.
 const INSTALLATIONS: &[(&str, Scenario)] = &[
     ("without-gateway-api", |stage| {
         Box::pin(without_gateway_api::scenario(stage))
@@ -74,7 +71,6 @@ const INSTALLATIONS: &[(&str, Scenario)] = &[
     }),
 ];
 
-/// All other scenarios, in the order in which they run.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("serve", |stage| Box::pin(serve::scenario(stage))),
     ("columns", |stage| Box::pin(columns::scenario(stage))),
@@ -134,8 +130,6 @@ fn main() -> ExitCode {
     runtime.block_on(confined::run(&scenarios))
 }
 
-/// Runs scenarios in one cluster. `serve` installs Sesame for all scenarios that do not install it
-/// themselves.
 async fn run(wanted: &[String]) {
     let mut stage = Stage::start().await;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);

@@ -1,5 +1,5 @@
-//! A managed fleet under load. It is created for a new Gateway, repaired, rolled out, released,
-//! adopted and released again, and no request may fail.
+//! A managed fleet under load: created, repaired, rolled out, released and adopted without a failed
+//! request.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,7 +14,6 @@ use crate::objects::route;
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, and of its route, class and fleet.
 const NAME: &str = "shop";
 const PORT: u16 = 8088;
 const NAMESPACE: &str = "--namespace=default";
@@ -23,7 +22,6 @@ const ENVOY: &str = "daemonset/shop-shop-envoy";
 const CONFIGURATION: &str = "sesameconfiguration/shop";
 const GATEWAY: &str = "gateway/shop";
 
-/// Runs the scenario, from applying the Gateway to releasing its fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();
@@ -54,7 +52,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     removed(stage).await;
 }
 
-/// Deletes the agents' DaemonSet, and checks that the controller creates it again.
 async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     let uid = |kubectl: &Kubectl| kubectl.get(&[AGENT, NAMESPACE])["metadata"]["uid"].clone();
     let before = uid(kubectl);
@@ -72,7 +69,6 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     all_answer(addresses, 1).await;
 }
 
-/// Sets a new name for each of the two images in the class's configuration.
 async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
@@ -85,7 +81,6 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     all_answer(addresses, 2).await;
 }
 
-/// Makes the fleet unmanaged, and checks that the same Pods keep serving.
 async fn released(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -102,8 +97,7 @@ async fn released(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Makes the fleet managed again. Checks that the changes are those that `fleet diff` announced,
-/// and that the same Pods keep serving.
+/// The changes must be those that `fleet diff` announced.
 async fn adopted(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -139,7 +133,7 @@ async fn adopted(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Deletes the Gateway, and checks that the released fleet still exists. Then deletes the rest.
+/// The released fleet must still exist.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
     kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
@@ -167,8 +161,7 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
-/// Waits until a rollout leaves only the new Pods: two on each node. Returns the UIDs of the
-/// fleet's Pods.
+/// Two Pods on each node.
 async fn settled(stage: &Stage) -> BTreeSet<String> {
     let look = |kubectl: &Kubectl| {
         let found = pods(kubectl);
@@ -181,7 +174,6 @@ async fn settled(stage: &Stage) -> BTreeSet<String> {
         .await
 }
 
-/// Returns the UIDs of the fleet's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-name=shop";
     let pods = kubectl.get(&["pods", NAMESPACE, label]);
@@ -207,7 +199,6 @@ async fn all_answer(addresses: &[SocketAddr], number: u32) {
     }
 }
 
-/// Returns a class with a managed fleet, a Gateway of that class, and a route.
 fn objects(number: u32) -> [Value; 4] {
     let spec = json!({"fleet": {
         "management": "Managed",
@@ -217,8 +208,7 @@ fn objects(number: u32) -> [Value; 4] {
     let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
-    // On the same nodes, agents of the fleet `default` are running. They must not take over the
-    // Gateway when its fleet is released.
+    // The fleet `default` must not take over the Gateway when its fleet is released.
     gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
     [configuration, class, gateway, shop_route(number)]
 }

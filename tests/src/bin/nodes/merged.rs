@@ -1,7 +1,5 @@
-//! Gateways of a class share one managed fleet, under load. A Gateway moves to this class from a
-//! class with isolated Gateways. Then another Gateway is added, the images change, and a Gateway is
-//! deleted. No request to the remaining Gateways may fail. Also prints how changing the class
-//! itself affects clients.
+//! Gateways of a class share one managed fleet, under load. No request to the remaining Gateways
+//! may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,18 +12,15 @@ use crate::objects::route;
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the class, and of its configuration.
 const CLASS: &str = "mall";
 const NAMESPACE: &str = "--namespace=default";
 const SYSTEM: &str = "--namespace=sesame-system";
 const AGENT: &str = "daemonset/gateways-mall-agent";
 const ENVOY: &str = "daemonset/gateways-mall-envoy";
-/// Names and ports of the Gateways.
 const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// Runs the scenario, from applying the first Gateway to removing the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -93,8 +88,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// Moves a Gateway to this class from a class with isolated Gateways. For a while, both the old and
-/// the new Gateway exist.
+/// For a while, both the old and the new Gateway exist.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     let (name, port) = OLD;
@@ -135,8 +129,7 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
 }
 
-/// Makes the class's Gateways isolated, and then merged again. The old and the new fleet need the
-/// same ports on the nodes, so an interruption is unavoidable.
+/// Both fleets need the same ports on the nodes, so an interruption is unavoidable.
 async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     for (number, gateways) in [(3, "Isolated"), (4, "Merged")] {
         let load = load(addresses);
@@ -173,7 +166,6 @@ fn rolled_out(kubectl: &Kubectl) {
     }
 }
 
-/// Returns the UIDs of the fleet's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let label = "--selector=gateway.networking.k8s.io/gateway-class-name=mall";
     let pods = kubectl.get(&["pods", SYSTEM, label]);
@@ -182,7 +174,6 @@ fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     uids.collect()
 }
 
-/// Returns a Gateway of the class, and a route of that Gateway.
 fn member((name, port): (&str, u16), number: u32) -> [Value; 2] {
     let mut gateway = gateway(name, &[http_listener("http", port, "")]);
     gateway["spec"]["gatewayClassName"] = json!(CLASS);

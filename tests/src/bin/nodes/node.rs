@@ -13,12 +13,11 @@ use crate::confined;
 use crate::node_files::{self, CONTAINERD_SOCKET, NodeSettings};
 use crate::tools::{self, tool};
 
-/// Timeout for each step of starting a node.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Script of a node's first process. `/run` is empty at each start, as on a real machine. Files
-/// with the values that kubelet expects are mounted over the machine-wide sysctls.
+/// `/run` is empty at each start. Files with the values that kubelet expects are mounted over
+/// sysctls.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -35,7 +34,6 @@ ip link set lo up
 exec sleep infinity
 "#;
 
-/// A node.
 pub(crate) struct Node {
     number: u8,
     name: String,
@@ -46,15 +44,14 @@ pub(crate) struct Node {
 
 struct Running {
     unshare: Child,
-    /// PID of the node's first process, as seen by this program.
+    /// As seen by this program.
     init: i32,
     kubelet: Child,
-    /// Child processes that are kept only so that they can be reaped.
+    /// Kept only for reaping.
     _others: Vec<Child>,
 }
 
 impl Node {
-    /// Starts a node with the given images. The node registers itself with the API server.
     pub(crate) fn start(number: u8, kubeconfig: &Path, images: &[PathBuf]) -> Self {
         let name = format!("node{number}");
         let disk = tools::directory().join(&name);
@@ -80,17 +77,14 @@ impl Node {
         node
     }
 
-    /// Returns the node's name in the cluster.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the node's address with the given port.
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
         (IpAddr::from(self.ipv4()), port).into()
     }
 
-    /// Kills all processes of the node at once, like a power cut.
     pub(crate) fn cut_power(&mut self) {
         let mut running = self.running.take().expect("the node runs");
         running.unshare.kill().expect("it is our child");
@@ -98,7 +92,6 @@ impl Node {
         confined::remove_groups(&self.name);
     }
 
-    /// Starts a node again with its existing disk.
     pub(crate) fn power_on(&mut self) {
         confined::make_groups(&self.name);
         self.boot(&[]);
@@ -106,7 +99,7 @@ impl Node {
 
     pub(crate) fn kill_kubelet(&mut self) {
         let running = self.running.as_mut().expect("the node runs");
-        // `running.kubelet` is nsenter, which waits for its child process. Kill the child.
+        // `running.kubelet` is nsenter, so kill its child.
         let kubelet = child_of(running.kubelet.id()).expect("kubelet runs");
         processes::kill9(kubelet);
         running.kubelet.wait().expect("it is our child");
@@ -117,13 +110,12 @@ impl Node {
         self.running.as_mut().expect("the node runs").kubelet = kubelet;
     }
 
-    /// Gives an image an additional name.
     pub(crate) fn tag(&self, image: &str, name: &str) {
         let ended = self.ctr(&["images", "tag", "--force", image, name]);
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// Returns the PIDs of the node's serving Envoys, as seen by this program.
+    /// As seen by this program.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
@@ -143,7 +135,6 @@ impl Node {
         found
     }
 
-    /// Runs a command on the node and returns its exit status and output.
     pub(crate) fn run(&self, command: &[&str]) -> Output {
         let output = enter(self.init()).args(command).output();
         output.expect("nsenter of util-linux")
@@ -210,10 +201,9 @@ impl Node {
         });
     }
 
-    /// Connects the node to the network that all nodes share.
     fn connect(&self, init: i32) {
         let (name, init_text) = (&self.name, init.to_string());
-        // The network link from before a power cut may not have disappeared yet.
+        // The link from before a power cut may still exist.
         let _ = Command::new("ip")
             .args(["link", "delete", name])
             .stderr(Stdio::null())
@@ -272,14 +262,12 @@ impl Node {
     }
 }
 
-/// Opens a log file in the run's log directory, for appending.
 pub(crate) fn log_file(name: &str) -> File {
     let path = tools::logs().join(format!("{name}.log"));
     let opened = File::options().create(true).append(true).open(&path);
     opened.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command that must succeed.
 pub(crate) fn ok(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -291,7 +279,6 @@ pub(crate) fn ok(command: &mut Command) {
     );
 }
 
-/// Returns a command that runs on the node whose first process is `init`.
 fn enter(init: i32) -> Command {
     let mut command = Command::new("nsenter");
     command
@@ -300,14 +287,13 @@ fn enter(init: i32) -> Command {
     command
 }
 
-/// Returns the PID of the node's first process, or `None` until that process has prepared the node.
+/// `None` until the process has prepared the node.
 fn init_of(unshare: u32) -> Option<i32> {
     let init = child_of(unshare)?;
     let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
     (program.trim() == "sleep").then_some(init)
 }
 
-/// Returns the only child process of a process.
 fn child_of(pid: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -5,23 +5,17 @@ use std::path::Path;
 
 use crate::confined;
 
-/// Image of the process that holds the namespaces of a Pod.
 pub(crate) const PAUSE: &str = "localhost/pause:test";
-/// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Node settings that the node's programs need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSettings<'a> {
-    /// Name of the node.
     pub(crate) name: &'a str,
-    /// Address of the node.
     pub(crate) address: std::net::Ipv4Addr,
-    /// Network of the node's Pods.
     pub(crate) pods: &'a str,
 }
 
-/// Writes the files below `directory`, which the node sees as `/var/lib`.
+/// The node sees `directory` as `/var/lib`.
 pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     let files = [
         ("cni/10-bridge.conflist", cni(settings.pods)),
@@ -36,8 +30,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// Configuration for containerd 1.6 and 1.7. In containerd 2, the sections have different names.
-/// Process limits are not raised, because some test environments forbid that.
+/// For containerd 1.6 and 1.7. Process limits are not raised, because some test environments forbid
+/// that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"
@@ -74,8 +68,7 @@ fn cni(pods: &str) -> String {
     .to_string()
 }
 
-/// Returns kubelet's configuration. With its default settings, kubelet would change machine-wide
-/// sysctls; see `node::INIT`.
+/// By default, kubelet would change machine-wide sysctls; see `node::INIT`.
 fn kubelet(settings: NodeSettings<'_>) -> String {
     let NodeSettings {
         name,
@@ -97,18 +90,16 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "resolvConf": "",
         "clusterDNS": ["10.96.0.10"],
         "protectKernelDefaults": true,
-        // kubelet updates a mounted ConfigMap at its next sync. By default, it syncs only once per
-        // minute.
+        // By default, kubelet updates mounted ConfigMaps only once per minute.
         "syncFrequency": "10s",
-        // Images cannot be pulled again, so kubelet must never remove them.
+        // Images cannot be pulled again.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
     })
     .to_string()
 }
 
-/// Returns kube-proxy's configuration. Timeouts of 0 prevent kube-proxy from changing the
-/// connection tracking sysctls.
+/// Timeouts of 0 keep kube-proxy from changing sysctls.
 fn proxy(name: &str) -> String {
     serde_json::json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

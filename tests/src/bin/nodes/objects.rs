@@ -9,11 +9,9 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to};
 use crate::images::ECHO;
 
 const HOST: &str = "nodes.test";
-/// Name of the backend, and of its route.
 pub(crate) const APP: &str = "app";
 
-/// Returns a Gateway on port 80, a route with the given number, and a backend with a Pod on each
-/// node.
+/// A Pod of the backend runs on each node.
 pub(crate) fn version(number: u32) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(backend());
@@ -21,7 +19,7 @@ pub(crate) fn version(number: u32) -> Vec<Value> {
     objects
 }
 
-/// Returns a route to the backend. The route's path contains the given number.
+/// The route's path contains the number.
 pub(crate) fn route(name: &str, number: u32) -> Value {
     let matches = [
         path("PathPrefix", "/always"),
@@ -30,13 +28,11 @@ pub(crate) fn route(name: &str, number: u32) -> Value {
     http_route(name, &[HOST], &[rule_to(APP, &matches)])
 }
 
-/// Creates a request to a node.
 pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// Returns a workload whose Pods respond to every request. A terminating Pod keeps responding until
-/// all Envoys have had time to remove its endpoint.
+/// A terminating Pod keeps responding until all Envoys have removed its endpoint.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({

@@ -9,7 +9,6 @@ use crate::objects::{APP, get};
 use crate::rollouts::{begun, ended};
 use crate::stage::{Stage, answers, load};
 
-/// Drains a node for maintenance, and then returns it to service.
 pub(crate) async fn drain(stage: &mut Stage) {
     let load = begun(stage).await;
     let node = stage.nodes[1].name().to_owned();
@@ -22,7 +21,6 @@ pub(crate) async fn drain(stage: &mut Stage) {
     ended(load, "node drained and uncordoned").await;
 }
 
-/// Kills kubelet, and starts it again.
 pub(crate) async fn kubelet(stage: &mut Stage) {
     let load = begun(stage).await;
     stage.nodes[0].kill_kubelet();
@@ -34,7 +32,6 @@ pub(crate) async fn kubelet(stage: &mut Stage) {
     ended(load, "kubelet killed and started").await;
 }
 
-/// Removes the last Pod of a backend, and then adds new Pods.
 pub(crate) async fn backend(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let deployment = format!("deployment/{APP}");
@@ -44,7 +41,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
         let begun = Instant::now();
         loop {
             let last = match request.send().await {
-                // A connect error would mean that Envoy still uses the old endpoint.
+                // Envoy still uses the old endpoint.
                 Ok(reply) => {
                     let body = String::from_utf8_lossy(&reply.body).into_owned();
                     if reply.status == 503 && !body.contains("connect error") {
@@ -71,8 +68,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
     ended(load, "backend scaled to zero and back").await;
 }
 
-/// Cuts the power of a node, and checks that the node serves again when it is back. The backend
-/// runs only on the other node, because a Service keeps the endpoint of a dead Pod for a while.
+/// The backend runs on the other node, because a Service keeps a dead Pod's endpoint for a while.
 pub(crate) async fn reboot(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let (stays, goes) = (stage.nodes[0].name().to_owned(), stage.nodes[1].at(80));
@@ -90,15 +86,13 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
-    // The leading controller may have been on the stopped node. By now, another replica must be the
-    // leader.
+    // Another replica must be the leader by now.
     stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;
     ended(load, "another node lost its power and restarted").await;
 }
 
-/// Moves the backend's Pods to the nodes that match `selector`.
 async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": selector}}}}).to_string();
     let deployment = format!("deployment/{APP}");

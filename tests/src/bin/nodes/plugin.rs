@@ -1,5 +1,4 @@
-//! `kubectl sesame` as users run it: a real kubectl finds the plugin, runs it, and completes its
-//! arguments.
+//! `kubectl sesame` with a real kubectl.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +10,6 @@ use sesame_tests::agent::{beside_test, words};
 use crate::stage::Stage;
 use crate::tools;
 
-/// Checks the plugin's output for a Gateway that all nodes serve.
 pub(crate) async fn shows(stage: &Stage) {
     let directory = tools::directory().join("plugins");
     let _ = fs::remove_dir_all(&directory);
@@ -33,19 +31,18 @@ pub(crate) async fn shows(stage: &Stage) {
         .await;
     let hosts = rows(stage, &directory, "hosts").expect("the hosts");
     assert_eq!(hosts.as_array().map(Vec::len), Some(nodes), "{hosts}");
-    // Names in the plugin's output must be valid arguments for kubectl itself.
+    // Names in the output must be valid arguments for kubectl.
     let ask = |arguments: &[&str]| stage.kubectl.with_plugins(&directory, arguments);
     let names = words(&ask(&["sesame", "status", "-A", "-o", "name"]));
     let found = ask(&["get", names.trim(), "--namespace=default", "-o", "name"]);
     assert_eq!(words(&found), names);
-    // kubectl completes a plugin's arguments by running the program `kubectl_complete-sesame`.
+    // kubectl runs `kubectl_complete-sesame` for completion.
     let completed = words(&ask(&["__complete", "sesame", "ex"]));
     assert!(completed.starts_with("explain\n:4"), "{completed}");
     let plugins = words(&ask(&["plugin", "list"]));
     assert!(plugins.contains("kubectl-sesame"), "{plugins}");
 }
 
-/// Returns the JSON output of a plugin command for all namespaces.
 fn rows(stage: &Stage, directory: &Path, command: &str) -> Result<Value, String> {
     let arguments = ["sesame", command, "--all-namespaces", "--output=json"];
     let output = stage.kubectl.with_plugins(directory, &arguments);

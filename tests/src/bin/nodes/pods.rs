@@ -1,5 +1,5 @@
-//! A managed fleet on the Pod network. It is under load through its Service on every node, and no
-//! request may fail. Its namespace enforces the Pod Security level `restricted`.
+//! A managed fleet on the Pod network under load. Its namespace enforces the Pod Security level
+//! `restricted`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,6 @@ use crate::kubectl::Kubectl;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, and of its namespace, class, configuration and route.
 const NAME: &str = "walled";
 const NAMESPACE: &str = "--namespace=walled";
 const DEPLOYMENT: &str = "deployment/walled-walled-envoy";
@@ -20,7 +19,6 @@ const CONFIGURATION: &str = "sesameconfiguration/walled";
 const PODS: &str = "--selector=app.kubernetes.io/name=sesame-gateway";
 const NODE_PORT: u16 = 30088;
 
-/// Runs the scenario, from applying the Gateway to deleting it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -69,8 +67,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", "httproute/walled", CONFIGURATION, default]);
 }
 
-/// Sets a new name for each of the two images in the class's configuration. Each change requires
-/// new Pods.
+/// Each change requires new Pods.
 async fn other_images(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     for (field, index) in [("agent", 1), ("envoy", 0)] {
@@ -96,7 +93,6 @@ async fn other_images(stage: &Stage, load: &Load) {
     }
 }
 
-/// Kills an agent, and checks that the agent is restarted while its Envoy keeps serving.
 async fn killed_agent(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let agent = format!("gateway={NAME}/{NAME}");
@@ -116,7 +112,6 @@ async fn killed_agent(stage: &Stage, load: &Load) {
     load.pass(100).await;
 }
 
-/// Deletes a Pod, and checks that it is replaced.
 async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     let before = pods(kubectl);
     let first = before.first().expect("a Pod").clone();
@@ -132,7 +127,6 @@ async fn replaced_pod(kubectl: &Kubectl, load: &Load) {
     load.pass(100).await;
 }
 
-/// Drains a node, and then returns it to service.
 async fn emptied_node(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let node = stage.nodes[1].name();
@@ -148,7 +142,6 @@ async fn emptied_node(stage: &Stage, load: &Load) {
     kubectl.ok(&["uncordon", node]);
 }
 
-/// Waits until exactly `replicas` Pods exist, and all of them are ready and up to date.
 async fn settled(kubectl: &Kubectl, replicas: usize) {
     let timeout = "--timeout=120s";
     kubectl.ok(&["rollout", "status", DEPLOYMENT, NAMESPACE, timeout]);
@@ -164,7 +157,6 @@ async fn settled(kubectl: &Kubectl, replicas: usize) {
         .await;
 }
 
-/// Returns the names of the Gateway's Pods.
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     let pods = kubectl.get(&["pods", NAMESPACE, PODS]);
     let items = pods["items"].as_array().cloned().unwrap_or_default();

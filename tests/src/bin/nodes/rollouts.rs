@@ -12,7 +12,7 @@ const AGENT: &str = "daemonset/sesame-agent";
 const ENVOY: &str = "daemonset/sesame-envoy";
 const CONTROLLER: &str = "deployment/sesame-controller";
 
-/// Rolls out a new agent image, node by node. The Envoys must keep running.
+/// The Envoys must keep running.
 pub(crate) async fn agent(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -23,8 +23,7 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// Rolls out a new Envoy image, node by node. On each node, the new Pod takes over from the old
-/// Pod.
+/// The new Pod takes over from the old Pod.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -56,7 +55,6 @@ pub(crate) async fn envoy(stage: &mut Stage) {
     ended(load, "new image of Envoy").await;
 }
 
-/// Deletes the agents' DaemonSet, and then applies it again.
 pub(crate) async fn daemonset(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -69,7 +67,7 @@ pub(crate) async fn daemonset(stage: &mut Stage) {
     ended(load, "DaemonSet of the agents deleted and applied again").await;
 }
 
-/// Restarts the controller, and then removes it. Agents must be able to start without a controller.
+/// Agents must be able to start without a controller.
 pub(crate) async fn controller(stage: &mut Stage) {
     let load = begun(stage).await;
     let kubectl = stage.kubectl.clone();
@@ -86,20 +84,17 @@ pub(crate) async fn controller(stage: &mut Stage) {
     ended(load, "controller restarted, then gone while agents restart").await;
 }
 
-/// Starts sending requests to every node.
 pub(crate) async fn begun(stage: &Stage) -> Load {
     let load = stage.load();
     load.pass(100).await;
     load
 }
 
-/// Stops the requests and asserts that none has failed.
 pub(crate) async fn ended(load: Load, scenario: &str) {
     load.pass(100).await;
     load.stop().await.clean(&format!("nodes: {scenario}"));
 }
 
-/// Gives a container's image a new name on every node, and rolls out that name.
 fn set_image(stage: &Stage, what: &str) {
     let spec = &stage.kubectl.get(&[what, NAMESPACE])["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
@@ -114,8 +109,6 @@ fn set_image(stage: &Stage, what: &str) {
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
 }
 
-/// Gives the image of a managed fleet's container a new name on every node. Sets the given field of
-/// the class's `configuration` to that name, and waits until the workload uses it.
 pub(crate) async fn image_of_fleet(
     stage: &Stage,
     (configuration, of_configuration): (&str, &str),

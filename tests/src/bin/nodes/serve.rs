@@ -7,7 +7,6 @@ use crate::archive;
 use crate::objects::version;
 use crate::stage::{Stage, answers};
 
-/// Installs everything, and waits until every node serves.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let begun = Instant::now();
     let kubectl = stage.kubectl.clone();
@@ -44,7 +43,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.change().await;
 }
 
-/// Checks that the Gateway's addresses are exactly the nodes' addresses.
 async fn addresses(stage: &Stage) {
     let wanted: Vec<String> = stage
         .addresses()

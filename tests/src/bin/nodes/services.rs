@@ -1,6 +1,5 @@
-//! Deletes a Gateway's Service and changes the Service's type, under load. The controller must
-//! restore the Service within five seconds. Clients that use the nodes' addresses must not be
-//! affected. For clients that use the Service's own addresses, prints how long the interruption is.
+//! Deletes a Gateway's Service and changes its type, under load. Clients that use the nodes'
+//! addresses must not be affected.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -15,19 +14,16 @@ use crate::node::ok;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, and of its class, configuration, route and node label.
 const NAME: &str = "typed";
 const LABEL: &str = "example.com/typed";
 const NAMESPACE: &str = "--namespace=default";
 const SERVICE: &str = "service/typed-typed";
 const PORT: u16 = 8093;
-/// The load balancer's address. No machine has this address, but the node accepts traffic for it.
+/// No machine has this address, but the node accepts traffic for it.
 const ADDRESS: &str = "10.77.0.101";
-/// Maximum time for which the Service may be missing.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the scenario, from applying the Gateway to deleting it. Only one node serves, so that
-/// responses take the same path as requests.
+/// Only one node serves, because responses must take the same path as requests.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());
@@ -94,7 +90,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["label", "node", stage.nodes[0].name(), &format!("{LABEL}-")]);
 }
 
-/// Routes packets for a load balancer's address to the node, as a network would.
 fn by_way_of(node: &SocketAddr, address: &str) {
     let via = node.ip().to_string();
     ok(Command::new("ip").args(["route", "replace", address, "via", &via]));
@@ -111,7 +106,6 @@ fn cluster_ip(kubectl: &Kubectl) -> String {
     address.expect("an address").to_owned()
 }
 
-/// Deletes the Service, and checks that the controller restores it.
 async fn deleted(kubectl: &Kubectl) {
     let before = service(kubectl)["metadata"]["uid"].clone();
     kubectl.ok(&["delete", SERVICE, NAMESPACE, "--wait=false"]);
@@ -130,8 +124,6 @@ async fn deleted(kubectl: &Kubectl) {
     assert!(after < TEST_TIMEOUT, "{after:?}");
 }
 
-/// Changes the Service's type, and waits until the Gateway is programmed with addresses of the new
-/// type.
 async fn becomes(kubectl: &Kubectl, type_: &str) {
     let change = json!({"spec": {"publishing": {"type": type_}}});
     let patch = format!("--patch={change}");
@@ -152,8 +144,6 @@ async fn becomes(kubectl: &Kubectl, type_: &str) {
     kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
 }
 
-/// Returns a class, its Gateway and a route. The class's fleets run on labeled nodes behind a load
-/// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {"management": "Managed", "drainSeconds": 5, "nodeSelector": {LABEL: "true"}},

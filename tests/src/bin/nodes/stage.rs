@@ -17,23 +17,18 @@ use crate::node::Node;
 use crate::objects::{get, version};
 use crate::{images, tools};
 
-/// A running cluster.
 pub(crate) struct Stage {
-    /// A kubectl with all permissions.
     pub(crate) kubectl: Kubectl,
-    /// The nodes.
     pub(crate) nodes: Vec<Node>,
-    /// The control plane.
     pub(crate) control_plane: ControlPlane,
     number: u32,
 }
 
 impl Stage {
-    /// Starts the cluster, and waits until the nodes are ready.
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // Mount a new `/proc`, which shows only the processes in the new namespaces.
+        // Shows only the processes in the new namespaces.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
@@ -62,17 +57,14 @@ impl Stage {
         }
     }
 
-    /// Returns each node's address with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }
 
-    /// Starts sending requests to every node.
     pub(crate) fn load(&self) -> Load {
         load(&self.addresses())
     }
 
-    /// Applies the route with a new number, and waits until every node serves it.
     pub(crate) async fn change(&mut self) {
         self.number += 1;
         self.kubectl.apply(&version(self.number));
@@ -81,14 +73,12 @@ impl Stage {
         }
     }
 
-    /// Applies the manifests in a directory.
     pub(crate) fn install(&self, directory: &str) {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
         self.kubectl.ok(&["apply", "--kustomize", &directory]);
     }
 
-    /// Deletes the objects in a directory of manifests, and waits until they are gone.
     pub(crate) fn remove(&self, directory: &str) {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
@@ -96,7 +86,6 @@ impl Stage {
         self.kubectl.ok(&delete);
     }
 
-    /// Applies the Gateway API CRDs.
     pub(crate) fn define(&self) {
         let files = crd_files(Channel::Standard);
         let files = files.iter();
@@ -108,8 +97,7 @@ impl Stage {
         self.kubectl.ok(&arguments);
     }
 
-    /// Waits until no Envoy is running on any node. Then removes the files that agents and Envoys
-    /// have left on the nodes.
+    /// Also removes files of agents and Envoys.
     pub(crate) async fn wipe(&self) {
         let ended = |_: &Kubectl| {
             let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
@@ -123,12 +111,11 @@ impl Stage {
     }
 }
 
-/// Saves the logs and descriptions of all Pods to the run's log directory.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
     let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
-    // Ignore errors, because the cluster may no longer respond.
+    // The cluster may no longer respond.
     let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
     for node in ["node1", "node2"] {
         let _ = Command::new("cp")
@@ -139,18 +126,15 @@ pub(crate) fn keep_traces() {
     }
 }
 
-/// Starts sending requests to the given addresses.
 pub(crate) fn load(addresses: &[SocketAddr]) -> Load {
     let requests = addresses.iter().map(|address| get(*address, "/always"));
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Sends requests until the response has status 200.
 pub(crate) async fn answers(address: SocketAddr, path: &str) {
     answers_with(address, path, 200).await;
 }
 
-/// Sends requests until the response has the given status. Returns that response.
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
     let what = format!("{address}{path} is answered with {status}");

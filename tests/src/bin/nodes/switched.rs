@@ -1,5 +1,4 @@
-//! A fleet switches from a DaemonSet on the nodes to a Deployment on the Pod network, and back.
-//! It is under load through its Service on every node throughout, and no request may fail.
+//! A fleet switches between a DaemonSet and a Deployment, under load. No request may fail.
 
 use std::net::SocketAddr;
 
@@ -11,7 +10,6 @@ use crate::kubectl::Kubectl;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, and of its class, configuration and route.
 const NAME: &str = "mover";
 const NAMESPACE: &str = "--namespace=default";
 const CONFIGURATION: &str = "sesameconfiguration/mover";
@@ -21,7 +19,6 @@ const PODS: &str = "--selector=gateway.networking.k8s.io/gateway-name=mover";
 const PORT: u16 = 8090;
 const NODE_PORT: u16 = 30090;
 
-/// Runs the scenario, from applying the Gateway to deleting it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -43,7 +40,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", CONFIGURATION, NAMESPACE]);
 }
 
-/// Changes the fleet's workload, and waits until the Pods of the old workload are gone.
 async fn switch(
     kubectl: &Kubectl,
     load: &Load,
@@ -58,8 +54,7 @@ async fn switch(
         let gone = ["wait", "--for=delete", what, NAMESPACE, "--timeout=1s"];
         kubectl.until_ok("the workload before goes", &gone).await;
     }
-    // Expect two Pods per workload: two Pods of the Deployment, or one Pod of the DaemonSet on each
-    // of the two nodes.
+    // Two Pods per workload: the DaemonSet has one on each of two nodes.
     no_more_than(kubectl, 2 * after.len()).await;
     load.pass(100).await;
 }
@@ -71,7 +66,6 @@ async fn there(kubectl: &Kubectl, workloads: &[&str]) {
     }
 }
 
-/// Waits until at most `count` Pods are left.
 async fn no_more_than(kubectl: &Kubectl, count: usize) {
     let look = |kubectl: &Kubectl| {
         let pods = kubectl.get(&["pods", NAMESPACE, PODS]);

@@ -6,7 +6,6 @@ use sesame_tests::cluster::kube_version;
 use sesame_tests::envoy::workspace;
 use sesame_tests::pinned;
 
-/// Returns the directory for all of a run's files.
 pub(crate) fn directory() -> PathBuf {
     workspace().join("target/nodes")
 }
@@ -15,8 +14,7 @@ pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// Returns the path of a Kubernetes program, or of a program for a test image. The program is in
-/// `$NODES_TOOLS` if set, and otherwise in `.tools`, where `make` builds it.
+/// In `$NODES_TOOLS` if set, and otherwise in `.tools`.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());
     let remedy = "`make test-nodes` builds it";

@@ -1,5 +1,5 @@
-//! A cluster without the Gateway API CRDs. Agents serve manifests from a ConfigMap under load. A
-//! controller waits until the CRDs exist.
+//! A cluster without the Gateway API CRDs: agents serve manifests from a ConfigMap, and a
+//! controller waits.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,6 @@ use crate::stage::{Stage, answers, answers_with};
 const EXAMPLE: &str = "controller/examples/without-gateway-api";
 const CONTROLLER: &str = "deployment/sesame-controller";
 const NAMESPACE: &str = "--namespace=edge";
-/// A route that the test adds to the example's ConfigMap.
 const MOVED: &str = "
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -26,8 +25,6 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs the scenario. It starts in a cluster without the CRDs, installs them later, and leaves them
-/// installed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
@@ -55,7 +52,6 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Checks that the controller reports the missing CRDs through its readiness probe and in its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";
@@ -89,8 +85,7 @@ async fn waits(kubectl: &Kubectl) {
     );
 }
 
-/// Changes the ConfigMap as an operator that watches Pods would. First adds a route, and replaces
-/// the Service's address with the addresses of its Pods. Then removes all endpoints of the Service.
+/// Acts like an operator that watches Pods, and finally removes all endpoints.
 async fn manifests_change(stage: &Stage) {
     let kubectl = &stage.kubectl;
     let map = kubectl.get(&["configmap/gateways", NAMESPACE]);

@@ -15,7 +15,7 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let Args { number } = Args::parse();
     let causes = Cause::value_variants();
-    // Permute the causes, so that their order in the source does not reveal them.
+    // The order of the causes in the source must not reveal them.
     let cause = number
         .checked_sub(1)
         .filter(|number| *number < causes.len())

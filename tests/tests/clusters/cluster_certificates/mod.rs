@@ -1,5 +1,5 @@
-//! Certificates in a cluster. The Gateway's status must report the problems that hosts find, and
-//! thousands of certificates must not exhaust memory.
+//! Certificates in a cluster: statuses report problems, and thousands of certificates must not
+//! exhaust memory.
 
 mod poisoned;
 
@@ -21,14 +21,12 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Time limit for the first attempt to keep one of the agent's test handshakes away from Envoy.
+/// First time limit for keeping one of the agent's test handshakes away from Envoy.
 const ROUND: Duration = Duration::from_secs(15);
-/// Longest time limit for an attempt. It must be shorter than the timeout in `wait_condition`.
+/// Must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
-/// Number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;
 
-/// A cluster with a controller, and an agent that follows the cluster.
 struct Path {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -45,7 +43,6 @@ impl Path {
         }
     }
 
-    /// Waits until Envoy presents the given certificate on new connections.
     async fn wait_shown(&self, authority: &Authority, host: &str, leaf: &Leaf) {
         let client = Handshake::with(self.agent.address(443), host, &authority.trust());
         eventually(&format!("{host} is shown"), TEST_TIMEOUT, async || {
@@ -55,8 +52,7 @@ impl Path {
         .await;
     }
 
-    /// Waits until the Gateway's first listener has the given condition. If `status` and `reason`
-    /// are empty, waits until the condition is absent.
+    /// If `status` and `reason` are empty, waits until the condition is absent.
     async fn wait_condition(&self, type_: &str, status: &str, reason: &str, words: &str) -> Value {
         let good = |gateway: &Value| {
             let conditions = &gateway["status"]["listeners"][0]["conditions"];
@@ -94,16 +90,14 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_shown(&authority, "a.test", &first).await;
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // By chance, all handshakes may have reached Envoy, so that there is nothing to report. In that
-    // case, make another change.
+    // All handshakes may have reached Envoy by chance, so make another change.
     let mut round = ROUND;
     let gateway = eventually("the listener is named", 3 * TEST_TIMEOUT, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
         let named = tokio::time::timeout(round, named).await;
-        // Allow more time for the next attempt: the machine may be busy, and each change restarts
-        // the verification.
+        // Each change restarts the verification on a busy machine.
         round = (2 * round).min(LONGEST_ROUND);
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })
@@ -114,7 +108,6 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_condition(SHOWN, "", "", "").await;
 }
 
-/// Returns the resident memory of a process in MiB.
 fn memory(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -122,7 +115,7 @@ fn memory(pid: i32) -> usize {
     kib.unwrap_or(0) / 1024
 }
 
-/// Returns a Secret that is as large as one with a 2048-bit RSA key and a certificate chain.
+/// As large as a Secret with a 2048-bit RSA key and a chain.
 fn large(leaf: &Leaf, authority: &Authority, name: &str) -> Value {
     let chain = [
         &leaf.certificate_pem,

@@ -1,6 +1,5 @@
-//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. If a pair
-//! is unusable, the previous pair stays in use, a condition reports the problem, and other
-//! listeners are not affected.
+//! Certificate pairs of every kind, from a Secret to Envoy's handshake. If a pair is unusable, the
+//! previous pair stays in use.
 
 use std::process::Command;
 
@@ -16,18 +15,14 @@ use super::Path;
 
 const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 
-/// Expected outcome for a pair.
 enum Expected {
-    /// Envoy presents the pair.
     Shown,
-    /// Envoy keeps presenting the previous pair, and the condition's message contains the string.
+    /// The condition's message contains the string.
     Refused(&'static str),
 }
 
 use Expected::{Refused, Shown};
 
-/// One kind of pair: its description, certificate and key in PEM, its leaf certificate, and the
-/// expected outcome.
 struct Form {
     what: &'static str,
     certificate: String,
@@ -36,7 +31,6 @@ struct Form {
     fate: Expected,
 }
 
-/// Converts a key with openssl.
 fn converted(key_pem: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let [before, after] = ["before", "after"].map(|name| directory.path().join(name));
@@ -189,7 +183,7 @@ async fn invalid_pair_keeps_previous_certificate_and_spares_others() {
             checks.that(right, format!("{}: {host} is shown another one", form.what));
         }
     }
-    // The API server rejects a Secret of this type if a field is missing.
+    // The API server rejects such a Secret if a field is missing.
     let without = json!({"data": {"tls.key": Value::Null}});
     let refused = path.cluster.admin().merge(SECRET, &without).await;
     checks.that(refused.is_err(), "a Secret without tls.key".to_owned());

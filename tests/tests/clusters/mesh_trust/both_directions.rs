@@ -19,13 +19,11 @@ use super::{
     published, told,
 };
 
-/// Sends requests in both directions. The Gateway must reject peers outside the mesh. The mesh must
-/// reject all peers except the Gateway.
+/// Each side must reject all other peers.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
     let mut checks = Checks::default();
-    // The peer requires TLS with a client certificate.
     let plain = agent.get(80, "plain.test", "/");
     if let Some(reply) = checks.reply(&plain).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -110,7 +108,6 @@ async fn each_side_admits_only_the_other_in_cluster() {
     let peer = peer.expect("an address");
     cluster.apply_all(&objects(&all, peer.address())).await;
     cluster.apply_all(&[ocg_policy(true)]).await;
-    // The bundle that the workload in the mesh trusts.
     published(&cluster, &[&all.gateway]).await;
     let agent = follow(&cluster, &[80, 443], &[]).await;
     each_lets_in_only_the_other(&agent, &all).await;

@@ -17,14 +17,11 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BAD: (&str, &str) = ("False", "CertificateNotTrusted");
 const GOOD: (&str, &str) = ("True", "CertificateTrusted");
 
-/// Makes the Gateway present the given certificate.
 async fn show(cluster: &TestCluster, leaf: &Leaf) {
     let change = json!({"data": leaf.secret("client")["data"]});
     cluster.merge(CLIENT, &change).await;
 }
 
-/// Waits until the trust conditions of the Gateway and of both policies have the expected status
-/// and reason, and a message that contains `words`.
 async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
         told(cluster, path, TRUSTED, expected, words).await;
@@ -38,8 +35,7 @@ fn second(time: SystemTime) -> String {
     time.expect("a time of today").to_string()
 }
 
-/// Makes the Gateway present a certificate with the given lifetime, and waits until the certificate
-/// has expired. Returns true if the certificate was reported as trusted before it expired.
+/// Returns true if the certificate was reported as trusted before.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;
@@ -74,13 +70,12 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &expired).await;
     let words = format!("(since {})", second(before));
     told_everywhere(&cluster, BAD, &words).await;
-    // Traffic must not be affected.
     let meshed = ("True", "Meshed");
     told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
     told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
-    // Use a valid certificate from an expired authority.
+    // A valid certificate from an expired authority.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
@@ -89,8 +84,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &lapsed.issue(&["g"])).await;
     told_everywhere(&cluster, BAD, &words).await;
 
-    // Let the certificate expire while no object changes. On a busy machine, the check may come too
-    // late, so retry with a longer lifetime.
+    // On a busy machine, the check may come too late, so retry with a longer lifetime.
     let trusted = json!({"data": bundle("", &all.gateway)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
     for seconds in [8, 30, 120] {

@@ -1,6 +1,5 @@
-//! A Gateway outside the cluster and a mesh authenticate each other in both directions. Also tests
-//! the conditions that report problems with the trusted authorities. Uses real agents and Envoys
-//! with three sources: manifests, a snapshot directory and a cluster.
+//! A Gateway outside the cluster and a mesh authenticate each other. Sources are manifests, a
+//! snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;
@@ -23,8 +22,7 @@ const OCG_BUNDLE: &str = "/api/v1/namespaces/mesh/configmaps/ocg-trust-bundle";
 const CALLER: &str = "spiffe://mesh.test/ns/default/sa/caller";
 const TRUSTED: &str = "projectsesame.io/ClientCertificateTrusted";
 
-/// The CA of the mesh, the CA of the Gateway's client certificate, and a CA that neither side
-/// trusts.
+/// The stranger is trusted by neither side.
 struct Authorities {
     mesh: Authority,
     gateway: Authority,
@@ -40,18 +38,15 @@ impl Authorities {
         }
     }
 
-    /// Returns the key pair of a workload in the mesh that is both a server and a client.
     fn peer(&self) -> Leaf {
         self.mesh.issue_with_uris(&["peer.mesh.test"], &[CALLER])
     }
 
-    /// Returns the key pair that the Gateway presents to the mesh and to callers.
     fn client(&self) -> Leaf {
         let uri = "spiffe://gateway.test/edge";
         self.gateway.issue_with_uris(&["gateway.test"], &[uri])
     }
 
-    /// Returns the Secret with the Gateway's key pair and the CA certificate.
     fn secret(&self) -> Value {
         let mut secret = self.client().secret("client");
         secret["data"]["ca.crt"] = json!(STANDARD.encode(self.gateway.pem()));
@@ -59,14 +54,12 @@ impl Authorities {
     }
 }
 
-/// Returns a trust bundle as a ConfigMap in the mesh's namespace.
 fn bundle(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "mesh"},
         "data": {"ca-bundle.crt": authority.pem()}})
 }
 
-/// Returns the objects of a Gateway that sends requests into the mesh. Port 443 is for callers from
-/// the mesh, and port 80 is for all other callers.
+/// Port 443 is for callers from the mesh, port 80 for all others.
 fn objects(all: &Authorities, peer: SocketAddr) -> Vec<Value> {
     let mut named = https_listener("https", 443, "", "client");
     named["tls"]["options"] =
@@ -108,7 +101,6 @@ fn mesh() -> Value {
         "metadata": {"name": "mesh"}, "spec": {"controllerName": "example.com/mesh"}})
 }
 
-/// Returns the policy that makes the mesh trust the Gateway.
 fn ocg_policy(publish: bool) -> Value {
     json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "MeshOCGPolicy",
     "metadata": {"name": "mesh"},
@@ -120,7 +112,6 @@ fn ocg_policy(publish: bool) -> Value {
     }})
 }
 
-/// Starts a cluster with a mesh and support for Gateways outside the cluster.
 async fn cluster_with_mesh() -> TestCluster {
     let cluster = deployed(Channel::Experimental).await;
     let configuration = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
@@ -131,8 +122,6 @@ async fn cluster_with_mesh() -> TestCluster {
     cluster
 }
 
-/// Waits until the condition of the object, or of its first ancestor, has the expected status and
-/// reason, and a message that contains `words`.
 async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &str), words: &str) {
     let what = format!("{type_} of {path} is {expected:?}: {words}");
     let is_so = |object: &Value| {
@@ -146,7 +135,6 @@ async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &
     cluster.until(&what, path, is_so).await;
 }
 
-/// Waits until the ConfigMap contains exactly the given authorities.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) -> Value {
     let expected: String = authorities.iter().map(|it| it.pem()).collect();
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

@@ -20,7 +20,6 @@ pub(super) const POLICY: &str =
 pub(super) const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
 pub(super) const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
 
-/// Returns the address of a peer to which no requests are sent.
 pub(super) fn nowhere() -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 1), 80).into()
 }
@@ -47,7 +46,6 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
     told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
-    // Traffic must not be affected.
     let meshed = "projectsesame.io/Meshed";
     told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
 
@@ -57,15 +55,13 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
 
-    // A bundle in a namespace that the controller does not watch must be rejected, because the
-    // controller would not notice its changes.
+    // The controller would not notice changes in a namespace that it does not watch.
     for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
         let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
         cluster.merge(path, &change).await;
         let refs = ("False", "InvalidTrustBundle");
         told(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
     }
-    // The CRD rejects a bundle without a mesh namespace.
     let mut unnamed = ocg_policy(false);
     unnamed["metadata"]["name"] = json!("unnamed");
     unnamed["spec"]["ocg"]["trustBundle"] = json!({"name": "ocg-trust-bundle"});
@@ -87,7 +83,6 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
 async fn mesh_bundle_contains_only_gateway_authorities() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
-    // Create a ConfigMap that has the label, but a different name and another owner.
     let mut foreign = bundle("foreign", &all.stranger);
     foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
     let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";
@@ -104,7 +99,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let told_refs = async |words: &str| {
         told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
-    // The controller must not overwrite ConfigMaps of other owners, even if it has permission.
+    // Even with permission, foreign ConfigMaps must stay.
     give_rights(&cluster, "ocg-bundles.yaml").await;
     told_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
@@ -116,13 +111,11 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let good = ("True", "CertificateTrusted");
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 
-    // The controller must revert changes by others.
     let change = json!({"data": bundle("", &all.stranger)["data"]});
     cluster.merge(OCG_BUNDLE, &change).await;
     published(&cluster, &[&all.gateway]).await;
 
-    // Only CA certificates may be published, never private keys. Invalid input must leave the
-    // previous bundle in place.
+    // Private keys must never be published, and invalid input changes nothing.
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [
@@ -137,7 +130,6 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
         told_refs(words).await;
         published(&cluster, &[&all.gateway]).await;
     }
-    // During a rotation, both authorities must be published.
     let both = STANDARD.encode(format!("{}{}", all.gateway.pem(), all.stranger.pem()));
     cluster
         .merge(CLIENT, &json!({"data": {"ca.crt": both}}))

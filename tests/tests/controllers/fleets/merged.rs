@@ -1,5 +1,4 @@
-//! The fleet of merged Gateways, which are published through a second Gateway. The fleet is run as
-//! Pods, released and adopted.
+//! The fleet of merged Gateways behind a second Gateway.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +30,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// Returns the paths of all objects in the fleet. The workload comes first.
+/// The workload comes first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -50,8 +49,6 @@ async fn configure(cluster: &TestCluster, spec: &Value) {
     cluster.merge(&template, &json!({"spec": spec})).await;
 }
 
-/// Applies a class with a managed fleet that serves merged Gateways behind a second Gateway. Also
-/// applies two Gateways of that class.
 async fn apply(cluster: &TestCluster) {
     let rights = workspace().join("controller/deploy/upstreams.yaml");
     let rights = std::fs::read_to_string(rights).expect("the rights");
@@ -218,7 +215,6 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
     .await;
 }
 
-/// Returns the exit code and the output of `sesame-controller fleet`.
 fn command(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command.arg("fleet").args(arguments);

@@ -1,5 +1,4 @@
-//! Managed fleets against a real API server: created, repaired, released, and deleted with their
-//! Gateway.
+//! Managed fleets against a real API server.
 
 mod merged;
 mod workloads;
@@ -23,7 +22,6 @@ fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
 }
 
-/// Returns the paths of all objects in the fleet of a Gateway with class `edge`.
 fn fleet(gateway: &NamespacedName) -> [String; 6] {
     let name = format!("{}-edge", gateway.name);
     [
@@ -55,7 +53,6 @@ async fn gone(admin: &Client, path: &str) {
     .await;
 }
 
-/// Applies a class whose parameters enable a managed fleet, and the Gateway `edge` of that class.
 async fn managed(cluster: &TestCluster) {
     let fleet = json!({
         "management": "Managed",
@@ -92,8 +89,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // A restarted controller must not rewrite anything, even though the API server normalizes
-    // quantities.
+    // The API server normalizes quantities, which must not cause writes.
     let versions = versions(&cluster).await;
     controller.restart();
     controller.wait_ready().await;
@@ -148,7 +144,6 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
         )
         .await;
 
-    // Set an image in the class's configuration.
     let image = json!({"spec": {"fleet": {"images": {"envoy": "localhost/other:1"}}}});
     cluster
         .merge(&format!("{CONFIGURATIONS}/template"), &image)
@@ -167,15 +162,13 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     }
 }
 
-/// Sets `management` for the class's fleet.
 async fn manage(cluster: &TestCluster, management: &str) {
     let change = json!({"spec": {"fleet": {"management": management}}});
     let template = format!("{CONFIGURATIONS}/template");
     cluster.merge(&template, &change).await;
 }
 
-/// Waits until the publication names the given fleet, which proves that the controller has seen the
-/// current class.
+/// Proves that the controller has seen the current class.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
@@ -239,7 +232,6 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     for path in fleet(&edge) {
         before.push(there(admin, &path).await);
     }
-    // An object of this name already exists.
     let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "other-edge-agent", "namespace": "default"}});
     let mut other = gateway("other", &[http_listener("http", 81, "")]);
@@ -270,7 +262,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         stored["metadata"]["resourceVersion"]
     );
 
-    // After the fleet is released, its objects must have no owner and must otherwise be unchanged.
+    // Released objects have no owner and are otherwise unchanged.
     manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
@@ -301,7 +293,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Make the fleet managed again, without approving the adoption of its objects.
+    // The adoption is not approved.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
@@ -318,8 +310,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
 
     let manifest = sesame_published::names::manifest_name(&edge);
     cluster.delete(&path).await;
-    // When this object is gone, the controller has seen the Gateway's deletion, and has checked
-    // everything that the Gateway owned.
+    // The controller has now handled the Gateway's deletion.
     gone(
         admin,
         &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),

@@ -13,8 +13,6 @@ const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/edge-edge
 const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/edge-edge-envoy";
 const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
 
-/// Applies a class whose managed fleet has the given workload, and the Gateway `edge` of that
-/// class.
 async fn apply(cluster: &TestCluster, workload: &str) {
     let spec = json!({
         "fleet": {"management": "Managed", "workload": workload},
@@ -119,8 +117,7 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
     }
 }
 
-/// Checks Pod admission in a namespace that enforces `restricted`. It must admit the Deployment's
-/// Pods, and reject Pods that share the node's PID namespace.
+/// `restricted` must reject Pods that share the node's PID namespace.
 async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let namespace = "/api/v1/namespaces/default";
@@ -153,7 +150,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// Checks that a Pod's token permits only reports about that Pod or its node.
+/// A Pod's token permits only reports about that Pod or its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;
@@ -211,7 +208,7 @@ async fn previous_workload_stays_until_new_one_is_ready() {
     };
     let path = format!("{DEPLOYMENT}/status");
     cluster.merge(&path, &status(1)).await;
-    // The controller handles the next change only after it has seen the status.
+    // The controller handles the next change after the status.
     configure(&cluster, &json!({"drainSeconds": 7})).await;
     let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
     let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;

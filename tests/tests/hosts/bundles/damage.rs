@@ -1,4 +1,4 @@
-//! Bundles that a host must reject: they are damaged, forged, replayed, or for another Gateway.
+//! Bundles that a host must reject.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -12,23 +12,19 @@ use sesame_proto::signature::SigningKeys;
 
 use super::forge::{Forge, PREAMBLE, Pieces, signatures, signed, whole};
 
-/// A bundle that must be rejected, and part of the expected reason.
+/// With part of the expected reason.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) reason: &'static str,
 }
 
-/// Inputs from which the rejected bundles are built.
 pub(crate) struct Material<'a> {
-    /// The bundle that the host is serving.
     pub(crate) served: &'a [u8],
-    /// A bundle that the host served earlier.
     pub(crate) older: &'a [u8],
-    /// The next snapshot, which is valid, and a snapshot with keys.
     pub(crate) next: &'a Snapshot,
     pub(crate) with_keys: (&'a Snapshot, &'a [KeyPair]),
-    /// A key that the host trusts, and a key that it does not trust.
+    /// One trusted key, and one untrusted key.
     pub(crate) ours: &'a SigningKeys,
     pub(crate) theirs: &'a SigningKeys,
 }

@@ -7,7 +7,7 @@ use sesame_proto::schema::{BundleHeader, BundlePart, Manifest, Snapshot};
 use sesame_proto::shard::{self, Shard, Sharded};
 use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Size of the preamble: 14 bytes of magic and format version.
+/// 14 bytes of magic, and the format version.
 pub(crate) const PREAMBLE: usize = 18;
 
 /// A bundle, split into parts that can be changed and joined again.
@@ -41,7 +41,7 @@ impl Pieces {
         }
     }
 
-    /// Returns the signed bytes: everything except the signatures.
+    /// Everything except the signatures.
     pub(crate) fn signed(&self) -> Vec<u8> {
         signed(&self.header.encode_to_vec())
     }
@@ -50,7 +50,7 @@ impl Pieces {
         whole(self.signed(), &self.signatures, &self.parts)
     }
 
-    /// Updates the sizes and digests to match the parts, and then signs the bundle.
+    /// First updates the sizes and digests.
     pub(crate) fn sign(mut self, keys: &SigningKeys) -> Vec<u8> {
         for (part, content) in self.header.parts.iter_mut().zip(&self.parts) {
             part.size = content.len() as u64;
@@ -95,7 +95,7 @@ pub(crate) fn raw(hex: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Builds well-formed bundles that contain malformed snapshots.
+/// The bundles are well-formed, but their snapshots are not.
 pub(crate) struct Forge<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) keys: &'a SigningKeys,
@@ -138,12 +138,10 @@ impl Forge<'_> {
         pieces
     }
 
-    /// Returns a validly signed bundle whose shards or manifest have been changed.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Sharded)) -> Vec<u8> {
         self.sharded(change).sign(self.keys)
     }
 
-    /// Returns a validly signed bundle whose header has been changed.
     pub(crate) fn headed(&self, change: impl FnOnce(&mut BundleHeader)) -> Vec<u8> {
         let mut pieces = self.good();
         change(&mut pieces.header);

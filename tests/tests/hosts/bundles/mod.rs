@@ -1,5 +1,4 @@
-//! Bundles on a host without a network. A real agent creates, applies and rejects them, and a real
-//! Envoy serves them.
+//! Bundles on a host without a network.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -82,8 +82,7 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
         .await
         .clean("bundles: none of the bad ones taken");
 
-    // `apply` must report the rejection too, and leave no files behind. The next valid bundle must
-    // be accepted.
+    // Nothing may remain after `apply` rejects a bundle.
     for case in all
         .iter()
         .filter(|case| ["stranger", "cut-in-shard"].contains(&case.name))
@@ -111,7 +110,7 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     agent.wait_status("nothing is wrong any more", well).await;
 }
 
-/// Returns the state of each bundle file and the reason for it, by file name without the extension.
+/// By file name without the extension.
 fn states(status: &Value) -> BTreeMap<String, (String, String)> {
     let files = status["source"]["bundles"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The whole path from a bundle file to a response, on a host without a network.
+//! The path from a bundle file to a response, without a network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,8 +17,7 @@ use super::site::{
     Workshop, accepted, apply, command, drop_in, host, printed, routed, stored, wait,
 };
 
-/// Returns the number of packets and connections that were dropped because this network namespace
-/// has no route to the outside.
+/// Counts packets and connections without a route to the outside.
 fn lost() -> u64 {
     let text = fs::read_to_string("/proc/net/snmp").expect("the kernel's counters");
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -30,7 +29,6 @@ fn lost() -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// Lists the files in a directory, including its subdirectories.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -55,7 +53,6 @@ async fn host_without_network_serves_bundles() {
     if !network::inside_own("serving::host_without_network_serves_bundles") {
         return;
     }
-    // Check that the counter counts a connection attempt without a route.
     let before = lost();
     let outside = std::net::TcpStream::connect_timeout(
         &"198.51.100.1:80".parse().unwrap(),
@@ -99,7 +96,6 @@ async fn host_without_network_serves_bundles() {
     let create = |name: &str, backend: &Backend| {
         workshop.create(name, &with_tls(backend), &["--recipient", key])
     };
-    // Apply the first bundle to a host that has never served anything.
     let first = create("first", &a);
     agent.restart();
     wait_for_agent(&agent).await;
@@ -113,7 +109,7 @@ async fn host_without_network_serves_bundles() {
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
 
-    // Update three times: twice with `apply`, and once by copying a bundle into the directory.
+    // Twice with `apply`, and once by copying a file.
     let load = Load::start(&Plan::new(vec![
         agent.get(80, "bundle.test", "/"),
         secure.clone(),
@@ -129,7 +125,7 @@ async fn host_without_network_serves_bundles() {
     load.pass(50).await;
     load.stop().await.clean("bundles: three updates");
 
-    // The agent must ignore a file with a temporary name. An incomplete bundle is not an error yet.
+    // An incomplete bundle is not an error yet.
     let fifth = fs::read(create("fifth", &b)).unwrap();
     fs::write(agent.manifests().join("x.bundle.part"), &fifth[..100]).unwrap();
     fs::write(
@@ -161,8 +157,7 @@ async fn host_without_network_serves_bundles() {
 
     stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
-    // Delete the bundle files and restart the agent and Envoy. The host must still serve the last
-    // bundle, including TLS.
+    // The host must serve the last bundle without its files, including TLS.
     agent.kill9();
     agent.kill9_envoy();
     for file in files(&agent.manifests()) {
@@ -178,7 +173,6 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(secure.send().await.unwrap().status, 200);
     wait_for_agent(&agent).await;
-    // Even after the restart, an older bundle must be rejected.
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
     assert!(
@@ -187,20 +181,19 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(output.status.code(), Some(1));
     wait(&agent, &b).await;
-    // If the user explicitly allows the older bundle, it must be served until a newer bundle is
-    // applied.
+    // `--allow-older` must last until a newer bundle is applied.
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("applying an older bundle"));
-    // The existing Envoy responds even without an agent, so wait until the new agent is running.
+    // The old Envoy responds without an agent, so wait for the agent.
     agent.restart();
     wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;
 
-    // Plaintext private keys may be stored only in files that other users cannot read.
+    // Other users must not be able to read plaintext keys.
     let secret = leaf.key_pem.lines().nth(1).unwrap();
     for bundle in [&first, &third] {
         assert!(!holds(&fs::read(bundle).unwrap(), secret));
@@ -233,8 +226,7 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// A bundle that differs only in its endpoints counts as new, even though its revision is the same.
-/// If a bundle contains no keys, the host uses its own keys.
+/// Different endpoints make a bundle new, despite the same revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -275,7 +267,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     accepted(&agent, &later).await;
     wait(&agent, &b).await;
 
-    // The same input must always produce the same bytes, and `diff` must list only the changes.
+    // Output must be reproducible.
     let fixed = ["--sequence", "3", "--created", "2026-01-01T00:00:00Z"];
     let [one, two] = ["one", "two"].map(|name| workshop.create(name, &all(&b), &fixed));
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
@@ -301,7 +293,7 @@ async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80], &[]);
     agent.restart();
-    // An incomplete bundle makes the agent set a timer, after which it reads the bundle again.
+    // An incomplete bundle makes the agent set a timer.
     drop_in(&agent, "broken.bundle", b"not a bundle");
     agent
         .wait_status("an agent that serves nothing", |status| {

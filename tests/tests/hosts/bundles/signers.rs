@@ -28,8 +28,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
         let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
         assert!(output.status.success(), "{}", printed(&output));
     };
-    // Two signatures by the same signer count as one. A signature by an untrusted signer does not
-    // count.
+    // Two signatures by the same signer count as one.
     sign(&path, "ours");
     sign(&path, "third");
     let output = apply(&agent, &first, &[]).await;
@@ -50,7 +49,6 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
-    // Make the agent trust `third` instead of `theirs` while it is running.
     trust(&agent, &["add", &workshop.at("third.pub")]);
     let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();
@@ -69,8 +67,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &third).await;
     wait(&agent, &c).await;
 
-    // If no keys are trusted, the agent must accept no bundle, and must keep serving the current
-    // one.
+    // Without trusted keys, the agent accepts no bundle.
     for id in trust(&agent, &["list"]).lines() {
         trust(&agent, &["remove", id]);
     }

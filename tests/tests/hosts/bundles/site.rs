@@ -12,8 +12,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
 
-/// Creates bundles. Its directory contains manifests, and the key pairs `ours`, `theirs` and
-/// `third`.
+/// With manifests, and the key pairs `ours`, `theirs` and `third`.
 pub(crate) struct Workshop {
     root: tempfile::TempDir,
 }
@@ -40,12 +39,10 @@ impl Workshop {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Returns the private keys in a file.
     pub(crate) fn signing(&self, name: &str) -> SigningKeys {
         SigningKeys::from_pem(&fs::read(self.at(name)).unwrap()).unwrap()
     }
 
-    /// Creates the bundle `NAME.bundle` from the given objects, and returns its path.
     pub(crate) fn create(&self, name: &str, objects: &[Value], more: &[&str]) -> PathBuf {
         fs::write(self.at("manifests/all.yaml"), yaml(objects)).unwrap();
         let file = self.at(&format!("{name}.bundle"));
@@ -62,19 +59,16 @@ impl Workshop {
     }
 }
 
-/// Runs `sesame-agent` with the given arguments until it exits.
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback interface. This variable makes the agent accept them;
-        // some commands reject the equivalent flag.
+        // Some commands reject the flag for loopback backends, so set the variable.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
         .expect("the agent's binary runs")
 }
 
-/// Prepares a host that watches a directory for bundles, and trusts the signer `ours`.
 pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     let mut agent = Setup::with_ports(ports).without_manifests().prepare();
     agent.add_flags(&["--bundle-dir", &agent.manifests().to_string_lossy()]);
@@ -83,7 +77,6 @@ pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentU
     agent
 }
 
-/// Runs `sesame-agent trust`. Panics unless it succeeds.
 pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
@@ -92,7 +85,6 @@ pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `sesame-agent apply` without blocking other tasks.
 pub(crate) async fn apply(agent: &AgentUnderTest, bundle: &Path, more: &[&str]) -> Output {
     let (bundle, runtime) = (bundle.to_string_lossy(), agent.runtime());
     let (runtime, state) = (runtime.to_string_lossy(), agent.state());
@@ -104,7 +96,6 @@ pub(crate) async fn apply(agent: &AgentUnderTest, bundle: &Path, more: &[&str]) 
     agent.command_beside(&line).await
 }
 
-/// Applies a bundle, and panics unless it is accepted.
 pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     let output = apply(agent, bundle, &[]).await;
     assert!(
@@ -115,13 +106,11 @@ pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     );
 }
 
-/// Returns a command's exit code and its output.
 pub(crate) fn printed(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     format!("{}: {out}{err}", output.status)
 }
 
-/// Returns the objects of a Gateway with a single route, which goes to the given backend.
 pub(crate) fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(routed(backend));
@@ -135,8 +124,7 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until the agent has stored the bundle for its next start. If only endpoints have changed,
-/// storing takes up to a second.
+/// Storing takes up to a second if only endpoints have changed.
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();
@@ -151,7 +139,6 @@ pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     .await;
 }
 
-/// Waits until the given backend responds.
 pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "bundle.test", "/");
     agent
@@ -161,7 +148,7 @@ pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
         .await;
 }
 
-/// Moves a file into the host's bundle directory atomically.
+/// Moves the file atomically.
 pub(crate) fn drop_in(agent: &AgentUnderTest, name: &str, bytes: &[u8]) {
     let hidden = agent.manifests().join(format!(".{name}"));
     fs::write(&hidden, bytes).unwrap();

@@ -20,7 +20,7 @@ async fn host_with_bundles_traces_changes() {
         accepted(&agent, &bundle).await;
         wait(&agent, backend).await;
         if backend.name() == a.name() {
-            // The first bundle starts Envoy, and does not count as a change.
+            // The first bundle starts Envoy.
             continue;
         }
         let status = agent.wait_healthy().await;

@@ -18,7 +18,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     );
     older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     objects.push(older);
-    // No request reaches this route, because `older` has the same match.
+    // `older` has the same match.
     let mut younger = http_route(
         "younger",
         &["a.test"],
@@ -34,8 +34,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Starts an agent and waits until its configuration is stored, because `explain` reads the stored
-/// configuration.
+/// `explain` reads the stored configuration.
 async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
@@ -48,7 +47,6 @@ async fn started(backend: &Backend) -> AgentUnderTest {
     agent
 }
 
-/// Returns the exit code, and the output as JSON.
 fn explained(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) {
     answered(agent, &[&["explain"], arguments].concat())
 }
@@ -87,8 +85,7 @@ async fn explain_request_matches_manifests_and_running_host() {
         "{remark}"
     );
     assert_eq!(explanations[1], explanations[0]);
-    // The stored configuration contains no unreachable matches, so the output has no note about
-    // them.
+    // The stored configuration contains no unreachable matches.
     let mut without = explanations[0].clone();
     without.1["notes"] = serde_json::json!([]);
     assert_eq!(explanations[2], without);
@@ -186,7 +183,7 @@ async fn other_manifests_say_which_matches_they_answer_differently() {
     };
     let old = objects(&backend);
     let mut new = old.clone();
-    // The new route has a more specific path, so `older` must no longer get the request.
+    // The new path is more specific than `older`.
     new.push(http_route(
         "taker",
         &["a.test"],

@@ -5,7 +5,7 @@ use sesame_tests::client::Reply;
 
 use super::world::MARKER;
 
-/// Compares the response with the explanation. Returns the first difference as the error.
+/// Returns the first difference as the error.
 pub(crate) fn compare(
     explanation: &Explanation,
     http2: bool,
@@ -30,9 +30,8 @@ pub(crate) fn compare(
             grpc_status,
             ..
         } => {
-            // A response from Envoy itself may lack the marker of its route, but never has the
-            // marker of another route. There is one exception: Envoy's response to a malformed
-            // authority has the headers of a route that `explain` does not determine.
+            // Only Envoy's own responses may lack the marker. Its response to a malformed authority
+            // has an undetermined route's headers.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));
@@ -80,7 +79,7 @@ pub(crate) fn compare(
             if backends.iter().all(|backend| backend.endpoints.is_empty()) {
                 return Ok(());
             }
-            // A gRPC response consists of frames and is not an echo.
+            // A gRPC response is not an echo.
             let Ok(echo) = serde_json::from_slice::<sesame_tests::echo::Echo>(&reply.body) else {
                 let is_grpc = explanation.request.headers.iter();
                 let mut is_grpc = is_grpc.filter(|it| it.name == "content-type");

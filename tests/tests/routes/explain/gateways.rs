@@ -1,4 +1,4 @@
-//! Gateways in generated worlds. They are separate or merged, and have random settings.
+//! Gateways in generated worlds, separate or merged, with random settings.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,8 @@ use sesame_tests::seeded::Moments;
 
 use super::world::{one, rarely};
 
-/// Name of the second Gateway in a world that has two.
 pub(crate) const SECOND: &str = "second";
-/// Names of all listeners. The flag is true if the listener is on the second Gateway in a merged
-/// world.
+/// The flag is true for the second Gateway in a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -22,22 +20,18 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting for all Gateways in a world.
 pub(crate) struct Setting {
-    /// Name of the field in `spec.edge` of a SesameConfiguration.
+    /// In `spec.edge` of a SesameConfiguration.
     field: &'static str,
-    /// Name of the equivalent annotation on a Gateway.
     annotation: &'static str,
-    /// Value of the field. In the annotation, the value is in lower case.
+    /// In lower case in the annotation.
     value: &'static str,
 }
 
-/// Number of Gateways in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
     One,
-    /// Two Gateways, which their class merges. Listeners for individual hostnames are on the second
-    /// Gateway.
+    /// Listeners for individual hostnames are on the second Gateway.
     Merged,
 }
 
@@ -74,7 +68,6 @@ pub(crate) fn gateways(count: GatewayCount, settings: &[Setting]) -> Vec<Value> 
     }
 }
 
-/// Returns an XBackend, and the Pod that it selects. The Pod has the backend's address.
 pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     let (ip, port) = (backend.ip(), backend.port());
     [
@@ -89,7 +82,7 @@ pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     ]
 }
 
-/// Returns random settings for paths and headers. Most of them are the defaults.
+/// Most of them are the defaults.
 pub(crate) fn any_settings(moments: &mut Moments) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (field, annotation, values) in [

@@ -1,6 +1,5 @@
-//! The command `explain` must report the route that a real Envoy chooses. Worlds and requests are
-//! random (seed: `$SESAME_SEED`), and each response is compared with the explanation of its
-//! request. `$SESAME_EXPLAIN` is the number of requests.
+//! `explain` must report the route that a real Envoy chooses. Worlds and requests are random
+//! (`$SESAME_SEED`), with `$SESAME_EXPLAIN` requests.
 
 mod commands;
 mod compare;
@@ -23,11 +22,9 @@ use self::gateways::GatewayCount;
 use self::requests::Asked;
 use self::world::GeneratedWorld;
 
-/// Number of requests per world.
 const OF_A_WORLD: usize = 100;
-/// Number of differences after which the test stops. Each is reported with its explanation.
+/// The test stops after this number.
 const TOLD: usize = 5;
-/// Ports of the Gateways in every world, as clients see them.
 const PORTS: [u16; 3] = [80, 8080, 443];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,8 +35,7 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    // Use one agent for each kind of world. A new world replaces the agent's configuration, because
-    // Gateways have the same names in all worlds of a kind.
+    // Worlds of a kind share Gateway names, so a new world replaces the configuration.
     let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
@@ -87,7 +83,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with the given objects, on the same host as `first` if it is set.
+/// On the same host as `first` if set.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {
@@ -111,7 +107,6 @@ fn answer(reply: Result<&Reply, &anyhow::Error>) -> String {
     }
 }
 
-/// Waits until Envoy serves every route table of the world.
 async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<RootCertStore>) {
     let marker = world.marker();
     let places = [
@@ -133,7 +128,6 @@ async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<Ro
     }
 }
 
-/// Returns the snapshot of the only Gateway in a resolution.
 fn only(gateways: Vec<sesame_gateway_api::resolve::ResolvedGateway>) -> Snapshot {
     let mut gateways = gateways.into_iter();
     let first = gateways.next().expect("a Gateway is accepted");

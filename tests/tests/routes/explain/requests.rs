@@ -29,7 +29,7 @@ const PATHS: [&str; 17] = [
     "/a-b/c",
     "/%C3%a9/x",
 ];
-/// Unusual paths, most of which Envoy normalizes or rejects.
+/// Envoy normalizes or rejects most of them.
 const CROOKED: [&str; 22] = [
     "//",
     "/a//b",
@@ -66,7 +66,6 @@ const QUERIES: [&str; 9] = [
     "?q=a/../b//c",
 ];
 
-/// A random request.
 pub(crate) struct Asked {
     pub(crate) explained: ExplainRequest,
     headers: Vec<(String, String)>,
@@ -74,7 +73,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Generates a request to one of the ports of a world.
     pub(crate) fn new(moments: &mut Moments) -> Self {
         let port = super::PORTS[index(moments, 3)];
         let host = one(moments, &HOSTS);
@@ -152,7 +150,6 @@ impl Asked {
         }
     }
 
-    /// Returns the request in the form that a client sends.
     pub(crate) fn request(&self, agent: &AgentUnderTest, trust: &Arc<RootCertStore>) -> Request {
         let ExplainRequest {
             method,

@@ -1,4 +1,4 @@
-//! Random Gateways and routes. Each rule sets the response header [`MARKER`] to its own name.
+//! Random Gateways and routes. Each rule sets the header [`MARKER`] to its own name.
 
 use std::net::SocketAddr;
 
@@ -13,9 +13,7 @@ use sesame_tests::seeded::Moments;
 
 use super::gateways::{GatewayCount, LISTENERS, SECOND, any_settings, gateways, pods};
 
-/// Response header that names the route and the rule.
 pub(crate) const MARKER: &str = "x-rule";
-/// Path of a route that reveals which world is being served.
 pub(crate) const READY: &str = "/ready-check";
 
 pub(crate) const HOSTS: [&str; 6] = [
@@ -50,7 +48,6 @@ const EXPRESSIONS: [&str; 6] = [
 const VALUES: [&str; 3] = ["1", "2", "one"];
 pub(crate) const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "OPTIONS"];
 
-/// The objects of a world, and its number.
 pub(crate) struct GeneratedWorld {
     number: usize,
     objects: Vec<Value>,
@@ -60,18 +57,16 @@ pub(crate) fn one<'p>(moments: &mut Moments, of: &[&'p str]) -> &'p str {
     of[index(moments, of.len())]
 }
 
-/// Returns a random number below `bound`.
 pub(crate) fn index(moments: &mut Moments, bound: usize) -> usize {
     usize::try_from(moments.below(bound as u64)).expect("below a usize")
 }
 
-/// Returns true with probability 1 / `times`.
+/// The probability is 1 / `times`.
 pub(crate) fn rarely(moments: &mut Moments, times: u64) -> bool {
     moments.below(times) == 0
 }
 
 impl GeneratedWorld {
-    /// Generates a world. All its routes lead to the same backend.
     pub(crate) fn new(
         number: usize,
         count: GatewayCount,
@@ -110,18 +105,15 @@ impl GeneratedWorld {
         Self { number, objects }
     }
 
-    /// Returns the objects as a manifest.
     pub(crate) fn yaml(&self) -> String {
         yaml(&self.objects)
     }
 
-    /// Returns the marker of the route that reveals this world.
     pub(crate) fn marker(&self) -> String {
         format!("ready/{}", self.number)
     }
 }
 
-/// Resolves a manifest to a snapshot, as the agent does.
 pub(crate) fn resolved(yaml: &str) -> Snapshot {
     let mut world = World::default();
     for document in decode::split(yaml) {
@@ -192,8 +184,7 @@ fn any_rule(marker: &str, grpc: bool, moments: &mut Moments) -> Value {
         5 => json!([{"name": "shop", "port": 80, "filters": [changed_header("x-two", moments)]}]),
         _ => json!([{"name": "shop", "port": 80}]),
     };
-    // Filters that change headers must not affect matching, and mirroring must not affect the
-    // response.
+    // Changed headers and mirroring must not affect the response.
     if rarely(moments, 5) {
         filters.push(changed_header("x-one", moments));
     }

@@ -1,5 +1,4 @@
-//! Filters of listeners. Clients cannot forge the headers that the filters set, and changing the
-//! filters of one listener does not affect other listeners.
+//! Filters of listeners. Clients must not be able to forge their headers.
 
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
@@ -32,7 +31,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
         matching["headers"] = json!([{"name": name, "value": value}]);
         matching
     };
-    // The service sets `x-tier` to `gold`. It never sets `x-role`.
+    // The service never sets `x-role`.
     let rule = |matches: &[Value], backend: &str| json!({"matches": matches, "backendRefs": [backend_ref(backend)]});
     objects.extend([
         http_route(
@@ -66,7 +65,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
     checks.finish();
 }
 
-/// Other tenants on the port must keep their connections, so its listener must not be replaced.
+/// Other tenants on the port must keep their connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_of_a_listener_leave_the_port_alone() {
     let (main, auth) = (
@@ -118,8 +117,7 @@ async fn filters_of_a_listener_leave_the_port_alone() {
     checks.finish();
 }
 
-/// Sends a request over an existing connection. Returns true if the response has status 200 and the
-/// connection stays open.
+/// The connection must stay open.
 async fn kept_alive(stream: &mut TcpStream) -> bool {
     let request = b"GET / HTTP/1.1\r\nhost: victim.test\r\n\r\n";
     if stream.write_all(request).await.is_err() {

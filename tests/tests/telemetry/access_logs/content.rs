@@ -1,5 +1,4 @@
-//! Content of access log lines, such as the backend of a request. Clients can forge neither a line
-//! nor a field.
+//! Content of access log lines. Clients must not be able to forge lines or fields.
 
 use std::time::Duration;
 
@@ -134,12 +133,12 @@ async fn no_client_forges_a_field_or_a_line() {
         let head = format!("GET /{name} HTTP/1.1\r\nhost: {HOST}\r\nconnection: close\r\n");
         let forged = "x-envoy-original-path: /forged\r\nauthorization: hunter2\r\nuser-agent: ";
         let request = [head.as_bytes(), forged.as_bytes(), agent_name, b"\r\n\r\n"].concat();
-        // Envoy may close the connection before it has read everything.
+        // Envoy may close the connection early.
         let _ = stream.write_all(&request).await;
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
     let mut checks = Checks::default();
-    // `line` panics on unknown fields, so it would detect forged fields.
+    // `line` panics on unknown fields.
     let quotes = line(&agent, "path", &json!("/quotes")).await;
     checks.same(
         "quotes",
@@ -158,7 +157,6 @@ async fn no_client_forges_a_field_or_a_line() {
         long["user_agent"].as_str().map(str::len),
         Some(256),
     );
-    // Envoy rejected these requests before it had read them completely.
     for status in [400, 431] {
         let refused = line(&agent, "status", &json!(status)).await;
         checks.same("route", refused.get("route"), None);
@@ -237,8 +235,7 @@ async fn connections_and_udp_sessions_are_logged_at_end() {
         ] {
             checks.same(field, line.get(field), Some(&expected));
         }
-        // After the expected prefix, the value may contain a digest of other properties of the
-        // connection.
+        // A digest of other properties may follow the prefix.
         let backend = line
             .get("backend")
             .and_then(Value::as_str)
@@ -276,7 +273,7 @@ async fn access_log_contains_only_requests_matching_rules() {
     let lost = line(&agent, "path", &json!("/lost")).await;
     checks.same("status", lost.get("status"), Some(&json!(404)));
     checks.finish();
-    // Envoy writes lines in the order in which the requests end.
+    // Lines are in the order in which requests end.
     let all = text(&agent);
     assert!(!all.contains("/good"), "{all}");
 }

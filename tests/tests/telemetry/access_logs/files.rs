@@ -43,7 +43,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.envoy_is_replaced("hot", "hot restart").await;
     rotated(&agent, 2).await;
     agent.kill9();
-    // Simulate that the agent was killed just after it had started the next file.
+    // The agent was killed just after it had started the next file.
     let current = files(&agent).pop().expect("the current file");
     fs::rename(&current, current.with_extension("log.90")).expect("an older file");
     let before = files(&agent).len();
@@ -62,8 +62,7 @@ async fn log_rotation_loses_no_request_or_line() {
     .await;
 }
 
-/// Simulates two changes from outside: logrotate moves the current file, and an operator deletes it
-/// to free space.
+/// By logrotate, and by an operator who needs space.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_survive_rename_and_deletion_by_others() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -120,7 +119,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     let load = tokio::spawn({
         let ended = Arc::clone(&ended);
         async move {
-            // Send requests so slowly that the test can observe the files before the disk is full.
+            // The test must observe the files before the disk is full.
             while !ended.load(Ordering::Relaxed) {
                 let reply = request.send().await.expect("an answer");
                 assert_eq!(reply.status, 200);
@@ -128,8 +127,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             }
         }
     });
-    // Both files together may use a quarter of the 1 MiB disk, so each may grow to 128 KiB. Thus a
-    // fourth file is started when the third file is full.
+    // Both files may use a quarter of the 1 MiB disk, so each may grow to 128 KiB.
     eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found
@@ -184,7 +182,6 @@ async fn access_log_goes_to_stdout_if_configured() {
     assert_eq!(files(&agent), [] as [PathBuf; 0]);
 }
 
-/// A launcher whose standard output is captured. It is killed when dropped.
 struct Launcher(Child);
 
 impl Launcher {
@@ -204,7 +201,6 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -240,7 +236,7 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
-    // At first, the previous Envoy may respond, so send requests until a line is in a file.
+    // At first, the previous Envoy may respond.
     eventually("a line in a file", TEST_TIMEOUT, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);

@@ -8,7 +8,6 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::wait::eventually;
 
-/// All fields that a line may have.
 const FIELDS: [&str; 39] = [
     "attempts",
     "authorization_us",
@@ -51,7 +50,7 @@ const FIELDS: [&str; 39] = [
     "user_agent",
 ];
 
-/// Returns the access log files of all of an agent's Gateways. The oldest file comes first.
+/// The oldest file comes first.
 pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     let logs = agent.visible(&agent.state().join("access-logs"));
     let directories = fs::read_dir(logs).into_iter().flatten().flatten();
@@ -67,8 +66,7 @@ pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the content of all access logs of an agent, except for files that are removed during the
-/// call.
+/// Skips files that are removed during the call.
 pub(crate) fn text(agent: &AgentUnderTest) -> String {
     let texts = files(agent).into_iter().map(fs::read);
     let texts = texts.map(Result::unwrap_or_default);
@@ -77,10 +75,9 @@ pub(crate) fn text(agent: &AgentUnderTest) -> String {
         .collect()
 }
 
-/// Returns the lines of the logs. Panics unless each line is a JSON object with only known fields.
+/// Panics unless each line is a JSON object with only known fields.
 pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     let text = text(agent);
-    // Ignore the last line if it is incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let known = BTreeSet::from(FIELDS);
     let parse = |line: &str| {
@@ -94,7 +91,6 @@ pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     whole.lines().map(parse).collect()
 }
 
-/// Waits for a line in which `field` has the given value.
 pub(crate) async fn line(agent: &AgentUnderTest, field: &str, value: &Value) -> Value {
     eventually("a line", TEST_TIMEOUT, async || {
         let lines = lines(agent);

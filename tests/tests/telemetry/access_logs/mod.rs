@@ -1,5 +1,4 @@
-//! Access logs: the content of lines, attempts to forge lines, and the log files. Uses a real agent
-//! with a real Envoy.
+//! Access logs of a real Envoy.
 
 mod content;
 mod files;

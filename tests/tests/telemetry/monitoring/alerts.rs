@@ -1,5 +1,4 @@
-//! Definitions of the alerts. Each alert has an expression that always returns a value, and a
-//! condition for that value.
+//! Definitions of the alerts. Each expression always returns a value, to which a condition applies.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
@@ -9,7 +8,6 @@ pub(crate) struct Alert {
     pub(crate) lasts: &'static str,
     pub(crate) severity: &'static str,
     pub(crate) summary: &'static str,
-    /// Instructions for the operator.
     pub(crate) description: &'static str,
 }
 
@@ -33,7 +31,7 @@ const fn alert(
 const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
-/// Replaces `GATEWAY` in a text with a template that names the Gateway and the host.
+/// Replaces `GATEWAY` with a template for Gateway and host.
 pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }
@@ -94,7 +92,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
         (
             "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
-            // Require a minimum number of requests, because a ratio of tiny numbers is meaningless.
+            // A ratio of tiny numbers is meaningless.
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",

@@ -1,16 +1,16 @@
-//! Renders dashboards for Grafana, and rules for Prometheus, from the tables.
+//! Renders dashboards and Prometheus rules from the tables.
 
 use serde_json::{Value, json};
 
 use super::alerts::{ALERTS, worded};
 use super::panels::{DASHBOARDS, Dashboard, Panel};
 
-/// Number of panels per row, and the size of a panel. A dashboard is 24 units wide.
+/// A dashboard is 24 units wide.
 const ABREAST: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
 
-/// Returns the content of the files, by file name.
+/// By file name.
 pub(crate) fn files() -> Vec<(String, String)> {
     let dashboards = DASHBOARDS.iter().map(|dashboard| {
         let text = serde_json::to_string_pretty(&document(dashboard)).expect("values are JSON");
@@ -21,8 +21,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Inserts a label selection into an expression of a dashboard. The selection uses either the given
-/// values or Grafana's variables.
+/// Uses the given values or Grafana's variables.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -1,6 +1,6 @@
-//! Dashboards and alerts. The files in `controller/deploy/monitoring` must match the tables in this
-//! module, and a running system must export every metric and label that they use. With
-//! `PROMETHEUS_TOOLS`, a real Prometheus evaluates every expression.
+//! Dashboards and alerts. Files in `controller/deploy/monitoring` must match the tables here, and a
+//! running system must export their metrics. With `PROMETHEUS_TOOLS`, a real Prometheus evaluates
+//! every expression.
 
 mod alerts;
 mod documents;
@@ -72,7 +72,7 @@ fn alerts_page_matches_tables() {
     assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
 }
 
-/// Returns every expression, with a selection that matches all series.
+/// The selection matches all series.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);
@@ -88,8 +88,7 @@ fn expressions() -> Vec<String> {
     of_panels.chain(of_alerts).collect()
 }
 
-/// Returns the `sesame_` metrics in an expression, and the labels that it contains in `by (…)` or
-/// before `=`.
+/// Labels are in `by (…)` or before `=`.
 fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression
@@ -110,7 +109,6 @@ fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (metrics, labels.collect())
 }
 
-/// Returns the names of the exported metrics, each with its labels.
 fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -125,13 +123,12 @@ fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// Returns the metrics and labels that an expression uses but the system does not export.
 fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut missing = Vec::new();
     for expression in expressions() {
         let (metrics, labels) = named(&expression);
         assert!(!metrics.is_empty(), "{expression}");
-        // Prometheus itself adds this label.
+        // Prometheus adds this label.
         let mut known = BTreeSet::from(["instance".to_owned()]);
         for metric in metrics {
             match exported.get(&metric) {
@@ -145,7 +142,6 @@ fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     missing
 }
 
-/// Starts an agent that uses many features, so that it exports as many metrics as possible.
 fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> AgentUnderTest {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -168,7 +164,7 @@ fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> Agent
         .start(&[("all.yaml", &yaml(&objects))])
 }
 
-/// Returns a policy without effect on requests, whose key set cannot be fetched.
+/// The key set cannot be fetched.
 fn with_key_set() -> Value {
     let remote = json!({"uri": format!("https://127.0.0.1:{}/keys", free_port())});
     let provider = json!({"name": "a", "issuer": "a", "jwks": {"remote": remote}});
@@ -201,7 +197,6 @@ async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     cluster.apply_all(&objects).await;
     let good = agent.get(80, "a.test", "/");
     agent.wait_ok(&good).await;
-    // Without TLS, the connection gets no response.
     let refused = agent.get(443, "a.test", "/").send().await;
     assert!(refused.is_err(), "{refused:?}");
     let controller_address = controller.address();

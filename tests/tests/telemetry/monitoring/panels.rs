@@ -1,14 +1,12 @@
-//! Definitions of the dashboards' panels. In an expression, `@` stands for the selection at the top
-//! of the dashboard.
+//! Panels of the dashboards. In expressions, `@` stands for the selection.
 
 use super::traffic::{BACKENDS, TRAFFIC};
 
-/// A dashboard.
 pub(crate) struct Dashboard {
-    /// File name without its extension, which is also the unique ID in Grafana.
+    /// Also the unique ID in Grafana.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Labels that users can select, each with the name of a metric that has the label.
+    /// Each with a metric that has the label.
     pub(crate) selection: &'static [(&'static str, &'static str)],
     pub(crate) rows: &'static [Row],
 }
@@ -21,7 +19,7 @@ pub(crate) struct Row {
 pub(crate) struct Panel {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// Expressions, each with the legend of the series that it returns.
+    /// Each with its legend.
     pub(crate) series: &'static [(&'static str, &'static str)],
 }
 

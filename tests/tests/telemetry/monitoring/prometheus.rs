@@ -10,13 +10,11 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// Returns the directory with Prometheus and promtool. Returns `None` unless `make test-dashboards`
-/// runs the test.
+/// `None` unless `make test-dashboards` runs the test.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }
 
-/// Checks a rule file with promtool.
 pub(crate) fn check_rules(tools: &Path, rules: &Path) {
     let output = Command::new(tools.join("promtool"))
         .args(["check", "rules", "--lint-fatal"])
@@ -76,7 +74,6 @@ impl Prometheus {
         serde_json::from_slice(&reply.body).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Waits until Prometheus returns a number for an expression.
     pub(crate) async fn wait_value(&self, expression: &str) {
         let encoded = expression
             .bytes()
@@ -96,7 +93,7 @@ impl Prometheus {
         .await;
     }
 
-    /// Waits until Prometheus has evaluated every rule. Returns the errors.
+    /// Returns the errors.
     pub(crate) async fn rule_errors(&self) -> Vec<String> {
         eventually("rules are evaluated", TEST_TIMEOUT, async || {
             let answer = self.ask("/api/v1/rules").await?;

@@ -1,5 +1,5 @@
-//! Searches a host's files, processes and output for its private keys. Unsealed keys may be only in
-//! files with mode 0600 that Envoy reads.
+//! Searches a host for its private keys. Plaintext keys may be only in files with mode 0600 that
+//! Envoy reads.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,6 @@ use sesame_tests::processes;
 use super::found::{Traces, files};
 use super::renewed::{Renewal, RenewedPair};
 
-/// Returns a leaf certificate with an RSA key from `openssl`.
 fn rsa(authority: &Authority) -> Leaf {
     let made = std::process::Command::new("openssl")
         .args([
@@ -32,8 +31,7 @@ fn rsa(authority: &Authority) -> Leaf {
     authority.issue_for_key(&["rsa.test"], &pem)
 }
 
-/// Returns everything outside of the agent's directories that might contain a key: command lines
-/// and environments of processes, the log, and the output of commands.
+/// Command lines, environments, the log, and output of commands.
 async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
     for process in processes::below(agent.runtime().parent().expect("a directory")) {
@@ -55,8 +53,7 @@ async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Returns the files that expose a key. Only files with mode 0600 in the runtime directory may
-/// contain a key in plaintext.
+/// Only files with mode 0600 in the runtime directory may contain a key.
 fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -111,7 +108,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         .zip(["ECDSA", "local", "client", "RSA", "ticket"])
     {
         let found = key.files(&runtime);
-        // No backend receives the client certificate, so no file contains its key.
+        // No backend receives the client certificate.
         assert_eq!(found.is_empty(), name == "client", "{name}: {found:?}");
     }
     assert_eq!(open_files(&traces, &state, &runtime), Vec::<PathBuf>::new());
@@ -122,7 +119,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         }
     }
 
-    // Check the search itself: it must find keys that the test writes into the two directories.
+    // The search must find planted keys.
     let planted = state.join("planted");
     fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
     let found = open_files(&traces, &state, &runtime);

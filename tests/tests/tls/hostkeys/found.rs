@@ -7,14 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sesame_tests::certs::Leaf;
 
-/// Byte sequences that reveal a private key.
 pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
-    /// Returns the forms of a key that may occur: DER, PEM, and base64 of the PEM, as in Secrets.
+    /// DER, PEM, and base64 of the PEM, as in Secrets.
     pub(crate) fn of(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
-        // Leave out the start, which is the same for all keys of a kind.
+        // The start is the same for all keys of a kind.
         let middle = der.len() / 3;
         let der = der[middle..middle + 32].to_vec();
         let lines = leaf.key_pem.lines().filter(|line| !line.starts_with('-'));
@@ -24,8 +23,7 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // The base64 form of a text depends on the text's offset modulo 3, so search for all
-            // three forms.
+            // The base64 form of a text depends on its offset modulo 3.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
             traces.push(encoded.into_bytes());
@@ -34,8 +32,7 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the forms of a raw key that may occur: its bytes, and their base64 form at each
-    /// position modulo 3.
+    /// Raw bytes, and base64 at each position modulo 3.
     pub(crate) fn of_bytes(key: &[u8]) -> Self {
         let mut traces = vec![key.to_vec()];
         for shift in 0..3 {
@@ -45,7 +42,6 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the memory mappings of a process that contain the key.
     pub(crate) fn in_memory_of(&self, pid: i32) -> Vec<String> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
         let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("root reads it");
@@ -63,7 +59,6 @@ impl Traces {
         found.map(str::to_owned).collect()
     }
 
-    /// Returns true if the bytes contain the key in any form.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         let has = |trace: &Vec<u8>| {
             let first = trace[0];
@@ -79,7 +74,6 @@ impl Traces {
         self.0.iter().any(has)
     }
 
-    /// Returns the files under a directory that contain the key in any form.
     pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let all = files(root).into_iter();
         all.filter(|path| std::fs::read(path).is_ok_and(|bytes| self.are_in(&bytes)))
@@ -87,7 +81,6 @@ impl Traces {
     }
 }
 
-/// Returns all regular files under a directory.
 pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {

@@ -1,5 +1,4 @@
-//! Files on the host that take the place of Secrets. The agent follows symbolic links to them, and
-//! loads each certificate together with its key. An invalid file never replaces a valid pair.
+//! Files on the host that replace Secrets. An invalid file never replaces a valid pair.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,8 +29,7 @@ use super::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Returns a Gateway with two listeners. The first needs a Secret that exists only as files, and
-/// the second needs no Secret.
+/// One listener's Secret exists only as files, the other needs none.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -42,7 +40,6 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until the server presents the given certificate in a handshake.
 async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) {
     let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());
     eventually("the certificate is shown", TEST_TIMEOUT, async || {
@@ -55,7 +52,7 @@ async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) 
     .await;
 }
 
-/// Returns how often Envoy has changed a listener or drained a connection.
+/// Counts changed listeners and drained connections.
 async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
     let status = agent.wait_healthy().await;
     let path = status["gateways"][0]["envoy"]["admin"].as_str();
@@ -72,7 +69,6 @@ async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
     all
 }
 
-/// Waits until Envoy reports that it has loaded the given certificate.
 async fn wait_served(agent: &AgentUnderTest, leaf: &Leaf) {
     let facts = CertificateFacts::from_pem(leaf.certificate_pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -143,7 +139,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // Renew only the certificate at first. The new key is still missing.
+    // The new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept = |status: &Value| says(status, "does not match") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
@@ -154,19 +150,18 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     wait_shown(&agent, &authority, &first).await;
     agent.wait_status("it is told", kept).await;
 
-    // Make the key readable by every user.
+    // Every user can read the key.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
-    // Complete the renewal with the new key.
     files.renew(&second);
     wait_shown(&agent, &authority, &second).await;
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // Without the setting that permits this key, the key must not be served.
+    // A setting must permit this key.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(
@@ -216,7 +211,7 @@ async fn gateway_uses_client_certificate_from_host_files() {
         leaf = clients.issue(&["edge.test"]);
         files.renew(&leaf);
         wait_served(&agent, &leaf).await;
-        // Existing connections keep the certificate with which they were opened.
+        // Existing connections keep their certificate.
         agent.envoy_is_replaced("auto", "hot").await;
     }
 }
@@ -284,8 +279,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     let published = keys(cluster.admin(), &edge_name()).await;
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
-    // The host's key must not be in the cluster. The shared key is in the cluster, and the search
-    // must find it.
+    // The search must find the shared key, which is in the cluster.
     let traces = [Traces::of(&first), Traces::of(&shared)];
     let mut found = [false, false];
     for path in [
@@ -306,7 +300,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // While the key file is missing and the controller is down, restart the agent and Envoy.
+    // The key file is missing and the controller is down.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

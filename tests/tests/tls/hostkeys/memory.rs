@@ -14,7 +14,6 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::{Traces, files};
 
-/// Returns the content of a file in `/proc/PID` as a string.
 fn of_process(pid: i32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process runs")
 }
@@ -28,7 +27,6 @@ fn core_limit(pid: i32) -> String {
     values.collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts that a core dump of the given Envoy would not contain its memory.
 fn assert_nothing_dumped(envoy: i32) {
     assert_eq!(core_limit(envoy), "0 0");
     assert_eq!(of_process(envoy, "coredump_filter").trim(), "00000000");
@@ -50,16 +48,15 @@ async fn agent_and_envoy_memory_stays_out_of_dumps() {
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
-    // If the agent runs as root, `/proc` does not show whether the agent may dump core. Check its
-    // core dump filter instead.
+    // As root, `/proc` does not show whether the agent may dump core.
     assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
     assert_nothing_dumped(agent.wait_live().await);
 }
 
-/// Removes the size limit for core dumps of a process, because the kernel ignores the limit when it
-/// pipes dumps to a program. Returns false if even root may not remove the limit.
+/// The kernel ignores the limit when it pipes dumps to a program. Returns false if even root may
+/// not remove it.
 fn let_dump(pid: i32) -> bool {
     let lifted = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited:unlimited"])
@@ -67,7 +64,6 @@ fn let_dump(pid: i32) -> bool {
     lifted.expect("prlimit").success()
 }
 
-/// Returns the core dumps that the kernel has written into a directory.
 fn dumps(directory: &Path) -> Vec<PathBuf> {
     let all = files(directory).into_iter();
     let is_dump = |path: &PathBuf| {
@@ -77,8 +73,7 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
     all.filter(is_dump).collect()
 }
 
-/// Sends a signal that makes a process dump core. Do not send SIGSEGV to the agent: Rust's signal
-/// handler returns after the first SIGSEGV.
+/// Rust's handler returns after the first SIGSEGV, so do not send it to the agent.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])
@@ -107,7 +102,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let envoy = agent.wait_live().await;
     let directory = fs::read_link(format!("/proc/{envoy}/cwd")).expect("a directory");
     let key = Traces::of(&leaf);
-    // The search finds the key in Envoy's memory, so it would also find the key in a core dump.
+    // The search would also find the key in a core dump.
     assert!(!key.in_memory_of(envoy).is_empty(), "Envoy holds the key");
 
     let lifted = let_dump(envoy);

@@ -1,4 +1,4 @@
-//! Private keys on a host. They are sealed on its disks, and deleted when they are revoked.
+//! Private keys on a host: sealed on disk, and deleted when revoked.
 
 mod everywhere;
 mod found;

@@ -1,4 +1,4 @@
-//! Pairs of a certificate and a key in files, and the ways in which common tools renew them.
+//! Pairs in files, and how common tools renew them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 use sesame_tests::certs::Leaf;
 use tempfile::TempDir;
 
-/// How a tool replaces the files of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Replaces one symbolic link to the directory that contains both files, like a Secret volume.
+    /// Replaces one link to the directory of both files, like a Secret volume.
     DirectoryMoved,
-    /// Replaces a symbolic link for each file, one after the other, like certbot.
+    /// Replaces a link for each file, like certbot.
     LinksMoved,
-    /// Overwrites both files, one after the other.
+    /// Overwrites one file after the other.
     InPlace,
 }
 
-/// A directory with the files `tls.crt` and `tls.key`.
+/// With the files `tls.crt` and `tls.key`.
 pub(crate) struct RenewedPair {
     root: TempDir,
     renewal: Renewal,
@@ -41,7 +40,6 @@ impl RenewedPair {
         self.root.path().join(name)
     }
 
-    /// Replaces the pair in the directory.
     pub(crate) fn renew(&mut self, leaf: &Leaf) {
         self.version += 1;
         let name = format!("..{}", self.version);
@@ -67,19 +65,17 @@ impl RenewedPair {
             }
             Renewal::InPlace => return,
         }
-        // Remove the previous version, as the kubelet does.
+        // As the kubelet does.
         let _ = fs::remove_dir_all(self.path(&format!("..{}", self.version - 1)));
     }
 
-    /// Creates or replaces a symbolic link.
     fn link(&self, to: &str, name: &str) {
         let new = self.path("..new");
         symlink(to, &new).expect("a link");
         fs::rename(new, self.path(name)).expect("a move");
     }
 
-    /// Returns the flag that makes the agent use the pair in place of the given Secret in namespace
-    /// `default`.
+    /// The Secret is in namespace `default`.
     pub(crate) fn flag(&self, secret: &str) -> String {
         let at = self.root.path().display();
         format!(
@@ -88,7 +84,6 @@ impl RenewedPair {
     }
 }
 
-/// Writes the files of a pair, one after the other.
 pub(crate) fn write(directory: &Path, leaf: &Leaf) {
     fs::write(directory.join("tls.crt"), &leaf.certificate_pem).expect("written");
     let key = directory.join("tls.key");

@@ -1,6 +1,5 @@
-//! Certificates for keys that the agent generates. The certificates are issued by an operator, a
-//! command or a signer in the cluster, and renewed under load. Even if the agent is killed, a
-//! certificate is never used with another key.
+//! Certificates for keys that the agent generates, renewed under load. A certificate is never used
+//! with another key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,8 +31,7 @@ use tokio::net::UnixStream;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A backend that accepts only clients with certificates from one authority, and the objects that
-/// route requests to it.
+/// The backend accepts clients of one authority.
 struct Site {
     clients: Authority,
     _backend: Backend,
@@ -62,7 +60,7 @@ impl Site {
     }
 }
 
-/// The directory with the files of the request `default/client`.
+/// Files of the request `default/client`.
 struct Carried(PathBuf);
 
 impl Carried {
@@ -70,7 +68,6 @@ impl Carried {
         Self(agent.state().join("requests/default/client"))
     }
 
-    /// Waits until there is a request that differs from `before`. Returns the new request.
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
@@ -82,7 +79,7 @@ impl Carried {
         found
     }
 
-    /// Writes a certificate in place, as `cp` does.
+    /// In place, as `cp` does.
     fn put(&self, answer: &str) {
         fs::write(self.0.join("certificate.pem"), answer).expect("written");
     }
@@ -100,7 +97,7 @@ fn says(status: &Value, words: &str) -> bool {
         .any(|all| all.to_string().contains(words))
 }
 
-/// Returns the number of pending requests, according to the metrics.
+/// According to the metrics.
 async fn waiting(agent: &AgentUnderTest) -> f64 {
     let stream = UnixStream::connect(agent.runtime().join("agent.sock")).await;
     let mut stream = stream.expect("the agent's socket");
@@ -114,7 +111,6 @@ async fn waiting(agent: &AgentUnderTest) -> f64 {
     value.parse().expect("a number")
 }
 
-/// Waits until Envoy reports that it has loaded the given certificate.
 async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     let facts = CertificateFacts::from_pem(pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -130,14 +126,12 @@ async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     .await;
 }
 
-/// Returns the base64 body of a certificate, without line breaks.
 fn encoded(pem: &str) -> String {
     let lines = pem.lines().filter(|line| !line.starts_with('-'));
     lines.map(str::trim).collect()
 }
 
-/// Replaces Envoy, so that no old connections are used. Then waits until the backend receives the
-/// given certificate.
+/// Replaces Envoy to avoid old connections.
 async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
     wait_served(agent, pem).await;
     agent.envoy_is_replaced("auto", "hot").await;
@@ -150,7 +144,6 @@ async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
         .await;
 }
 
-/// Returns the files under a directory that contain a private key in plaintext.
 fn keys_in_clear(directory: &Path) -> Vec<PathBuf> {
     let all = super::found::files(directory).into_iter();
     all.filter(|path| {
@@ -183,7 +176,7 @@ async fn operator_signed_renewals_fail_no_request() {
     assert!(!says(&status, "clients reject it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Each certificate must be renewed before two thirds of its lifetime have passed.
+    // Renewal starts before two thirds of the lifetime.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);
@@ -225,8 +218,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     let request = agent.get(80, "a.test", "/");
     let carried = Carried::of(&agent);
     let asked = carried.wait("").await;
-    // Kill the agent while the request is pending. The certificate arrives before the agent is
-    // started again.
+    // The certificate arrives while the agent is down.
     agent.kill9();
     carried.put(&site.clients.answer(&asked, LONG));
     agent.restart();
@@ -234,8 +226,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // As the response to the second request, write the first request's certificate, which is for
-    // another key.
+    // The certificate is for another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
@@ -248,7 +239,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
-    // After writing each part of the certificate, kill and restart the agent.
+    // Kill and restart after each part.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
         carried.put(&answer[..cut]);
@@ -288,8 +279,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // If the command fails, the failure must be reported, and the existing certificate must remain
-    // in use.
+    // The existing certificate must remain in use.
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
@@ -298,7 +288,6 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_ok(&request).await;
 }
 
-/// Approves and signs the pending request, and returns the certificate.
 async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> String {
     let mut found = Value::Null;
     eventually("there is a request", TEST_TIMEOUT, async || {
@@ -330,7 +319,7 @@ async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> Strin
     answer
 }
 
-/// Returns the objects in `docs/host-certificates.md` that grant the required permissions.
+/// From `docs/host-certificates.md`.
 fn rights() -> String {
     let page = workspace().join("docs/host-certificates.md");
     let page = fs::read_to_string(page).expect("the page");
@@ -362,7 +351,7 @@ async fn cluster_signer_signs_for_host_listener() {
     cluster.apply(&rights()).await.expect("the rights");
     let unapproved = |status: &Value| says(status, "kubectl certificate approve sesame-");
     agent.wait_status("nobody has approved", unapproved).await;
-    // The restarted agent must find the pending request instead of creating another.
+    // The agent must reuse the pending request.
     agent.kill9();
     agent.restart();
     agent.wait_status("nobody has approved", unapproved).await;
@@ -386,7 +375,7 @@ async fn cluster_signer_signs_for_host_listener() {
     let all = cluster.get(REQUESTS).await;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all:#}");
 
-    // During a renewal, the old pair must remain in use.
+    // The old pair must remain in use.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

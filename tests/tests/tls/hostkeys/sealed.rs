@@ -1,5 +1,5 @@
-//! The state directory is all that an agent needs to start. Its keys are sealed, and revoked keys
-//! are removed from every generation in it.
+//! An agent can start from its state directory alone. Keys in it are sealed, and revoked keys are
+//! removed.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,6 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::Traces;
 
-/// Returns the YAML of a Gateway with two listeners, one of which has a certificate.
 fn objects(backend: &Backend) -> String {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -39,7 +38,6 @@ struct Host {
 }
 
 impl Host {
-    /// Starts an agent with the given flags. Waits until its configuration is stored.
     async fn start(flags: &[&str]) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("servers");
@@ -61,7 +59,6 @@ impl Host {
         host
     }
 
-    /// Waits until the wanted configuration has been accepted and stored.
     async fn wait_stored(&self) {
         let accepted = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -83,7 +80,7 @@ impl Host {
         self.agent.get(80, "a.test", "/")
     }
 
-    /// Kills the agent and its Envoy. Then starts the agent with nothing but its state directory.
+    /// The agent gets only its state directory.
     fn start_alone(&mut self) {
         self.agent.kill9();
         self.agent.kill9_envoy();
@@ -101,7 +98,6 @@ impl Host {
         std::fs::rename(manifests.with_extension("away"), manifests).expect("rename");
     }
 
-    /// Waits until the server presents the given certificate in a handshake.
     async fn wait_shown(&self, leaf: &Leaf) {
         let handshake = Handshake::with(self.agent.address(443), "a.test", &self.authority.trust());
         eventually("the certificate is shown", TEST_TIMEOUT, async || {
@@ -114,7 +110,6 @@ impl Host {
         .await;
     }
 
-    /// Returns the subdirectory of the state directory that belongs to the Gateway.
     fn gateway(&self) -> PathBuf {
         let gateways = self.agent.state().join("gateways");
         let mut gateways = std::fs::read_dir(gateways).expect("a directory").flatten();
@@ -168,7 +163,7 @@ async fn the_real_systemd_creds_seals_where_it_is() {
     assert_eq!(seal.join("host.key").exists(), !by_systemd);
     let place = keys_at_rest(&status);
     assert_eq!(place.starts_with("systemd-creds"), by_systemd, "{place}");
-    // The agent must use systemd-creds if and only if systemd-creds works for this user.
+    // systemd-creds must be used if it works for this user.
     let tried = std::process::Command::new("systemd-creds")
         .args(["encrypt", "--name=sesame-seal-key", "/dev/null", "-"])
         .stdin(std::process::Stdio::null())
@@ -188,7 +183,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // When a missing sealing key is back, the agent must be able to unseal the state again.
+    // The state can be unsealed again.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -199,8 +194,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners without keys must be served. All other listeners must wait until the manifests are
-    // available.
+    // Listeners with keys must wait for the manifests.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -214,7 +208,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.bring_manifests_back();
     host.agent.wait_ok(&host.over_tls()).await;
     host.agent.wait_healthy().await;
-    // The revision is the same as before. Only the key of the Secret is new.
+    // The revision is the same, but the key is new.
     eventually("the key is stored", TEST_TIMEOUT, async || {
         let now = host.accepted();
         holds(now > before, || format!("generation {now}"))
@@ -245,7 +239,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // Users must be able to turn sealing off, because older agents cannot unseal keys.
+    // Older agents cannot unseal keys.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
@@ -257,7 +251,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generations_drop_replaced_keys_and_rollback_uses_current() {
-    // Turn sealing off, so that the test can search the files for keys.
+    // The test must be able to search for keys.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);
@@ -283,7 +277,6 @@ async fn generations_drop_replaced_keys_and_rollback_uses_current() {
         .await;
     host.wait_shown(&second).await;
     host.wait_stored().await;
-    // The same must be true for an agent that has nothing but its state directory.
     host.start_alone();
     host.wait_shown(&second).await;
     host.bring_manifests_back();

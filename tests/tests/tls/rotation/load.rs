@@ -1,5 +1,4 @@
-//! A thousand rotations of certificates under load. No request may fail, and Envoy may neither
-//! drain a connection nor change a listener.
+//! A thousand rotations under load. Envoy may neither drain a connection nor change a listener.
 
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use sesame_tests::seeded::count;
 
 use super::site::{Site, admin, unmoved};
 
-/// Number of names whose certificates are rotated within one second.
+/// Rotated within one second.
 const NAMES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,8 +42,7 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     let rounds = rotations.div_ceil(NAMES);
     let mut longest = std::time::Duration::ZERO;
     for round in 0..rounds {
-        // In odd rounds, rotate one certificate after the other. In even rounds, rotate all at the
-        // same time.
+        // One after the other in odd rounds, all at once in even rounds.
         let leaves: Vec<_> = (0..NAMES).map(|number| site.issue(number)).collect();
         let since = Instant::now();
         for (number, leaf) in leaves.iter().enumerate() {

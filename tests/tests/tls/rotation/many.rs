@@ -1,5 +1,4 @@
-//! Thousands of certificates on one port. Each is in a separate Secret, and on a listener of a
-//! ListenerSet.
+//! Thousands of certificates on one port, in separate Secrets.
 
 use std::time::Instant;
 
@@ -14,14 +13,13 @@ use sesame_tests::manifests::{
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
-/// Maximum number of listeners in a ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn host(number: usize) -> String {
     format!("h{number}.test")
 }
 
-/// Returns the resident memory of each process in MiB.
+/// In MiB.
 fn memory(pids: &[i32]) -> Vec<usize> {
     let of = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -99,7 +97,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let host = host(number);
         let request = agent.get(443, &host, "/").tls(&host, &authority.trust());
         agent.wait_ok(&request).await;
-        // Only certificate 1 covers `h1.test`. Other connections get 404 for this host.
+        // Only certificate 1 covers `h1.test`.
         let other = agent
             .get(443, "h1.test", "/")
             .tls(&host, &authority.trust());
@@ -107,7 +105,6 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let expected = if number == 1 { 200 } else { 404 };
         assert_eq!(reply.status, expected, "{host}");
     }
-    // Rotate the certificate of the last listener in the last ListenerSet.
     let leaf = authority.issue(&[&host(names - 1)]);
     let since = Instant::now();
     let name = format!("pair-{}", names - 1);
@@ -150,7 +147,6 @@ async fn added_listeners_are_not_held_as_removal() {
     agent.restart();
     let status = |number: usize| {
         let host = host(number);
-        // Use the existing connection to the first listener.
         let request = agent.get(443, &host, "/");
         request.tls("h0.test", &authority.trust())
     };
@@ -159,8 +155,7 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // The agent must not mistake the change for a removal, which it would hold back for five
-    // minutes.
+    // The agent would hold back a removal for five minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
     agent.wait_served(&status(127), unknown).await;

@@ -1,5 +1,4 @@
-//! Server certificates are rotated under load, and verified by handshakes. Clients can always
-//! resume their sessions.
+//! Rotation of server certificates under load. Clients can always resume their sessions.
 
 mod load;
 mod many;

@@ -1,5 +1,4 @@
-//! The agent performs handshakes to verify that Envoy presents new certificates, for every kind of
-//! listener. It reports a failure until a handshake succeeds.
+//! The agent verifies new certificates with handshakes, and reports a failure until one succeeds.
 
 use std::time::Duration;
 
@@ -33,8 +32,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
             && why.contains(", expected the certificate of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
-    // If the agent's handshakes happen to reach Envoy, the agent has nothing to report. In that
-    // case, try again with another change.
+    // The agent's handshakes may reach Envoy by chance, so try again with another change.
     let status = eventually("the listener is named", TEST_TIMEOUT, async || {
         Site::write(&agent, 0, &site.issue(0));
         let waited = agent.wait_status("the listener is named", named);
@@ -56,7 +54,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
 }
 
-/// Returns a listener of every kind. Each has a Secret of the same name.
+/// Each has a Secret of the same name.
 fn every_kind() -> Vec<Value> {
     let with = |name: &str, options: &Value| {
         let hostname = format!("{name}.test");
@@ -71,7 +69,7 @@ fn every_kind() -> Vec<Value> {
         with("one", &json!({"projectsesame.io/alpn": "h2"})),
         https_listener("wild", 443, "*.wild.test", "wild"),
         https_listener("rest", 443, "", "rest"),
-        // This listener is on a different port, and requires client certificates.
+        // Requires client certificates.
         https_listener("closed", 444, "closed.test", "closed"),
     ]
 }
@@ -121,8 +119,7 @@ async fn proof_covers_every_listener_kind() {
     assert_eq!(asked().await, Ok((0, 0, 0)), "nobody has asked yet");
     for round in 1..=3 {
         agent.write("secrets.yaml", &secrets());
-        // A handshake with this listener fails, but only after the listener has sent its
-        // certificate.
+        // The handshake fails only after the certificate was sent.
         let expected = (round * (names.len() as u64 - 1), round, 0);
         eventually("all of them are asked", TEST_TIMEOUT, async || {
             let found = asked().await?;

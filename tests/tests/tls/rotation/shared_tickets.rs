@@ -1,5 +1,4 @@
-//! Session ticket keys in a Secret that several hosts share. The Secret is changed under load,
-//! broken and deleted. None of this may change a listener.
+//! Session ticket keys in a Secret that hosts share. Changes must not affect listeners.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,11 +18,10 @@ use sesame_tests::wait::{eventually, holds};
 use super::site::{Site, unmoved};
 use super::tickets::{Resumer, age, assert_all_resume, clients, keys};
 
-/// Session ticket keys. Each consists of 80 equal bytes.
+/// 80 equal bytes each.
 const ONE: [u8; 80] = [1; 80];
 const TWO: [u8; 80] = [2; 80];
 
-/// Returns a Secret with the given session ticket keys.
 fn ticket_secret(keys: &[[u8; 80]]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -38,8 +36,7 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// Starts a host whose listener refers to a Secret with the given session ticket keys. If `keys` is
-/// empty, the Secret does not exist.
+/// If `keys` is empty, the Secret does not exist.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,
@@ -61,7 +58,6 @@ async fn host(
     agent
 }
 
-/// Starts two hosts with the same configuration. Each has its own Envoy.
 async fn hosts(
     site: &Site,
     backend: SocketAddr,
@@ -74,7 +70,7 @@ async fn hosts(
     [one, other]
 }
 
-/// Returns clients that have already received a session ticket from the given host.
+/// The clients have a ticket from the given host.
 async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let all = clients(agent, site);
     for client in &all {
@@ -100,14 +96,12 @@ async fn hosts_with_same_ticket_keys_share_sessions() {
     assert_resume_at(&all, &other, true, "a ticket of the other host").await;
 }
 
-/// Returns the version of the session ticket keys that Envoy has loaded.
 async fn taken(admin: &Admin) -> String {
     let texts = admin.version_texts().await.expect("Envoy answers");
     let keys = Subscription::new(XdsKind::Secret, "Secret/default/tickets");
     texts.of(&keys, "").unwrap_or_default().to_owned()
 }
 
-/// Waits until Envoy has loaded a version of the keys that differs from `before`.
 async fn wait_taken(admin: &Admin, before: String) {
     eventually("the keys are taken", TEST_TIMEOUT, async || {
         let now = taken(admin).await;
@@ -116,7 +110,7 @@ async fn wait_taken(admin: &Admin, before: String) {
     .await;
 }
 
-/// Returns an admin client for the agent's Envoy. The agent need not be healthy.
+/// The agent need not be healthy.
 async fn admin(agent: &AgentUnderTest) -> Admin {
     let path = |status: &Value| Some(status["gateways"][0]["envoy"]["admin"].as_str()?.to_owned());
     let status = agent.wait_status("there is an Envoy", |status| path(status).is_some());
@@ -124,7 +118,7 @@ async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path))
 }
 
-/// Changes the Secret on both hosts. Waits until the listeners of both Envoys use the new keys.
+/// Waits until both Envoys use the new keys.
 async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     for host in hosts {
         let admin = admin(host).await;
@@ -134,8 +128,6 @@ async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     }
 }
 
-/// Waits until the listener's `ResolvedRefs` condition has the given status, and a message that
-/// contains `words`.
 async fn wait_told(agent: &AgentUnderTest, status: &str, words: &str) {
     let told = |state: &Value| {
         let found = listener_condition(state, "l0", "ResolvedRefs");
@@ -197,7 +189,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
-    // If the Secret is broken, the last good keys must remain in use.
+    // The last good keys must remain in use.
     for host in &hosts {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
@@ -209,13 +201,12 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // After the Secret is deleted, each host must use its own local keys.
+    // Each host must use its own local keys.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;
     assert_eq!(unmoved(&admin(&hosts[0]).await).await, before);
 
-    // The local keys must be rotated as usual.
     let own = with_tickets(&hosts[0], &site).await;
     hosts[0].wait_stored().await;
     let (admin, keys_before) = (admin(&hosts[0]).await, keys(&hosts[0]));

@@ -1,5 +1,4 @@
-//! A Gateway with many HTTPS listeners, each with its own certificate. Also reads statistics of its
-//! Envoy.
+//! A Gateway with many HTTPS listeners, each with its own certificate.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +13,10 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// Matches the statistics that increase when a listener is changed or a connection is drained.
+/// These increase when a listener changes or a connection is drained.
 const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
-/// A site with many names and one authority. Name number `n` is `h<n>.test`, and its certificate is
-/// in the Secret `pair-<n>`.
+/// Name number `n` is `h<n>.test`, and its certificate is in the Secret `pair-<n>`.
 pub(crate) struct Site {
     pub(crate) authority: Authority,
     pub(crate) names: usize,
@@ -36,8 +34,7 @@ impl Site {
         format!("h{number}.test")
     }
 
-    /// Returns the YAML of the Gateway with a listener for each name, and one route for all
-    /// listeners. `change` may modify a listener.
+    /// One route serves all listeners. `change` may modify a listener.
     pub(crate) fn objects(
         &self,
         backend: std::net::SocketAddr,
@@ -59,13 +56,11 @@ impl Site {
         self.authority.issue(&[&Self::host(number)])
     }
 
-    /// Writes the Secret for a name.
     pub(crate) fn write(agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let name = format!("pair-{number}");
         agent.write(&format!("{name}.yaml"), &yaml(&[leaf.secret(&name)]));
     }
 
-    /// Starts an agent that serves the site, and waits until it is healthy.
     pub(crate) async fn start(
         &self,
         setup: Setup,
@@ -89,7 +84,6 @@ impl Site {
             .tls(&host, &self.authority.trust())
     }
 
-    /// Returns the certificate that Envoy presents on a new connection.
     pub(crate) async fn shown(
         &self,
         agent: &AgentUnderTest,
@@ -103,7 +97,6 @@ impl Site {
             .map_err(|error| format!("{error:#}"))
     }
 
-    /// Waits until Envoy presents the given certificate on a new connection.
     pub(crate) async fn wait_shown(&self, agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let what = format!("{} shows its new certificate", Self::host(number));
         eventually(&what, sesame_tests::agent::TEST_TIMEOUT, async || {
@@ -120,7 +113,7 @@ pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path.expect("an admin socket")))
 }
 
-/// Returns, by name, the statistics that a rotation must not change.
+/// A rotation must not change these.
 pub(crate) async fn unmoved(admin: &Admin) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, value) in admin.counters(MOVED).await.expect("Envoy answers") {

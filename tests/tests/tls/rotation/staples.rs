@@ -1,5 +1,5 @@
-//! Envoy sends an OCSP staple with its certificate as long as the staple is valid. An invalid
-//! staple never prevents the certificate from being used.
+//! Envoy sends a valid OCSP staple with its certificate. An invalid staple must not affect the
+//! certificate.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -22,7 +22,7 @@ impl Site {
         response(&self.authority, leaf, Vouched::Good, end)
     }
 
-    /// Performs a handshake with TLS 1.2 and one with TLS 1.3, both for the first name.
+    /// With TLS 1.2 and TLS 1.3.
     async fn agreed(&self, agent: &AgentUnderTest) -> Result<Vec<Agreed>, String> {
         let (host, trust) = (Self::host(0), self.authority.trust());
         let client = Handshake::with(agent.address(443), &host, &trust);
@@ -34,8 +34,7 @@ impl Site {
         Ok(agreed)
     }
 
-    /// Waits until new connections get the given certificate with the given staple, or without a
-    /// staple if `staple` is empty.
+    /// Without a staple if `staple` is empty.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
         eventually(what, TEST_TIMEOUT, async || {
             for agreed in self.agreed(agent).await? {
@@ -55,8 +54,6 @@ fn write(agent: &AgentUnderTest, leaf: &Leaf, staple: &[u8]) {
     agent.write("pair-0.yaml", &yaml(&[secret]));
 }
 
-/// Waits until the listener's `ResolvedRefs` condition has the given status, and a message that
-/// contains `words`.
 async fn wait_refs(agent: &AgentUnderTest, status: &str, words: &str) {
     let good = |answer: &Value| {
         let refs = listener_condition(answer, "l0", "ResolvedRefs");
@@ -86,7 +83,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
         .await;
     assert_eq!(unmoved(&admin(&agent).await).await, before);
 
-    // The staple is valid long enough for a handshake with each version of TLS.
+    // Long enough for both handshakes.
     let short = site.staple(&leaf, after(10));
     write(&agent, &leaf, &short);
     site.wait_stapled(&agent, "the short one", &leaf, &short)

@@ -1,5 +1,4 @@
-//! Clients can resume TLS sessions after certificates are rotated, after session ticket keys are
-//! rotated, and after a hot restart.
+//! Clients can resume TLS sessions after rotations and hot restarts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use tokio_rustls::TlsConnector;
 
 use super::site::Site;
 
-/// A client that keeps its session tickets for later connections.
 pub(crate) struct Resumer {
     address: SocketAddr,
     host: String,
@@ -43,7 +41,7 @@ impl Resumer {
         }
     }
 
-    /// Sends a request over a new connection. Returns true if the handshake resumed a session.
+    /// Returns true if the session was resumed.
     pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
@@ -62,12 +60,12 @@ impl Resumer {
         Ok(kind == HandshakeKind::Resumed)
     }
 
-    /// Panics unless the next connection resumes a session and yields another ticket.
+    /// The connection must also yield another ticket.
     async fn assert_resumes(&self, after: &str) {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
 
-    /// Returns a copy of the client, including its tickets, that connects to another address.
+    /// Keeps the tickets.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self {
             address,
@@ -77,7 +75,7 @@ impl Resumer {
     }
 }
 
-/// Versions of TLS. Each has its own kind of tickets.
+/// Each version has its own kind of tickets.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
 pub(crate) fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
@@ -92,7 +90,7 @@ pub(crate) async fn assert_all_resume(clients: &[Resumer], after: &str) {
     }
 }
 
-/// Changes the timestamps of the session ticket keys, so that the keys are older than allowed.
+/// The keys become older than allowed.
 pub(crate) fn age(agent: &AgentUnderTest) {
     let path = agent.runtime().join("session-ticket-keys");
     let mut bytes = std::fs::read(&path).expect("keys");
@@ -123,7 +121,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
     site.wait_shown(&agent, 0, &leaf).await;
     assert_all_resume(&all, "the certificate was rotated").await;
 
-    // A ticket must still be valid after two rotations of the ticket keys.
+    // Tickets survive two rotations.
     for round in 1..=2 {
         let before = keys(&agent);
         agent.wait_stored().await;

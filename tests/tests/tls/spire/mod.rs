@@ -1,6 +1,5 @@
-//! SPIRE renews a host's files every few seconds, under load. The Gateway uses a certificate from
-//! SPIRE (an SVID) as its client certificate, and trusts SPIRE's bundle. During the test, SPIRE
-//! switches to another authority. `make test-spire` builds SPIRE first.
+//! SPIRE renews a host's files every few seconds and switches its authority, under load. `make
+//! test-spire` builds SPIRE first.
 
 mod server;
 
@@ -16,8 +15,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use self::server::Spire;
 
-/// Waits until Envoy has loaded the certificate with the given serial number, or a newer
-/// certificate.
+/// Accepts newer certificates.
 async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
     eventually("Envoy has the certificate", TEST_TIMEOUT, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;

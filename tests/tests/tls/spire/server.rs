@@ -1,5 +1,4 @@
-//! Runs SPIRE for a test: a server, an agent, and the helper that writes files as described in
-//! `docs/host-certificates.md`.
+//! Runs SPIRE as described in `docs/host-certificates.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,21 +18,18 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-/// Lifetime of an SVID in seconds. SPIRE renews an SVID after half of its lifetime.
+/// In seconds. SPIRE renews an SVID after half of it.
 const LIFE: &str = "14";
 
-/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// SPIRE's server, agent and helper. They are killed on drop.
 pub(crate) struct Spire {
     tools: PathBuf,
     running: Vec<Running>,
@@ -41,7 +37,7 @@ pub(crate) struct Spire {
 }
 
 impl Spire {
-    /// Starts the server, the agent and the helper. Waits until the helper has written files.
+    /// Waits until the helper has written files.
     pub(crate) async fn start(tools: PathBuf) -> Self {
         let mut spire = Self {
             tools,
@@ -89,8 +85,7 @@ impl Spire {
         self.root.path().join(name)
     }
 
-    /// Makes SPIRE prepare another authority, which is trusted but does not sign yet. Returns the
-    /// authority's name.
+    /// The authority is trusted but does not sign yet.
     pub(crate) async fn prepare_authority(&self) -> String {
         let count = || {
             let bundle = fs::read(self.path("files/svid_bundle.pem")).unwrap_or_default();
@@ -104,14 +99,12 @@ impl Spire {
         name.expect("an authority").to_owned()
     }
 
-    /// Makes SPIRE sign with the given authority from now on.
     pub(crate) fn activate_authority(&self, name: &str) {
         let done = self.ask(&["localauthority", "x509", "activate", "-authorityID", name]);
         done.expect("another authority");
     }
 
-    /// Returns a TLS acceptor that presents a certificate from SPIRE, and requires a client
-    /// certificate from SPIRE.
+    /// Requires a client certificate from SPIRE.
     pub(crate) fn acceptor(&self, name: &str) -> TlsAcceptor {
         let directory = self.path("backend").display().to_string();
         let id = format!("spiffe://site.test/{name}");
@@ -139,8 +132,7 @@ impl Spire {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// Waits until SPIRE has replaced the certificate with serial number `before`. Returns the new
-    /// serial number.
+    /// `before` is the old serial number.
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
@@ -152,8 +144,7 @@ impl Spire {
         next
     }
 
-    /// Returns the serial number of the host's certificate. During a renewal, returns an empty
-    /// string.
+    /// Empty during a renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::from_pem(&pem).into_iter().next();
@@ -185,8 +176,7 @@ impl Spire {
             .join("\n--- \n")
     }
 
-    /// Runs a command of SPIRE's server, and returns its output. Returns `None` if the command
-    /// fails.
+    /// `None` if the command fails.
     fn ask(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new(self.tools.join("spire-server"))
             .args(arguments)
@@ -217,7 +207,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     all.collect::<Result<_, _>>().expect("certificates")
 }
 
-/// Returns the helper's settings, as shown in `docs/host-certificates.md`.
+/// From `docs/host-certificates.md`.
 fn helper() -> String {
     let page = fs::read_to_string(workspace().join("docs/host-certificates.md")).expect("the page");
     let block = page.split("```hcl\n").nth(1);

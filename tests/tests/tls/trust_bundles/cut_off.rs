@@ -1,5 +1,4 @@
-//! Clients and backends that are no longer trusted are cut off, while all others are still served.
-//! Trust ends after a revocation and a restart of Envoy, or when a ReferenceGrant is deleted.
+//! Clients and backends that are no longer trusted are cut off. All others are still served.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{bundles, objects, wait_refused, wait_untrusted, with_lists};
 
-/// A client with a certificate. It keeps its session tickets for later connections.
+/// Keeps its session tickets for later connections.
 struct Returning(Arc<ClientConfig>);
 
 impl Returning {
@@ -35,7 +34,7 @@ impl Returning {
         Self(Arc::new(config))
     }
 
-    /// Sends a request over a new connection. Returns true if the handshake resumed a session.
+    /// Returns true if the session was resumed.
     async fn comes(&self, agent: &AgentUnderTest) -> Result<bool> {
         let stream = TcpStream::connect(agent.address(443)).await?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
@@ -63,8 +62,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Envoy must not have a connection to the third Service, because open connections survive the
-    // revocation.
+    // Open connections would survive the revocation.
     for (name, backend) in [
         ("first", &good_backend),
         ("second", &bad_backend),
@@ -115,7 +113,6 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
         assert!(came.is_err(), "a ticket lets in who is revoked: {came:?}");
     }
     load.pass(50).await;
-    // Open connections survive until Envoy is replaced.
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
     let replaced = agent.order(&["restart"]).await;
@@ -133,8 +130,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     load.stop().await.clean("others, while some are revoked");
 }
 
-/// Returns a ReferenceGrant that allows the Gateway to refer to objects of the given kind in
-/// namespace `trust`.
+/// For objects in namespace `trust`.
 fn grant(kind: &str) -> String {
     yaml(&[
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
@@ -151,8 +147,7 @@ fn in_trust(mut object: Value) -> Value {
     object
 }
 
-/// Returns a Gateway and its objects. The Gateway refers to another namespace twice: for validating
-/// clients, and for its own client certificate.
+/// The Gateway refers to another namespace for both bundle and client certificate.
 fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority) -> Vec<Value> {
     let mut all = objects(servers);
     let gateway = edge(&[http_listener("plain", 81, "")]).remove(1);
@@ -213,7 +208,6 @@ async fn deleted_grant_cuts_off_only_what_it_permitted() {
     agent.wait_ok(&by_client).await;
 
     agent.remove("secrets.yaml");
-    // The backend rejects clients that present no certificate.
     agent
         .wait_served(&by_anybody, |reply| matches!(reply.status, 500 | 503))
         .await;

@@ -1,5 +1,4 @@
-//! Trust bundles that change while they are in use: rotation, during which old and new authorities
-//! are trusted, and revocation. Uses a real agent with a real Envoy.
+//! Trust bundles that change while in use: rotation and revocation.
 
 mod cut_off;
 mod namesakes;
@@ -19,9 +18,8 @@ use sesame_tests::wait::eventually;
 const OVERLAP: &str = "--bundle-overlap-seconds=3600";
 const SHORT: &str = "--bundle-overlap-seconds=1";
 
-/// Returns a Gateway that verifies clients with one ConfigMap, and backends with another.
 fn objects(servers: &Authority) -> Vec<Value> {
-    // An agent never removes all listeners of an Envoy, so add a second listener.
+    // An agent never removes all listeners of an Envoy.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -47,7 +45,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// Returns the YAML of two bundles: one for clients, and one for backends.
+/// One for clients, one for backends.
 fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     yaml(&[
         Authority::config_map("clients", clients),
@@ -55,7 +53,6 @@ fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     ])
 }
 
-/// Waits until a client is rejected.
 async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
     eventually(
         "the client is refused",
@@ -73,16 +70,14 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Waits until Envoy rejects a backend. Envoy must not have an open connection to the backend,
-/// because open connections survive.
+/// Open connections survive, so Envoy must have none.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
         .await;
 }
 
-/// Returns the retained certificates, which are trusted in addition to the certificates in the
-/// bundles. Each has the format `bundle subject until`.
+/// As `bundle subject until`; trusted in addition to the bundles.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
@@ -111,8 +106,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // This Service has the same backend as the first Service, but Envoy has no open connections to
-    // it that would survive.
+    // Envoy has no open connections to this Service.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
         ("all.yaml", &yaml(&all)),
@@ -151,7 +145,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // The overlaps must still end at the same time as before, and no request may have failed.
+    // Overlaps must end at the same time as before.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
@@ -159,7 +153,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap starts when a bundle changes. In this test, overlaps are short.
+    // An overlap starts when a bundle changes.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -199,7 +193,7 @@ async fn removed_authority_is_cut_off_at_once() {
     agent.wait_ok(&by_one).await;
     wait_retained(&agent, 0).await;
 
-    // Turn overlaps off. The setting takes effect at the agent's next start.
+    // Takes effect at the agent's next start.
     agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
     agent.wait_ok(&by_third).await;
     agent.wait_ok(&by_one).await;
@@ -215,7 +209,6 @@ async fn removed_authority_is_cut_off_at_once() {
     wait_retained(&agent, 0).await;
 }
 
-/// Returns a ConfigMap with the given authorities and revocation lists.
 fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
     let mut map = Authority::config_map(name, authorities);
     map["data"]["ca.crl"] = json!(lists);
@@ -266,12 +259,10 @@ async fn revoked_client_is_refused_at_next_handshake() {
     wait_refused(&agent, &by_bad).await;
     agent.wait_ok(&by_good).await;
     agent.wait_ok(&by_other).await;
-    // Open connections must not be closed.
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
-    // If one authority has a revocation list, an authority without a list is not trusted, because
-    // Envoy then requires a list for every authority.
+    // With a list for one authority, Envoy requires a list for every authority.
     clients(&of_ours);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -283,7 +274,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
         "{told}"
     );
 
-    // An expired list makes all certificates of its authority invalid.
+    // An expired list makes its authority's certificates invalid.
     clients(&format!(
         "{}{of_others}",
         ours.revocation_list(&[&bad], false)
@@ -301,7 +292,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
         })
         .await;
 
-    // A malformed list must block all clients.
+    // A malformed list blocks all clients.
     clients("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
     wait_refused(&agent, &by_other).await;
     agent
@@ -331,7 +322,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
             now != before && status["gateways"][0]["wanted"] == now.as_str()
         })
         .await;
-    // Envoy has no connections to this Service. Open connections would survive the new list.
+    // Open connections would survive the new list.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());
     wait_untrusted(&agent, &other_backend.showing(&good)).await;
