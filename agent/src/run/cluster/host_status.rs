@@ -80,12 +80,7 @@ pub(super) fn host_status(
         addresses: served_on(addresses, observed, host),
         open_ports: open_ports.iter().take(MAX_ENTRIES).cloned().collect(),
         draining: report.draining.is_some(),
-        unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
-            UnusableAddress {
-                address: address.clone(),
-                reason: text(reason),
-            }
-        }),
+        unusable_addresses: bounded(&observed.unusable_addresses, unusable_address),
         refused_listeners: bounded(&observed.all_refused(), |(name, reason)| RefusedListener {
             name: name.clone(),
             reason: text(reason),
@@ -157,6 +152,13 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     let mut all = reachable(listened, &host.addresses);
     all.truncate(MAX_REPORTED_ADDRESSES);
     all
+}
+
+fn unusable_address((address, reason): (&String, &String)) -> UnusableAddress {
+    UnusableAddress {
+        address: address.clone(),
+        reason: text(reason),
+    }
 }
 
 fn refused_route((route, affected): (&String, &AffectedRoute)) -> RefusedRoute {

@@ -122,9 +122,7 @@ impl Resolution {
         }
         all
     }
-}
 
-impl Resolution {
     /// Returns the certificate expiries of each listener.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();

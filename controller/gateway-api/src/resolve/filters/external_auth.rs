@@ -120,7 +120,7 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
 
 /// No request path may escape from this prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
-    limits::characters("http.path", path, limits::MAX_PATH)?;
+    limits::max_bytes("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
     if path.is_empty() {
         return Ok(String::new());

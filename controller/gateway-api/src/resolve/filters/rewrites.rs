@@ -171,7 +171,7 @@ fn read_path(
 }
 
 fn check_path(field: &str, path: &str) -> Result<(), String> {
-    limits::characters(field, path, limits::MAX_PATH)?;
+    limits::max_bytes(field, path, limits::MAX_PATH)?;
     if !path.is_empty() && !path.starts_with('/') {
         return Err(format!("{field} {path:?} must start with '/'"));
     }

@@ -95,7 +95,7 @@ fn respond(spec: &FilterResponse) -> Result<DirectResponse, String> {
         ));
     }
     if let Some(media_type) = content_type {
-        limits::characters("contentType", media_type, 256)?;
+        limits::max_bytes("contentType", media_type, 256)?;
         if media_type.is_empty() || !names::is_field_value(media_type) {
             return Err(format!(
                 "contentType {media_type:?}: expected a media type such as text/html"

@@ -60,7 +60,7 @@ pub(super) fn direct_response(answer: &ProxyDirectResponse) -> Result<Action, Ro
         return Err(fault(why));
     };
     let field = "directResponsePolicy.body";
-    limits::characters(field, body, DirectResponse::MAX_BODY).map_err(fault)?;
+    limits::max_bytes(field, body, DirectResponse::MAX_BODY).map_err(fault)?;
     Ok(Action::Respond(DirectResponse {
         status,
         body: body.clone(),

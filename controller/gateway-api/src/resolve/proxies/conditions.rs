@@ -152,7 +152,7 @@ impl Inherited {
                 joined.push(c);
             }
         }
-        limits::characters("path", &joined, MAX_PATH).map_err(|why| (PATH, why))?;
+        limits::max_bytes("path", &joined, MAX_PATH).map_err(|why| (PATH, why))?;
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 

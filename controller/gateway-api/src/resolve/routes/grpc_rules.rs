@@ -173,7 +173,7 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
         return Err("method has neither service nor method; at least one is needed".to_owned());
     }
     for (field, value) in [("method.service", service), ("method.method", method)] {
-        limits::characters(field, value, 1024)?;
+        limits::max_bytes(field, value, 1024)?;
     }
     match type_ {
         None | Some(StringMatchType::Exact) => {

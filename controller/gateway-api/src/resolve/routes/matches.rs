@@ -213,7 +213,7 @@ fn read_path(
 ) -> Result<schema::path_match::Kind, String> {
     let PathMatch { type_, value } = spec;
     let value = value.as_deref().unwrap_or("/");
-    limits::characters("path.value", value, limits::MAX_PATH)?;
+    limits::max_bytes("path.value", value, limits::MAX_PATH)?;
     match type_ {
         Some(PathMatchType::Exact) => Ok(schema::path_match::Kind::Exact(canonical_path(value)?)),
         None | Some(PathMatchType::PathPrefix) => {

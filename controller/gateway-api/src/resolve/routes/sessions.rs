@@ -174,7 +174,7 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
         return Ok(String::new());
     };
-    limits::characters("sessionPersistence.cookie.path", path, limits::MAX_PATH)?;
+    limits::max_bytes("sessionPersistence.cookie.path", path, limits::MAX_PATH)?;
     if !is_cookie_path(path) {
         return Err(format!(
             "{AT}.cookie.path {path:?} is not supported; expected \"/\" and then letters, digits and -/._~!$&*+,=:@"

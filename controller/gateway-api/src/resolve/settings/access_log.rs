@@ -137,7 +137,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
         response_header,
         literal,
     } = field;
-    limits::characters("name", name, log_facts::MAX_FIELD_NAME)?;
+    limits::max_bytes("name", name, log_facts::MAX_FIELD_NAME)?;
     if !log_facts::is_free_name(name) {
         return Err(format!(
             "name {name:?} is the name of a default field, or has characters other than a-z, 0-9 \
@@ -161,7 +161,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
         (Some(name), None, None) => Source::RequestHeader(header("requestHeader", name)?),
         (None, Some(name), None) => Source::ResponseHeader(header("responseHeader", name)?),
         (None, None, Some(text)) => {
-            limits::characters("literal", text, MAX_LITERAL)?;
+            limits::max_bytes("literal", text, MAX_LITERAL)?;
             if text.is_empty() || text.chars().any(char::is_control) {
                 return Err(format!(
                     "literal {text:?} must not be empty or have control characters"

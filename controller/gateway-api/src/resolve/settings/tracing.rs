@@ -171,7 +171,7 @@ fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<Str
 }
 
 fn check_name(field: &str, value: &str, more: &str, most: usize) -> Result<(), String> {
-    limits::characters(field, value, most)?;
+    limits::max_bytes(field, value, most)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c) || more.contains(c);
     if value.is_empty() || !value.chars().all(fits) || value.split(' ').any(str::is_empty) {
         let spaces = if more.is_empty() {
@@ -219,7 +219,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
             Source::Header(header.to_ascii_lowercase())
         }
         (AttributeSourceType::Literal, None, Some(value), None) => {
-            limits::characters("literalValue", value, limits::MAX_ATTRIBUTE_VALUE)
+            limits::max_bytes("literalValue", value, limits::MAX_ATTRIBUTE_VALUE)
                 .map_err(invalid)?;
             if value.is_empty() {
                 return Err(invalid("literalValue must not be empty"));

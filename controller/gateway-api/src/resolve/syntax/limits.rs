@@ -84,14 +84,13 @@ pub(crate) fn entries(
     })
 }
 
-/// Counts bytes, so non-ASCII text reaches the limit earlier.
-pub(crate) fn characters(field: &str, value: &str, most: usize) -> Result<(), String> {
+pub(crate) fn max_bytes(field: &str, value: &str, most: usize) -> Result<(), String> {
     let count = value.len();
     if count <= most {
         return Ok(());
     }
     Err(format!(
-        "{field} has {count} characters; at most {most} are allowed"
+        "{field} is {count} bytes long; at most {most} are allowed"
     ))
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn characters(field: &str, value: &str, most: usize) -> Result<(), St
 pub(crate) fn field_value(at: Arguments<'_>, value: &str, most: usize) -> Result<(), String> {
     if !(1..=most).contains(&value.len()) {
         return Err(format!(
-            "{at}.value has {} characters; expected 1 to {most}",
+            "{at}.value is {} bytes long; expected 1 to {most}",
             value.len()
         ));
     }

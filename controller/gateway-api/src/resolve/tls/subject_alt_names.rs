@@ -145,7 +145,7 @@ pub(crate) fn read(
 
 /// The API requires an absolute URI with an authority.
 fn check_uri(uri: &str) -> Result<(), String> {
-    limits::characters(".uri", uri, limits::MAX_URI)?;
+    limits::max_bytes(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
     let good = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

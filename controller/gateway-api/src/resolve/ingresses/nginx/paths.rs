@@ -32,7 +32,7 @@ impl Paths {
     pub(super) fn read(from: &mut Annotations<'_>) -> Self {
         let rewrite_target = from.require("rewrite-target", |target| {
             names::check_path("path", &without_groups(target))?;
-            limits::characters("path", target, MAX_PATH)?;
+            limits::max_bytes("path", target, MAX_PATH)?;
             if target.starts_with('/') || target.starts_with('$') {
                 return Ok(target.to_owned());
             }
@@ -155,7 +155,7 @@ fn ignoring_case(path: &str) -> String {
 }
 
 fn full(path: &str) -> Result<PathModifier, String> {
-    limits::characters("path", path, MAX_PATH)?;
+    limits::max_bytes("path", path, MAX_PATH)?;
     names::check_path("path", path)?;
     Ok(PathModifier {
         kind: Some(path_modifier::Kind::Full(path.to_owned())),

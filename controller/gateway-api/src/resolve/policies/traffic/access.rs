@@ -309,7 +309,7 @@ fn with_lists(
         let at = format!("{field}Refs[{i}]: ConfigMap {namespace}/{name}");
         let key = key.as_deref().unwrap_or(DEFAULT_LIST);
         let text = cx.config_map_text(&at, (namespace, name), key)?;
-        limits::characters(&format!("{at}: {key:?}"), text, MAX_LIST_BYTES)?;
+        limits::max_bytes(&format!("{at}: {key:?}"), text, MAX_LIST_BYTES)?;
         let before = all.len();
         for (line, text) in text.lines().enumerate() {
             let text = text.split('#').next().unwrap_or_default().trim();

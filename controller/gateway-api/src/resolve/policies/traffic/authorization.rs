@@ -142,7 +142,7 @@ fn read_path(at: &str, spec: &AccessPath) -> Result<PathRule, String> {
             "{field} {value:?} is not a path; expected it to begin with `/`"
         ));
     }
-    limits::characters(&field, value, limits::MAX_PATH)?;
+    limits::max_bytes(&field, value, limits::MAX_PATH)?;
     names::check_path(&field, value)?;
     let path = match value.trim_end_matches('/') {
         "" => "/",

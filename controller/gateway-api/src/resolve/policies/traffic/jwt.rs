@@ -161,7 +161,7 @@ pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
             "{field} {text:?} is not valid; expected printable text"
         ));
     }
-    limits::characters(field, text, MAX_CHARACTERS)
+    limits::max_bytes(field, text, MAX_CHARACTERS)
 }
 
 /// Returns the outermost name first.

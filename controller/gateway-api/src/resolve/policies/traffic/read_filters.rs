@@ -120,7 +120,7 @@ fn read_page(spec: &api::ErrorPage) -> Result<ErrorPage, String> {
             }
         });
     }
-    limits::characters("body", body, SharedFilter::MAX_PAGE_BYTES)?;
+    limits::max_bytes("body", body, SharedFilter::MAX_PAGE_BYTES)?;
     let content_type = content_type.as_deref().unwrap_or_default();
     if !content_type.is_empty() {
         limits::field_value(format_args!("contentType"), content_type, 256)?;
