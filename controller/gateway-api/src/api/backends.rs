@@ -1,4 +1,4 @@
-//! `XBackend` and `XBackendTrafficPolicy`, and the parts of a Pod that matter to an `XBackend`.
+//! `XBackend` and `XBackendTrafficPolicy`, and the Pod fields that an `XBackend` needs.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ pub struct XBackendSpec {
     /// Kind of backend: `ExternalHostname` or `EndpointSelector`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Selects the Pods that are the endpoints; for type `EndpointSelector`.
+    /// Selects the Pods that serve as endpoints. Only for type `EndpointSelector`.
     pub endpoint_selector: Option<EndpointSelector>,
-    /// The external host; for type `ExternalHostname`.
+    /// The external host. Only for type `ExternalHostname`.
     pub external_hostname: Option<ExternalHostname>,
-    /// The port on which every endpoint serves.
+    /// The port that every endpoint listens on.
     pub port: XBackendPort,
-    /// Protocol of the port; by default, the protocol of the route.
+    /// The port's protocol. Defaults to the route's protocol.
     pub protocol: Option<String>,
     /// Session persistence across the XBackend's endpoints.
     pub session_persistence: Option<SessionPersistence>,
@@ -62,11 +62,11 @@ pub struct XBackendPort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTls {
-    /// `None`, `ServerOnly` or `ClientAndServer`.
+    /// TLS mode: `None`, `ServerOnly` or `ClientAndServer`.
     pub mode: String,
-    /// Validation of the endpoints' certificates; for all modes except `None`.
+    /// Validation of the endpoints' certificates, in all modes except `None`.
     pub validation: Option<BackendTlsValidation>,
-    /// Client certificate that is presented to endpoints; for mode `ClientAndServer`.
+    /// Client certificate presented to the endpoints in mode `ClientAndServer`.
     pub client_certificate_ref: Option<ObjectRef>,
 }
 
@@ -74,7 +74,7 @@ pub struct XBackendTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTrafficPolicySpec {
-    /// Services and XBackends in the policy's own namespace.
+    /// Target Services and XBackends, all in the policy's namespace.
     pub target_refs: Vec<LocalPolicyTargetRef>,
     /// Limits on retries to each target.
     pub retry_constraint: Option<RetryConstraint>,
@@ -86,9 +86,9 @@ pub struct XBackendTrafficPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryConstraint {
-    /// Maximum percentage of retries among the requests of an interval.
+    /// Maximum percentage of an interval's requests that may be retries.
     pub budget: Option<RetryBudget>,
-    /// Rate of retries that is always allowed.
+    /// Retry rate that is always allowed, regardless of the budget.
     pub min_retry_rate: Option<RetryRate>,
 }
 
@@ -96,9 +96,9 @@ pub struct RetryConstraint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryBudget {
-    /// Percentage of retries; 20 if unset.
+    /// Maximum percentage of retries. Defaults to 20.
     pub percent: Option<i32>,
-    /// Interval over which requests are counted; 10 seconds if unset.
+    /// Interval over which requests are counted. Defaults to 10 seconds.
     pub interval: Option<String>,
 }
 
@@ -106,23 +106,23 @@ pub struct RetryBudget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryRate {
-    /// Number of requests per interval; 10 if unset.
+    /// Number of requests per interval. Defaults to 10.
     pub count: Option<i32>,
-    /// Length of the interval; 1 second if unset.
+    /// Length of the interval. Defaults to 1 second.
     pub interval: Option<String>,
 }
 
-/// `Pod` v1. A cluster has many Pods, so only a few fields of their status are kept.
+/// `Pod` v1. A cluster has many Pods, so only a few status fields are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Metadata, including the labels that XBackends select.
+    /// Metadata, including the labels that XBackend selectors match.
     pub metadata: Metadata,
-    /// State of the Pod.
+    /// The part of the Pod's status that affects traffic.
     pub status: PodState,
 }
 
-/// The fields of a Pod's status that affect traffic.
+/// The Pod status fields that affect traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodStatus")]
 pub struct PodState {

@@ -12,7 +12,7 @@ pub type TlsCertificateDelegation = Object<TlsCertificateDelegationSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TlsCertificateDelegationSpec {
-    /// Permissions for other namespaces to refer to Secrets in the delegation's namespace.
+    /// Secrets in the delegation's namespace, and the namespaces that may refer to them.
     pub delegations: Vec<CertificateDelegation>,
 }
 
@@ -22,6 +22,6 @@ pub struct TlsCertificateDelegationSpec {
 pub struct CertificateDelegation {
     /// A Secret in the delegation's namespace.
     pub secret_name: String,
-    /// The namespaces that may refer to the Secret; a single entry `*` means all.
+    /// The namespaces that may refer to the Secret. A single `*` entry means all namespaces.
     pub target_namespaces: Vec<String>,
 }

@@ -1,9 +1,9 @@
 //! `SesameConfiguration`: settings for the controller and for Gateways.
 //!
-//! The controller has one SesameConfiguration of its own. GatewayClasses and Gateways may refer to
-//! others by `parametersRef`; those contain only settings for Gateways. Hosts use the same YAML.
-//! Every field is optional, so that configurations can be merged. Values are kept as written;
-//! resolution reports invalid ones.
+//! The controller itself uses one SesameConfiguration. A GatewayClass or Gateway may refer to
+//! another one by `parametersRef`, but controller settings are not allowed there. Hosts without a
+//! controller read the same YAML. Every field is optional, so that configurations can be merged.
+//! Decoding accepts invalid values; resolution reports them.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +22,19 @@ pub const SESAME_GROUP: &str = "projectsesame.io";
 /// `SesameConfiguration` v1alpha1.
 pub type SesameConfiguration = Object<SesameConfigurationSpec>;
 
-/// Settings for a controller and its Gateways, or for Gateways that use them as parameters. Omitted
+/// Settings for a controller and its Gateways, or for Gateways that use them as parameters. Unset
 /// fields keep their defaults or the values from other configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SesameConfigurationSpec {
-    /// Gateways that the controller serves. Only in the controller's own configuration.
+    /// Gateways that the controller serves. Allowed only in the controller's own configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewaySelection>,
-    /// Hosts that serve Gateways. Only in the controller's own configuration.
+    /// Hosts that serve Gateways. Allowed only in the controller's own configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostRules>,
-    /// Ingresses and HTTPProxies. Only in configurations of the controller or a GatewayClass.
+    /// Settings for Ingresses and HTTPProxies. Allowed only in configurations of the controller or
+    /// a GatewayClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress: Option<IngressSettings>,
     /// Service that the controller maintains for each Gateway.
@@ -45,21 +46,21 @@ pub struct SesameConfigurationSpec {
     /// Listener ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
-    /// Treatment of untrusted clients; docs/hardening.md lists the defaults.
+    /// How untrusted clients are handled. See docs/hardening.md for the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
-    /// Rotation of credentials that are in use.
+    /// Rotation of active credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
-    /// Access logs: which traffic is logged, in which format, and where lines are sent. Each host's
-    /// own settings select its local destination.
+    /// Access logs: which traffic is logged, in which format, and where log lines are sent. Each
+    /// host's own settings determine its local log destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<AccessLogRules>,
-    /// Request tracing. If several configurations set it, the last one with `Enabled` or `Disabled`
-    /// applies as a whole; an XTelemetryPolicy for a Gateway takes precedence.
+    /// Request tracing. If several configurations set this field, only the last one with mode
+    /// `Enabled` or `Disabled` applies. An XTelemetryPolicy for a Gateway takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<TracingSettings>,
-    /// Additional metrics of hosts.
+    /// Additional metrics that hosts expose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsSettings>,
 }
@@ -73,11 +74,11 @@ pub struct GatewaySelection {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[-.a-z0-9]+/.+$"))]
     pub controller_name: Option<String>,
-    /// `Multiple`, the default, serves every Gateway of these classes; `Single` serves only the
-    /// oldest Gateway of the oldest class.
+    /// `Multiple`, the default, serves every Gateway of the controller's classes. `Single` serves
+    /// only the oldest Gateway of the oldest class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SelectionMode>,
-    /// The only Gateway that is served, regardless of its age.
+    /// Serves only this Gateway, regardless of its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// Allows endpoints on loopback, link-local and metadata addresses, which are rejected by
@@ -85,7 +86,7 @@ pub struct GatewaySelection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
     /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send requests to its
-    /// mesh over mTLS. Experimental; off by default.
+    /// mesh over mTLS. Experimental; disabled by default.
     #[serde(rename = "extraMinimalOCG", skip_serializing_if = "Option::is_none")]
     pub extra_minimal_ocg: Option<bool>,
 }
@@ -108,14 +109,14 @@ pub struct GatewayRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostRules {
-    /// Networks in which hosts may serve, such as `192.0.2.0/24`, in addition to the addresses of
-    /// their Nodes. None by default.
+    /// Networks whose addresses hosts may report, such as `192.0.2.0/24`, in addition to their
+    /// Nodes' addresses. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
-    /// Time without reports after which a host is lost and its addresses are removed from its
-    /// Gateways: `90s` to `24h`, `3m` by default. Hosts report at least every 75 seconds by
-    /// default. For larger `report-seconds`, the limit is at least 1.5 times that value.
+    /// Time without reports after which a host is considered lost, and its addresses are removed
+    /// from its Gateways: `90s` to `24h`, `3m` by default, but at least 1.5 times the host's
+    /// `report-seconds`. Hosts report at least every 75 seconds by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
@@ -126,57 +127,58 @@ pub struct HostRules {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Publishing {
-    /// `Headless` by default.
+    /// How the Gateway is published; `Headless` by default.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<PublishingType>,
-    /// The Service's field of the same name.
+    /// The Service's `ipFamilyPolicy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
-    /// The Service's field of the same name.
+    /// The Service's `ipFamilies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2))]
     pub ip_families: Option<Vec<IpFamily>>,
-    /// The Service's field of the same name; only with `LoadBalancer`.
+    /// The Service's `loadBalancerClass`. Requires type `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub load_balancer_class: Option<String>,
-    /// The Service's field of the same name, such as `192.0.2.0/24`; only with `LoadBalancer`.
+    /// The Service's `loadBalancerSourceRanges`, such as `192.0.2.0/24`. Requires type
+    /// `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub load_balancer_source_ranges: Option<Vec<String>>,
-    /// The Service's field of the same name; only with `LoadBalancer`.
+    /// The Service's `allocateLoadBalancerNodePorts`. Requires type `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. With `Local`,
-    /// client addresses are preserved, and nodes that do not serve the Gateway fail health checks.
+    /// The Service's `externalTrafficPolicy`. Requires type `NodePort` or `LoadBalancer`. `Local`
+    /// preserves client addresses, and nodes that do not serve the Gateway fail health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ServiceTraffic>,
-    /// The Service's field of the same name; not with `Headless` or `None`.
+    /// The Service's `internalTrafficPolicy`. Not allowed with types `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub internal_traffic_policy: Option<ServiceTraffic>,
-    /// The Service's field of the same name; not with `Headless` or `None`.
+    /// The Service's `sessionAffinity`. Not allowed with types `Headless` and `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
-    /// Fixed node ports for listener ports; the cluster chooses all others. Only with `NodePort`
-    /// and `LoadBalancer`.
+    /// Fixed node ports for listener ports. Kubernetes chooses all other node ports. Requires type
+    /// `NodePort` or `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub node_ports: Option<Vec<PinnedNodePort>>,
-    /// Second Gateway, in front of the Gateway; only with `UpstreamGateway`.
+    /// Second Gateway in front of this one. Requires type `UpstreamGateway`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamSettings>,
-    /// Annotations of the Service; with `UpstreamGateway`, annotations of the objects that the
-    /// second Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
+    /// Annotations of the Service or, with `UpstreamGateway`, of the objects that the second
+    /// Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
     /// precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the Service; with `UpstreamGateway`, labels of the objects that the second
-    /// Gateway's controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
+    /// Labels of the Service or, with `UpstreamGateway`, of the objects that the second Gateway's
+    /// controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Second Gateway, in front of a Gateway.
+/// Settings for a second Gateway in front of this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpstreamSettings {
@@ -190,7 +192,7 @@ pub struct UpstreamSettings {
 }
 
 impl UpstreamSettings {
-    /// No settings.
+    /// Settings without a class name.
     pub const NONE: Self = Self {
         gateway_class_name: None,
     };
@@ -200,7 +202,7 @@ impl UpstreamSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedNodePort {
-    /// The port of the listener.
+    /// The listener port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
     /// The node port, which must be in the cluster's node port range: 30000 to 32767 by default.
@@ -212,18 +214,18 @@ pub struct PinnedNodePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
-    /// Ports that hosts open instead of the listeners' ports. Other ports are opened unchanged, or
-    /// shifted by `offset`. A host's `--port-map` takes precedence.
+    /// Ports that hosts open instead of the listener ports. Hosts open all other ports unchanged,
+    /// or shifted by `offset`. A host's `--port-map` takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
-    /// Number that hosts add to each port that `map` does not list: with 8000, they open 8080 for
-    /// port 80; 0 by default.
+    /// Number that hosts add to each port that is not in `map`; 0 by default. With 8000, hosts open
+    /// 8080 for port 80.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65534))]
     pub offset: Option<i32>,
     /// Ports that listeners may use, such as `443` or `8000-8999`; all by default. If several
-    /// configurations set it, a port must be allowed by all of them.
+    /// configurations set this field, all of them must allow a port.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
@@ -235,7 +237,7 @@ pub struct PortRules {
 /// A port that clients use, and the port that hosts open for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortMapping {
-    /// The port of the listener.
+    /// The listener port.
     #[schemars(range(min = 1, max = 65535))]
     pub outside: i32,
     /// The port that hosts open.
@@ -243,7 +245,7 @@ pub struct PortMapping {
     pub inside: i32,
 }
 
-/// Rotation of credentials that are in use.
+/// Rotation of active credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RotationSettings {
@@ -255,28 +257,28 @@ pub struct RotationSettings {
     pub bundle_overlap: Option<String>,
 }
 
-/// Treatment of untrusted clients. A duration of `0s` disables a limit.
+/// How untrusted clients are handled. A duration of `0s` disables the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EdgeSettings {
-    /// Treatment of `%2F` and `%5C` in a path.
+    /// How `%2F` and `%5C` in paths are handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub escaped_slashes: Option<EscapedSlashesAction>,
-    /// Treatment of `//` in a path.
+    /// How `//` in paths is handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated_slashes: Option<RepeatedSlashesAction>,
-    /// Treatment of headers with `_` in their names.
+    /// How headers with `_` in their names are handled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_underscores: Option<UnderscoresAction>,
-    /// Time within which a complete request, including its body, must arrive.
+    /// Maximum time to receive a complete request, including its body.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_timeout: Option<String>,
-    /// Time within which the headers of a request must arrive.
+    /// Maximum time to receive a request's headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_headers_timeout: Option<String>,
-    /// Maximum time without any data in a request or its response.
+    /// Maximum time without any request or response data.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub stream_idle_timeout: Option<String>,
@@ -288,7 +290,7 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub tls_handshake_timeout: Option<String>,
-    /// Maximum time without a datagram in a UDP session; more than `0s`.
+    /// Maximum idle time of a UDP session. Must be greater than `0s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub udp_session_timeout: Option<String>,
@@ -300,8 +302,8 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_request_headers: Option<i32>,
-    /// Allowed upgrades of HTTP/1.1 connections in addition to `websocket`: `SPDY/3.1` (`kubectl
-    /// exec`) and `tcp` (`docker attach`). All other upgrade requests are ignored.
+    /// HTTP/1.1 upgrades to allow in addition to `websocket`: `SPDY/3.1` (`kubectl exec`) and `tcp`
+    /// (`docker attach`). All other upgrade requests are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2), inner(regex(pattern = r"^(SPDY/3\.1|tcp)$")))]
     pub upgrades: Option<Vec<String>>,

@@ -2,7 +2,7 @@
 //! Namespace.
 //!
 //! Only the fields that resolution needs are kept, in compact form, because a cluster has many of
-//! these objects. Values of Secrets are never printed.
+//! these objects. Secret values are never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct ServiceSpec {
     /// Type of the Service; empty means `ClusterIP`.
     #[serde(rename = "type")]
     pub type_: Box<str>,
-    /// DNS name to which the Service refers; for `type: ExternalName`.
+    /// DNS name for type `ExternalName`.
     pub external_name: Box<str>,
     /// The ports.
     pub ports: Box<[ServicePort]>,
@@ -31,9 +31,9 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Name of the port. Empty is allowed if the Service has only one port.
+    /// Name of the port. May be empty if the Service has only one port.
     pub name: Box<str>,
-    /// Port number at the Service's own address.
+    /// Port number that the Service exposes.
     pub port: i32,
     /// Transport protocol; empty means TCP.
     pub protocol: Box<str>,
@@ -45,13 +45,13 @@ pub struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
-    /// Metadata, with the label `kubernetes.io/service-name`, which names the Service.
+    /// Metadata. The label `kubernetes.io/service-name` contains the Service's name.
     pub metadata: Metadata,
     /// Type of the addresses: IPv4, IPv6 or FQDN.
     pub address_type: Box<str>,
     /// The endpoints.
     pub endpoints: Box<[SliceEndpoint]>,
-    /// The ports on which every endpoint serves.
+    /// The ports that every endpoint listens on.
     pub ports: Box<[SlicePort]>,
 }
 
@@ -69,7 +69,7 @@ impl EndpointSlice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
-    /// The first address in the list. Consumers of slices ignore the others.
+    /// The first address. Like other EndpointSlice consumers, Sesame ignores the rest.
     #[serde(rename = "addresses", deserialize_with = "first")]
     pub address: Option<Box<str>>,
     /// Conditions of the endpoint.
@@ -99,7 +99,7 @@ pub struct EndpointConditions {
 pub struct SlicePort {
     /// Name of the port, as in the Service.
     pub name: Option<Box<str>>,
-    /// Port number on which the endpoints serve.
+    /// Port number that the endpoints listen on.
     pub port: Option<i32>,
     /// Transport protocol; unset means TCP.
     pub protocol: Option<Box<str>>,
@@ -116,7 +116,7 @@ pub struct Secret {
     pub type_: String,
     /// Values, already decoded from base64.
     pub data: BTreeMap<String, SecretBytes>,
-    /// Values given as text. They take precedence over `data`, as in the API server.
+    /// Plain text values, which take precedence over `data`, as in the API server.
     pub string_data: BTreeMap<String, SecretText>,
 }
 
@@ -179,11 +179,11 @@ pub struct ConfigMap {
 /// `ClusterTrustBundle` of `certificates.k8s.io`.
 pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec>;
 
-/// The specification of a `ClusterTrustBundle`.
+/// `ClusterTrustBundleSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterTrustBundleSpec {
-    /// CA certificates as PEM.
+    /// PEM-encoded CA certificates.
     pub trust_bundle: String,
 }
 

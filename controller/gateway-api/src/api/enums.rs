@@ -1,7 +1,7 @@
 //! Open enums, which keep unknown values as strings.
 //!
-//! An object with an unknown value can still be decoded. Resolution then reports the value as
-//! `UnsupportedValue` or similar.
+//! Objects with unknown values can still be decoded. Resolution then reports the value, for example
+//! with reason `UnsupportedValue`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,7 @@ macro_rules! open_enum {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant,)+
-            /// An unknown value, as the object has it.
+            /// An unknown value, unchanged.
             Other(String),
         }
 
@@ -25,7 +25,7 @@ macro_rules! open_enum {
             /// All known values.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
-            /// Returns the value as the API writes it.
+            /// Returns the value as spelled in the API.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -140,7 +140,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// The type of a filter of an `HTTPRoute` or `GRPCRoute`.
+    /// Type of an `HTTPRoute` or `GRPCRoute` filter.
     FilterType {
         RequestHeaderModifier = "RequestHeaderModifier",
         ResponseHeaderModifier = "ResponseHeaderModifier",
@@ -200,7 +200,7 @@ open_enum! {
         Enabled = "Enabled",
         /// No spans are recorded.
         Disabled = "Disabled",
-        /// Other settings decide whether spans are recorded.
+        /// Other settings determine whether spans are recorded.
         ImplementationDefault = "ImplementationDefault",
     }
 }
@@ -208,9 +208,9 @@ open_enum! {
 open_enum! {
     /// `ParentBasedSampling.mode`.
     ParentSamplingMode {
-        /// The gateway records a trace if the caller does.
+        /// The gateway follows the caller's sampling decision.
         Enabled = "Enabled",
-        /// The gateway decides without regard to the caller.
+        /// The gateway ignores the caller's sampling decision.
         Disabled = "Disabled",
         /// Same as `Enabled`.
         ImplementationDefault = "ImplementationDefault",
@@ -220,11 +220,11 @@ open_enum! {
 open_enum! {
     /// `Attribute.sourceType`.
     AttributeSourceType {
-        /// A header of the request.
+        /// A request header.
         Header = "Header",
         /// A constant string.
         Literal = "Literal",
-        /// A value that the proxy knows, by its OpenTelemetry name.
+        /// A request property, identified by its OpenTelemetry attribute name.
         Attribute = "Attribute",
     }
 }
@@ -232,9 +232,9 @@ open_enum! {
 open_enum! {
     /// `spec.gateway.mode` of a SesameConfiguration.
     SelectionMode {
-        /// All Gateways of all the controller's classes are served.
+        /// Serves all Gateways of the controller's classes.
         Multiple = "Multiple",
-        /// Only the oldest Gateway of the oldest class is served.
+        /// Serves only the oldest Gateway of the oldest class.
         Single = "Single",
     }
 }
@@ -244,13 +244,13 @@ open_enum! {
     PublishingType {
         /// A DNS name that resolves to the hosts' own addresses.
         Headless = "Headless",
-        /// An address inside the cluster.
+        /// A cluster-internal address.
         ClusterIp = "ClusterIP",
         /// A port on every node.
         NodePort = "NodePort",
-        /// An address of a load balancer.
+        /// A load balancer's address.
         LoadBalancer = "LoadBalancer",
-        /// An address of a second Gateway in front, which has another class.
+        /// The address of a second Gateway, of a different class, in front of this one.
         UpstreamGateway = "UpstreamGateway",
         /// No Service is created.
         None = "None",
@@ -262,7 +262,7 @@ open_enum! {
     FleetManagement {
         /// The controller manages agents and Envoys for the Gateway.
         Managed = "Managed",
-        /// Agents and Envoys run in the cluster, but not under the control of Sesame.
+        /// Agents and Envoys run in the cluster, but Sesame does not manage them.
         Unmanaged = "Unmanaged",
         /// Agents and Envoys run on hosts outside the cluster.
         External = "External",
@@ -274,7 +274,7 @@ open_enum! {
     FleetGateways {
         /// Each Gateway is served by its own Envoys.
         Isolated = "Isolated",
-        /// All Gateways of a class are served by the same Envoys.
+        /// All Gateways of a class share the same Envoys.
         Merged = "Merged",
         /// Only the oldest Gateway of each class is served.
         Single = "Single",
@@ -284,7 +284,7 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.workload` of a SesameConfiguration.
     FleetWorkload {
-        /// One Pod on each node, using the node's network.
+        /// One Pod on each node, on the node's network.
         DaemonSet = "DaemonSet",
         /// Several Pods on the Pod network.
         Deployment = "Deployment",
@@ -318,11 +318,11 @@ open_enum! {
 }
 
 open_enum! {
-    /// `ServiceSpec.externalTrafficPolicy`, and `internalTrafficPolicy`.
+    /// `ServiceSpec.externalTrafficPolicy` and `ServiceSpec.internalTrafficPolicy`.
     ServiceTraffic {
         /// Traffic may go to any endpoint.
         Cluster = "Cluster",
-        /// Traffic may only go to endpoints on the node where it arrives.
+        /// Traffic may go only to endpoints on the node that receives it.
         Local = "Local",
     }
 }
@@ -362,7 +362,7 @@ open_enum! {
         Reject = "Reject",
         /// Unescapes slashes in the path before the request is routed and forwarded.
         Unescape = "Unescape",
-        /// Keeps escaped slashes as they are.
+        /// Leaves escaped slashes unchanged.
         Keep = "Keep",
     }
 }
@@ -387,7 +387,7 @@ open_enum! {
 }
 
 impl PublishingType {
-    /// The Service types for which each node opens a port.
+    /// The Service types that open a port on every node.
     pub const ON_NODES: &[Self] = &[Self::NodePort, Self::LoadBalancer];
 }
 

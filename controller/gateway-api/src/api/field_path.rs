@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One step from a value to a value inside it.
+/// One step of a path: into a field, map entry or list element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathStep {
     /// The name of a field, or the key of a map entry.
@@ -11,11 +11,11 @@ pub enum PathStep {
     Index(usize),
 }
 
-/// The steps from an object to a field inside it.
+/// The path from an object to one of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[PathStep]>);
 
-/// Maximum number of characters of a key that are printed, because keys are untrusted input.
+/// Longer keys are truncated when printed, because keys are untrusted input.
 const MAX_KEY_CHARACTERS: usize = 64;
 
 impl FieldPath {
@@ -27,8 +27,8 @@ impl FieldPath {
         })
     }
 
-    /// Returns the index of the element of the list `spec.<list>` that the path leads into. Returns
-    /// `None` if the path does not lead into that list.
+    /// Returns the element's index if the path leads into the list `spec.<list>`, or `None`
+    /// otherwise.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
             [

@@ -10,24 +10,24 @@ use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
-    /// Type of the filter, which selects the member below that must be set.
+    /// Type of the filter, which determines the member below that must be set.
     #[serde(rename = "type")]
     pub type_: FilterType,
-    /// For `RequestHeaderModifier`.
+    /// Settings for type `RequestHeaderModifier`.
     pub request_header_modifier: Option<Box<HeaderModifier>>,
-    /// For `ResponseHeaderModifier`.
+    /// Settings for type `ResponseHeaderModifier`.
     pub response_header_modifier: Option<Box<HeaderModifier>>,
-    /// For `RequestMirror`.
+    /// Settings for type `RequestMirror`.
     pub request_mirror: Option<Box<RequestMirror>>,
-    /// For `RequestRedirect`.
+    /// Settings for type `RequestRedirect`.
     pub request_redirect: Option<Box<RequestRedirect>>,
-    /// For `URLRewrite`.
+    /// Settings for type `URLRewrite`.
     pub url_rewrite: Option<Box<UrlRewrite>>,
-    /// For CORS.
+    /// Settings for type `CORS`.
     pub cors: Option<Box<Cors>>,
-    /// For `ExternalAuth`.
+    /// Settings for type `ExternalAuth`.
     pub external_auth: Option<Box<ExternalAuth>>,
-    /// For `ExtensionRef`.
+    /// The referenced object for type `ExtensionRef`.
     pub extension_ref: Option<Box<ObjectRef>>,
 }
 
@@ -46,7 +46,7 @@ pub struct HeaderModifier {
 /// `HTTPHeader`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Header {
-    /// Name; case-insensitive.
+    /// Case-insensitive name.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
     /// The value.
@@ -58,12 +58,12 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
-    /// Type of the modifier, which selects the member below that must be set.
+    /// Type of the modifier, which determines the member below that must be set.
     #[serde(rename = "type")]
     pub type_: PathModifierType,
-    /// The new path; for type `ReplaceFullPath`.
+    /// The new path for type `ReplaceFullPath`.
     pub replace_full_path: Option<String>,
-    /// The text that replaces the matched prefix; for type `ReplacePrefixMatch`.
+    /// Replacement of the matched prefix for type `ReplacePrefixMatch`.
     pub replace_prefix_match: Option<String>,
 }
 
@@ -71,15 +71,16 @@ pub struct PathModifier {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RequestRedirect {
-    /// Scheme of the target; by default, the scheme of the request.
+    /// Target scheme. Defaults to the request's scheme.
     pub scheme: Option<String>,
-    /// Host of the target; by default, the host of the request.
+    /// Target host. Defaults to the request's host.
     pub hostname: Option<String>,
-    /// Path of the target; by default, the path of the request.
+    /// Target path. Defaults to the request's path.
     pub path: Option<PathModifier>,
-    /// Port of the target; by default, the port of the scheme or of the listener.
+    /// Target port. Defaults to the well-known port of `scheme` or, if that is unset, to the
+    /// listener's port.
     pub port: Option<i32>,
-    /// Response status; 302 if unset.
+    /// HTTP status of the response. Defaults to 302.
     pub status_code: Option<i32>,
 }
 
@@ -109,10 +110,10 @@ pub struct RequestMirror {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fraction {
-    /// Part of `denominator`.
+    /// The numerator; at most `denominator`.
     #[schemars(range(min = 0))]
     pub numerator: i32,
-    /// 100 by default.
+    /// The denominator; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub denominator: Option<i32>,
@@ -130,9 +131,9 @@ pub struct Cors {
     pub allow_methods: Vec<String>,
     /// Allowed request headers, or `*`.
     pub allow_headers: Vec<String>,
-    /// Response headers that pages may read, or `*`.
+    /// Response headers that scripts may read, or `*`.
     pub expose_headers: Vec<String>,
-    /// How long browsers may cache preflight responses, in seconds; 5 if unset.
+    /// How long browsers may cache preflight responses, in seconds. Defaults to 5.
     pub max_age: Option<i32>,
 }
 
@@ -148,7 +149,7 @@ pub struct ExternalAuth {
     pub grpc: Option<ExternalAuthGrpc>,
     /// Settings for protocol HTTP.
     pub http: Option<ExternalAuthHttp>,
-    /// The part of the request body to forward.
+    /// How much of the request body to forward.
     pub forward_body: Option<ForwardBody>,
 }
 
@@ -156,7 +157,7 @@ pub struct ExternalAuth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthGrpc {
-    /// Request headers sent to the service.
+    /// Request headers to send to the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
@@ -166,15 +167,15 @@ pub struct ExternalAuthGrpc {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthHttp {
-    /// The path prefix of the service.
+    /// Path prefix for requests to the service.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub path: String,
-    /// Request headers sent to the service.
+    /// Request headers to send to the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
-    /// Headers of the service's response that are copied into the request.
+    /// Headers to copy from the service's response into the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_response_headers: Vec<String>,
@@ -184,7 +185,7 @@ pub struct ExternalAuthHttp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ForwardBody {
-    /// Maximum size in bytes.
+    /// Maximum number of bytes to forward.
     #[schemars(range(min = 0, max = 65_535))]
     pub max_size: i32,
 }

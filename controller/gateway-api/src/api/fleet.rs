@@ -10,8 +10,8 @@ use super::{
     FleetGateways, FleetManagement, FleetWorkload, ImagePullPolicy, TaintEffect, TolerationOperator,
 };
 
-/// Label that names the fleet of hosts serving a Gateway. Sesame sets it on published objects;
-/// users set it on the Gateway or its class.
+/// Label with the name of the fleet that serves a Gateway. Sesame sets the label on published
+/// objects; users set it on the Gateway or its class.
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
 /// Agents and Envoys that serve a Gateway.
@@ -19,12 +19,13 @@ pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetSettings {
     /// With `Managed`, the controller manages agents and Envoys for the Gateway. With `Unmanaged`,
-    /// the default, you run them. With `External`, they run on hosts outside the cluster.
+    /// the default, you run agents and Envoys. With `External`, agents and Envoys run on hosts
+    /// outside the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub management: Option<FleetManagement>,
     /// `Isolated`, the default, serves each Gateway with dedicated Envoys. `Merged` serves all
     /// Gateways of a GatewayClass with the same Envoys. `Single` serves only the oldest Gateway of
-    /// each GatewayClass. Not allowed in the parameters of a Gateway.
+    /// each GatewayClass. Not allowed in a Gateway's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
     /// Workload of a managed fleet: a `DaemonSet`, the default, runs one Pod on each node, on the
@@ -32,38 +33,39 @@ pub struct FleetSettings {
     /// Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<FleetWorkload>,
-    /// Number of Pods of a Deployment. If unset, it starts with 2 and can be scaled externally.
+    /// Number of Pods in a Deployment. If unset, the Deployment starts with 2 Pods, and you or an
+    /// autoscaler can scale it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: Option<i32>,
-    /// Images of a managed fleet. Not allowed in the parameters of a Gateway.
+    /// Images of a managed fleet. Not allowed in a Gateway's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<FleetImages>,
-    /// The Pods' field of the same name, for all containers.
+    /// The `imagePullPolicy` of all containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
-    /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
+    /// The Pods' `nodeSelector`: labels of the nodes that run Pods; all nodes by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints with
-    /// effect `NoSchedule`, and Pods of a Deployment tolerate none.
+    /// The Pods' `tolerations`. By default, Pods of a DaemonSet tolerate all taints with effect
+    /// `NoSchedule`, and Pods of a Deployment tolerate none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Resources of the containers. None are requested or limited by default.
+    /// Resource requests and limits of the containers; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
-    /// Seconds for connections to finish when their Envoy is replaced, `30` by default. When a Pod
-    /// with Envoys is deleted, they have 30 seconds more.
+    /// Seconds that connections get to finish when their Envoy is replaced; `30` by default. When
+    /// the Pod is deleted, connections get another 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
-    /// Number of proxies in front of Envoy whose `X-Forwarded-For` is trusted, `0` by default. A
-    /// client that can bypass them can forge its address.
+    /// Number of proxies in front of Envoy whose `X-Forwarded-For` is trusted; `0` by default. A
+    /// client that can bypass these proxies can forge its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub trusted_hops: Option<i32>,
-    /// Port at which each agent also serves `/metrics`, without access control; none by default.
+    /// Additional port where each agent serves `/metrics`, without access control; none by default.
     /// Pods of a DaemonSet use the node's network, so Gateways on the same nodes need different
     /// ports.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,10 +109,10 @@ pub struct FleetResources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerResources {
-    /// Maximum quantities that the container may use, such as `memory: 512Mi`.
+    /// Maximum resources that the container may use, such as `512Mi` of `memory`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
-    /// Quantities that are reserved on a node for the container, such as `cpu: 100m`.
+    /// Resources reserved for the container on its node, such as `100m` of `cpu`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
 }
@@ -119,34 +121,35 @@ pub struct ContainerResources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// Key of the taint. If unset, matches every key and requires operator `Exists`.
+    /// Key of the taint. If unset, the toleration matches every key, and the operator must be
+    /// `Exists`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub key: Option<String>,
-    /// `Equal` by default.
+    /// How the taint is matched; `Equal` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<TolerationOperator>,
-    /// Value of the taint, with operator `Equal`.
+    /// Value of the taint, for operator `Equal`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub value: Option<String>,
-    /// Effect of the taint. If unset, matches every effect.
+    /// Effect of the taint. If unset, the toleration matches every effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// Seconds after which the Pod is evicted despite the toleration, with effect `NoExecute`.
+    /// Seconds after which effect `NoExecute` evicts the Pod despite the toleration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
 
-/// A quantity of a resource, as the API writes it: `2`, `500m`, `1.5Gi`, `1e3`.
+/// A resource quantity in Kubernetes notation: `2`, `500m`, `1.5Gi`, `1e3`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Quantity(pub String);
 
 impl Quantity {
     /// Returns the quantity in billionths of its unit, or `None` if the quantity is invalid.
     ///
-    /// Compare these numbers rather than the strings, because the API server rewrites quantities in
-    /// a canonical form.
+    /// Compare these numbers rather than the strings, because the API server may rewrite a quantity
+    /// in canonical form.
     pub fn billionths(&self) -> Option<i128> {
         let text = self.0.as_str();
         let end = text
@@ -160,7 +163,7 @@ impl Quantity {
         };
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        // The API limits quantities to 2^63 and to a precision of a billionth.
+        // Kubernetes limits quantities to 2^63 and to a precision of one billionth.
         let fits = whole.len() + part.len() <= 24
             && part.len() <= 9
             && digits != "."
@@ -213,7 +216,7 @@ fn factor(suffix: &str) -> Option<Factor> {
     })
 }
 
-/// Accepts a string, or an integer as in `cpu: 2`.
+/// Accepts strings and integers.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -229,7 +232,7 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(text.to_owned()))
             }
 
-            /// The API server treats null in a mapping as an empty string.
+            /// The API server treats a null map value as an empty string.
             fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
                 Ok(Quantity(String::new()))
             }

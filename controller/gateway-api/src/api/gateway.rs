@@ -39,15 +39,15 @@ pub struct GatewaySpec {
     /// Addresses that the Gateway requests.
     #[serde(default)]
     pub addresses: Vec<GatewayAddress>,
-    /// Labels, annotations and parameters for the objects that are created for the Gateway.
+    /// Labels, annotations and parameters for the objects created for the Gateway.
     pub infrastructure: Option<Infrastructure>,
     /// Which `ListenerSets` may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// The client certificate for backends, and the validation of clients' certificates.
+    /// The Gateway's certificate for backends, and the validation of clients' certificates.
     pub tls: Option<GatewayTls>,
-    /// GEP-3951: the mesh to which a Gateway outside the cluster sends requests.
+    /// GEP-3951: the mesh to which this Gateway sends requests from outside the cluster.
     pub mesh: Option<GatewayMesh>,
-    /// Experimental: the scope in which routes attach to this Gateway by default.
+    /// Experimental: makes this Gateway a default Gateway for routes in the given scope.
     pub default_scope: Option<String>,
 }
 
@@ -65,16 +65,16 @@ pub struct ListenerSetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listener {
-    /// Name, which is unique within the object.
+    /// Name of the listener, unique within the object.
     pub name: String,
-    /// Hostname of the requests that the listener receives. If unset or empty, the listener
-    /// receives requests for all hosts.
+    /// Hostname that requests must match. If unset or empty, the listener receives requests for all
+    /// hosts.
     pub hostname: Option<String>,
     /// The port to which clients connect.
     pub port: i32,
     /// The protocol.
     pub protocol: Protocol,
-    /// TLS settings; for protocols HTTPS and TLS.
+    /// TLS settings for protocols HTTPS and TLS.
     pub tls: Option<ListenerTls>,
     /// Which routes may attach.
     pub allowed_routes: Option<AllowedRoutes>,
@@ -86,7 +86,7 @@ pub struct Listener {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListenerFilters {
-    /// The filters, in the order in which they apply.
+    /// The filters, in order of execution.
     pub requests: Vec<ListenerFilter>,
 }
 
@@ -94,12 +94,12 @@ pub struct ListenerFilters {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerFilter {
-    /// Type of the filter, which selects the member below that must be set.
+    /// Type of the filter, which determines the member below that must be set.
     #[serde(rename = "type")]
     pub type_: FilterType,
-    /// For `ExternalAuth`.
+    /// Settings for type `ExternalAuth`.
     pub external_auth: Option<Box<ExternalAuth>>,
-    /// For `ExtensionRef`.
+    /// The referenced object for type `ExtensionRef`.
     pub extension_ref: Option<Box<ObjectRef>>,
 }
 
@@ -107,7 +107,7 @@ pub struct ListenerFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListenerTls {
-    /// Terminate (the default) or Passthrough.
+    /// TLS mode: Terminate (the default) or Passthrough.
     pub mode: Option<TlsMode>,
     /// Certificates.
     pub certificate_refs: Vec<ObjectRef>,
@@ -126,7 +126,7 @@ pub struct ObjectRef {
     pub kind: Option<String>,
     /// Name.
     pub name: String,
-    /// Namespace; by default, the namespace of the referring object.
+    /// Namespace. Defaults to the referring object's namespace.
     pub namespace: Option<String>,
 }
 
@@ -154,7 +154,7 @@ pub struct AllowedListeners {
 pub struct AllowedNamespaces {
     /// Which namespaces are allowed: `All`, `Same`, `Selector` or `None`.
     pub from: Option<FromNamespaces>,
-    /// Selects the allowed namespaces; for `from: Selector`.
+    /// Selects the allowed namespaces if `from` is `Selector`.
     pub selector: Option<LabelSelector>,
 }
 
@@ -176,7 +176,7 @@ pub struct GatewayAddress {
     /// Type of the address; `IPAddress` if unset.
     #[serde(rename = "type")]
     pub type_: Option<AddressType>,
-    /// The address. If empty, any address of the type will do.
+    /// The address. If empty, the implementation chooses an address of this type.
     pub value: String,
     /// Experimental: from where the address must be reachable. If unset or empty, the
     /// implementation chooses.
@@ -219,7 +219,7 @@ pub struct GatewayBackendTls {
 pub struct FrontendTls {
     /// Settings for every HTTPS listener whose port is not in `per_port`.
     pub default: FrontendTlsConfig,
-    /// Settings for individual ports, which replace `default` there.
+    /// Per-port settings, which replace `default` for these ports.
     #[serde(default)]
     pub per_port: Vec<FrontendTlsPort>,
 }
@@ -248,6 +248,6 @@ pub struct FrontendTlsConfig {
 pub struct FrontendTlsValidation {
     /// CA certificates that verify clients' certificates.
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// What happens to clients without a valid certificate; `AllowValidOnly` if unset.
+    /// How clients without a valid certificate are handled; `AllowValidOnly` if unset.
     pub mode: Option<FrontendValidationMode>,
 }

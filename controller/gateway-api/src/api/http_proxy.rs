@@ -1,6 +1,6 @@
 //! `HTTPProxy` of `projectcontour.io/v1`.
 //!
-//! Unsupported fields are only recorded as present or absent: see [`Noted`].
+//! For unsupported fields, only their presence is recorded: see [`Noted`].
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,21 +17,21 @@ pub type HttpProxy = Object<HttpProxySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpProxySpec {
-    /// The virtual host, which makes the proxy a root. A proxy without it is served only if another
-    /// proxy includes it.
+    /// The virtual host, which makes this HTTPProxy a root. Without a virtual host, an HTTPProxy is
+    /// served only if another HTTPProxy includes it.
     pub virtualhost: Option<ProxyHost>,
     /// The routes.
     pub routes: Vec<ProxyRoute>,
-    /// TCP proxying on the virtual host's TLS port; replaces routing of requests.
+    /// TCP proxying on the virtual host's TLS port, instead of HTTP routing.
     pub tcpproxy: Option<ProxyTcp>,
-    /// Other proxies whose routes become part of this one.
+    /// Other HTTPProxies whose routes this one includes.
     pub includes: Vec<ProxyInclude>,
-    /// The class; annotations take precedence.
+    /// Name of the class; annotations take precedence.
     pub ingress_class_name: Option<Box<str>>,
 }
 
 impl HttpProxySpec {
-    /// Returns the Services that any of the routes or `tcpproxy` references.
+    /// Returns the Services that the routes and `tcpproxy` reference.
     pub fn services(&self) -> impl Iterator<Item = &ProxyService> {
         let of_routes = self.routes.iter().flat_map(|route| &route.services);
         let of_connections = self.tcpproxy.iter().flat_map(|tcp| &tcp.services);
@@ -43,21 +43,21 @@ impl HttpProxySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHost {
-    /// The host; a leading `*.` matches exactly one label.
+    /// The hostname; a leading `*.` matches exactly one label.
     pub fqdn: String,
-    /// TLS.
+    /// TLS settings.
     pub tls: Option<ProxyTls>,
-    /// Not supported; security-relevant.
+    /// Not supported. Routes that do not opt out respond with an error.
     pub authorization: Option<Noted>,
     /// CORS for all routes.
     pub cors_policy: Option<ProxyCors>,
     /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
-    /// Issuers of tokens.
+    /// JWT providers, which issue tokens.
     pub jwt_providers: Vec<ProxyJwtProvider>,
-    /// Clients that may send requests.
+    /// Client addresses that may send requests.
     pub ip_allow_policy: Vec<ProxyAddressRange>,
-    /// Clients that may not send requests.
+    /// Client addresses that may not send requests.
     pub ip_deny_policy: Vec<ProxyAddressRange>,
 }
 
@@ -67,17 +67,17 @@ pub struct ProxyHost {
 pub struct ProxyCors {
     /// True if requests may include credentials.
     pub allow_credentials: bool,
-    /// `*`, origins, or RE2 expressions that match whole origins.
+    /// Allowed origins: `*`, exact origins, or RE2 expressions that match whole origins.
     pub allow_origin: Vec<String>,
-    /// Methods.
+    /// Allowed methods.
     pub allow_methods: Vec<String>,
     /// Allowed request headers.
     pub allow_headers: Vec<String>,
-    /// Response headers that pages may read.
+    /// Response headers that scripts may read.
     pub expose_headers: Vec<String>,
-    /// How long preflights may be cached, as a Go duration; 0 disables caching.
+    /// How long preflight responses may be cached, as a Go duration; 0 disables caching.
     pub max_age: String,
-    /// True if pages from public networks may send requests to private networks.
+    /// True if public websites may send requests to private networks.
     pub allow_private_network: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct ProxyInclude {
     pub name: String,
     /// Namespace of the proxy; defaults to the namespace of the including proxy.
     pub namespace: String,
-    /// Additional conditions that requests must meet.
+    /// Conditions that requests must meet in addition to the included routes' conditions.
     pub conditions: Vec<ProxyCondition>,
 }
 
@@ -101,11 +101,11 @@ pub struct ProxyCondition {
     pub prefix: String,
     /// The exact path.
     pub exact: String,
-    /// RE2 expression for the whole path.
+    /// RE2 expression that matches the whole path.
     pub regex: String,
-    /// A header.
+    /// Header condition.
     pub header: Option<ProxyHeaderCondition>,
-    /// A query parameter.
+    /// Query parameter condition.
     pub query_parameter: Option<ProxyQueryCondition>,
 }
 
@@ -130,7 +130,7 @@ pub struct ProxyHeaderCondition {
     pub exact: String,
     /// A value that the header must not have.
     pub notexact: String,
-    /// RE2 expression for the whole value.
+    /// RE2 expression that matches the whole value.
     pub regex: String,
     /// True to treat a missing header as empty, for `notexact` and `notcontains`.
     pub treat_missing_as_empty: bool,
@@ -148,7 +148,7 @@ pub struct ProxyQueryCondition {
     pub prefix: String,
     /// Suffix of the value.
     pub suffix: String,
-    /// RE2 expression for the whole value.
+    /// RE2 expression that matches the whole value.
     pub regex: String,
     /// Substring of the value.
     pub contains: String,
@@ -166,9 +166,9 @@ pub struct ProxyRoute {
     pub conditions: Vec<ProxyCondition>,
     /// The Services that receive the requests.
     pub services: Vec<ProxyService>,
-    /// Ignored: all routes support WebSockets.
+    /// Has no effect: all routes support WebSockets.
     pub enable_websockets: bool,
-    /// True to serve plaintext requests even though the root has TLS.
+    /// True to serve plaintext requests even if the root has TLS.
     pub permit_insecure: bool,
     /// Lets the route opt out of the root's authorization.
     pub auth_policy: Option<ProxyAuthPolicy>,
@@ -180,13 +180,13 @@ pub struct ProxyRoute {
     pub health_check_policy: Option<ProxyHealthCheck>,
     /// Load balancing across endpoints.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
-    /// A new path prefix.
+    /// Replacement of the path prefix.
     pub path_rewrite_policy: Option<ProxyPathRewrite>,
     /// Request header modifications.
     pub request_headers_policy: Option<ProxyHeaders>,
     /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not supported.
+    /// Not supported, so it has no effect.
     pub cookie_rewrite_policies: Vec<Noted>,
     /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
@@ -198,9 +198,9 @@ pub struct ProxyRoute {
     pub internal_redirect_policy: Option<ProxyInternalRedirect>,
     /// The JWT that the route requires.
     pub jwt_verification_policy: Option<ProxyJwtVerification>,
-    /// Clients that may send requests.
+    /// Client addresses that may send requests.
     pub ip_allow_policy: Vec<ProxyAddressRange>,
-    /// Clients that may not send requests.
+    /// Client addresses that may not send requests.
     pub ip_deny_policy: Vec<ProxyAddressRange>,
 }
 
@@ -208,10 +208,10 @@ pub struct ProxyRoute {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyAddressRange {
-    /// `Peer` for the peer address of the connection, `Remote` for the client address that proxies
-    /// report.
+    /// `Peer` for the connection's peer address, `Remote` for the client address reported by
+    /// proxies.
     pub source: String,
-    /// A network or an address.
+    /// A network in CIDR notation, or an address.
     pub cidr: String,
 }
 
@@ -229,15 +229,15 @@ pub struct ProxyRateLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyLocalRateLimit {
-    /// Number of requests in each unit of time.
+    /// Number of requests allowed per `unit`.
     pub requests: i64,
-    /// `second`, `minute` or `hour`.
+    /// Unit of time: `second`, `minute` or `hour`.
     pub unit: String,
-    /// Number of additional requests in a burst.
+    /// Number of additional requests allowed in a burst.
     pub burst: i64,
     /// Status for rejected requests; 429 if unset.
     pub response_status_code: Option<i64>,
-    /// Headers of responses to rejected requests.
+    /// Headers to add to the responses for rejected requests.
     pub response_headers_to_add: Vec<ProxyHeader>,
 }
 
@@ -245,9 +245,9 @@ pub struct ProxyLocalRateLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyGlobalRateLimits {
-    /// True if the descriptors of the virtual host do not apply.
+    /// True to disable the virtual host's descriptors.
     pub disabled: bool,
-    /// Not supported; security-relevant.
+    /// Not supported. Routes to which descriptors apply respond with an error.
     pub descriptors: Vec<Noted>,
 }
 
@@ -255,9 +255,9 @@ pub struct ProxyGlobalRateLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyAuthPolicy {
-    /// True if no authorization is needed.
+    /// True to disable authorization.
     pub disabled: bool,
-    /// Not read.
+    /// Has no effect.
     pub context: Option<Noted>,
 }
 
@@ -267,7 +267,7 @@ pub struct ProxyAuthPolicy {
 pub struct ProxyTimeouts {
     /// Timeout for the whole response; 15 seconds if empty.
     pub response: String,
-    /// Timeout without data in either direction; the Gateway's setting if empty.
+    /// Timeout without data in either direction. If empty, the Gateway's setting applies.
     pub idle: String,
     /// Timeout for idle connections to backends; one hour if empty.
     pub idle_connection: String,
@@ -277,14 +277,14 @@ pub struct ProxyTimeouts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyRetry {
-    /// Number of retries: -1 for none, 0 for one.
+    /// Number of retries; -1 means none, and 0 means one.
     #[serde(rename = "count")]
     pub number: i32,
-    /// Timeout for one attempt.
+    /// Timeout for each attempt.
     pub per_try_timeout: String,
-    /// Envoy's retry conditions; `5xx` if empty.
+    /// Envoy retry conditions; `5xx` if empty.
     pub retry_on: Vec<String>,
-    /// Statuses to retry if `retryOn` contains `retriable-status-codes`.
+    /// Statuses to retry, if `retryOn` contains `retriable-status-codes`.
     pub retriable_status_codes: Vec<i32>,
 }
 
@@ -292,7 +292,7 @@ pub struct ProxyRetry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyPathRewrite {
-    /// Replacements by prefix.
+    /// Path prefixes and their replacements.
     pub replace_prefix: Vec<ProxyReplacePrefix>,
 }
 
@@ -300,7 +300,8 @@ pub struct ProxyPathRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyReplacePrefix {
-    /// The full prefix, including the prefixes of includes; any prefix if empty.
+    /// The full prefix to replace, including the prefixes of all includes. If empty, any prefix is
+    /// replaced.
     pub prefix: String,
     /// The new prefix.
     pub replacement: String,
@@ -330,17 +331,17 @@ pub struct ProxyHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyRedirect {
-    /// `http` or `https`.
+    /// Target scheme: `http` or `https`.
     pub scheme: Option<Box<str>>,
-    /// The host.
+    /// Target host.
     pub hostname: Option<Box<str>>,
-    /// The port.
+    /// Target port.
     pub port: Option<i32>,
-    /// 301, 302 (the default), 303, 307 or 308.
+    /// HTTP status: 301, 302 (the default), 303, 307 or 308.
     pub status_code: Option<i32>,
-    /// A new path.
+    /// The new path.
     pub path: Option<Box<str>>,
-    /// A new path prefix.
+    /// The new path prefix.
     pub prefix: Option<Box<str>>,
 }
 
@@ -350,9 +351,10 @@ pub struct ProxyRedirect {
 pub struct ProxyInternalRedirect {
     /// Maximum number of redirects per request; 0 means 1.
     pub max_internal_redirects: i32,
-    /// 301, 302 (the default), 303, 307 or 308.
+    /// Statuses of redirects to follow: 301, 302 (the default), 303, 307 or 308.
     pub redirect_response_codes: Vec<i32>,
-    /// `Always`, `Never` (the default) or `SafeOnly`.
+    /// Whether to follow redirects to a different scheme: `Always`, `Never` (the default) or
+    /// `SafeOnly`.
     pub allow_cross_scheme_redirect: String,
     /// True to pass a redirect to the client if it leads to the same route as an earlier redirect.
     pub deny_repeated_route_redirect: bool,
@@ -362,8 +364,8 @@ pub struct ProxyInternalRedirect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyDirectResponse {
-    /// Status, 200 to 599.
+    /// HTTP status, 200 to 599.
     pub status_code: i32,
-    /// Body of at most 4096 bytes.
+    /// Response body of at most 4096 bytes.
     pub body: String,
 }

@@ -7,23 +7,23 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyLoadBalancer {
-    /// `RoundRobin`, `WeightedLeastRequest`, `Random`, `RequestHash` or `Cookie`.
+    /// Strategy: `RoundRobin`, `WeightedLeastRequest`, `Random`, `RequestHash` or `Cookie`.
     pub strategy: String,
-    /// The request values that `RequestHash` uses.
+    /// Request properties to hash with `RequestHash`.
     pub request_hash_policies: Vec<ProxyHashPolicy>,
 }
 
-/// `RequestHashPolicy`. Only one kind of value is set.
+/// `RequestHashPolicy`. Exactly one property must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHashPolicy {
     /// True to skip later policies once this one yields a value.
     pub terminal: bool,
-    /// A header.
+    /// The header to hash.
     pub header_hash_options: Option<ProxyHeaderHash>,
-    /// A query parameter.
+    /// The query parameter to hash.
     pub query_parameter_hash_options: Option<ProxyQueryHash>,
-    /// The address of the client.
+    /// True to hash the client's address.
     #[serde(rename = "hashSourceIP")]
     pub hash_source_ip: bool,
 }
@@ -44,23 +44,23 @@ pub struct ProxyQueryHash {
     pub parameter_name: String,
 }
 
-/// `HTTPHealthCheckPolicy`. 0 means the default.
+/// `HTTPHealthCheckPolicy`. Values of 0 select the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHealthCheck {
-    /// The path.
+    /// Path of health check requests.
     pub path: String,
-    /// The Host header.
+    /// `Host` header of health check requests.
     pub host: String,
-    /// 10 by default.
+    /// Seconds between checks; 10 by default.
     pub interval_seconds: i64,
-    /// 2 by default.
+    /// Timeout of each check in seconds; 2 by default.
     pub timeout_seconds: i64,
-    /// 3 by default.
+    /// Failed checks until an endpoint is unhealthy; 3 by default.
     pub unhealthy_threshold_count: i64,
-    /// 2 by default.
+    /// Successful checks until an endpoint is healthy; 2 by default.
     pub healthy_threshold_count: i64,
-    /// 200 by default.
+    /// Statuses of successful checks; 200 by default.
     pub expected_statuses: Vec<ProxyStatusRange>,
 }
 
@@ -70,21 +70,21 @@ pub struct ProxyHealthCheck {
 pub struct ProxyStatusRange {
     /// The first status.
     pub start: i64,
-    /// The status after the last one (exclusive end).
+    /// The end of the range (exclusive).
     pub end: i64,
 }
 
-/// `TCPHealthCheckPolicy`. 0 means the default.
+/// `TCPHealthCheckPolicy`. Values of 0 select the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTcpHealthCheck {
-    /// 10 by default.
+    /// Seconds between checks; 10 by default.
     pub interval_seconds: i64,
-    /// 2 by default.
+    /// Timeout of each check in seconds; 2 by default.
     pub timeout_seconds: i64,
-    /// 3 by default.
+    /// Failed checks until an endpoint is unhealthy; 3 by default.
     pub unhealthy_threshold_count: i64,
-    /// 2 by default.
+    /// Successful checks until an endpoint is healthy; 2 by default.
     pub healthy_threshold_count: i64,
 }
 
@@ -92,10 +92,10 @@ pub struct ProxyTcpHealthCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxySlowStart {
-    /// Time until a new endpoint has its full share.
+    /// Time until a new endpoint receives its full share of requests.
     pub window: String,
-    /// The exponent of the growth; 1.0 by default.
+    /// Exponent of the ramp-up curve; 1.0 by default.
     pub aggression: String,
-    /// The initial share in percent; 10 by default.
+    /// Initial share as a percentage; 10 by default.
     pub min_weight_percent: Option<i64>,
 }

@@ -13,11 +13,12 @@ pub struct ProxyService {
     pub name: String,
     /// The port.
     pub port: i32,
-    /// Not supported.
+    /// Not supported, so it has no effect.
     pub health_port: Option<i32>,
-    /// `h2c`, `h2` or `tls`; takes precedence over `appProtocol` of the Service's port.
+    /// Protocol: `h2c`, `h2` or `tls`. Takes precedence over the Service port's `appProtocol`.
     pub protocol: Option<Box<str>>,
-    /// The share of requests; equal shares if all weights are 0.
+    /// Share of requests, relative to the other weights. If all weights are 0, the shares are
+    /// equal.
     pub weight: i32,
     /// Verification of the Service's certificate, for `h2` and `tls`.
     pub validation: Option<ProxyValidation>,
@@ -27,9 +28,9 @@ pub struct ProxyService {
     pub request_headers_policy: Option<ProxyHeaders>,
     /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not supported.
+    /// Not supported, so it has no effect.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// Gradual increase of the share of new endpoints.
+    /// Gradually increases the share of requests that new endpoints receive.
     pub slow_start_policy: Option<ProxySlowStart>,
 }
 
@@ -37,10 +38,11 @@ pub struct ProxyService {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyValidation {
-    /// The Secret with `ca.crt`: `name`, or `namespace/name`.
+    /// The Secret that contains `ca.crt`, as `name` or `namespace/name`.
     pub ca_secret: String,
     /// A DNS name that the certificate must have.
     pub subject_name: String,
-    /// DNS names, one of which the certificate must have; `subjectName` is the first.
+    /// DNS names, at least one of which the certificate must have. The first must equal
+    /// `subjectName`.
     pub subject_names: Vec<String>,
 }

@@ -9,17 +9,17 @@ use super::{ProxyLoadBalancer, ProxyService, ProxyTcpHealthCheck};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTls {
-    /// The Secret: `name`, or `namespace/name`.
+    /// The Secret with the certificate, as `name` or `namespace/name`.
     pub secret_name: String,
-    /// `1.2` or `1.3`.
+    /// Minimum TLS version: `1.2` or `1.3`.
     pub minimum_protocol_version: String,
-    /// `1.2` or `1.3`.
+    /// Maximum TLS version: `1.2` or `1.3`.
     pub maximum_protocol_version: String,
-    /// True to pass TLS through to the Services of `tcpproxy`.
+    /// True to pass TLS connections through to the Services of `tcpproxy`.
     pub passthrough: bool,
     /// Validation of client certificates.
     pub client_validation: Option<ProxyClientValidation>,
-    /// Not served.
+    /// Not supported, so it has no effect.
     pub enable_fallback_certificate: bool,
 }
 
@@ -27,13 +27,13 @@ pub struct ProxyTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyClientValidation {
-    /// The Secret with `ca.crt`: `name`, or `namespace/name`.
+    /// The Secret that contains `ca.crt`, as `name` or `namespace/name`.
     pub ca_secret: String,
     /// True to accept any client certificate.
     pub skip_client_cert_validation: bool,
-    /// Parts of the client certificate that backends receive.
+    /// Client certificate details to forward to backends.
     pub forward_client_certificate: Option<ProxyForwardedCertificate>,
-    /// The Secret with `crl.pem`: `name`, or `namespace/name`.
+    /// The Secret that contains `crl.pem`, as `name` or `namespace/name`.
     pub crl_secret: String,
     /// True to check only the client's own certificate for revocation.
     pub crl_only_verify_leaf_cert: bool,
@@ -41,7 +41,7 @@ pub struct ProxyClientValidation {
     pub optional_client_certificate: bool,
 }
 
-/// `ClientCertificateDetails`: the parts in `x-forwarded-client-cert`.
+/// `ClientCertificateDetails`: which details `x-forwarded-client-cert` contains.
 #[expect(clippy::struct_excessive_bools, reason = "as the API has them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -64,7 +64,7 @@ pub struct ProxyForwardedCertificate {
 pub struct ProxyTcp {
     /// The Services that receive the connections.
     pub services: Vec<ProxyService>,
-    /// Another HTTPProxy, whose Services receive the connections.
+    /// HTTPProxy whose Services receive the connections.
     pub include: Option<ProxyTcpInclude>,
     /// The former name of `include`; ignored if both are set.
     pub includes: Option<ProxyTcpInclude>,

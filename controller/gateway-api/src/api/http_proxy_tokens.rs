@@ -1,4 +1,4 @@
-//! Tokens in an `HTTPProxy`.
+//! JWT verification in an `HTTPProxy`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,16 +11,16 @@ use super::ProxyValidation;
 pub struct ProxyJwtProvider {
     /// The name.
     pub name: String,
-    /// True if routes need this provider's token by default.
+    /// True if routes require this provider's token by default.
     pub default: bool,
-    /// Value of the claim `iss`; not checked if empty.
+    /// Required value of the `iss` claim; not checked if empty.
     pub issuer: String,
     /// Accepted audiences; not checked if empty.
     pub audiences: Vec<String>,
-    /// The key set is fetched from here.
+    /// Key set to fetch over HTTPS.
     #[serde(rename = "remoteJWKS")]
     pub remote_jwks: Option<ProxyRemoteJwks>,
-    /// The key set is in a Secret.
+    /// Key set in a Secret.
     #[serde(rename = "localJWKS")]
     pub local_jwks: Option<ProxyLocalJwks>,
     /// True to forward the token to the Service.
@@ -32,15 +32,15 @@ pub struct ProxyJwtProvider {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyRemoteJwks {
-    /// HTTPS URI.
+    /// HTTPS URI of the key set.
     pub uri: String,
-    /// CA certificates that verify the server; the system's by default.
+    /// Verification of the server's certificate. By default, the system's CA certificates are used.
     pub validation: Option<ProxyValidation>,
-    /// Not used: each fetch has the same timeout.
+    /// Has no effect: all fetches have the same timeout.
     pub timeout: String,
-    /// Time between two fetches, as a Go duration.
+    /// Time between fetches, as a Go duration.
     pub cache_duration: String,
-    /// Not used.
+    /// Has no effect.
     pub dns_lookup_family: String,
 }
 
@@ -50,7 +50,7 @@ pub struct ProxyRemoteJwks {
 pub struct ProxyLocalJwks {
     /// Secret in the HTTPProxy's namespace.
     pub secret_name: String,
-    /// Key of the Secret's data.
+    /// Key in the Secret's data.
     pub key: String,
 }
 
@@ -58,8 +58,8 @@ pub struct ProxyLocalJwks {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyJwtVerification {
-    /// The provider.
+    /// Name of the provider whose token is required.
     pub require: String,
-    /// True if no token is needed.
+    /// True if no token is required.
     pub disabled: bool,
 }

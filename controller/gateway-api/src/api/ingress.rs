@@ -54,9 +54,9 @@ pub struct IngressSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressTls {
-    /// Hosts that the certificate is for. An empty list means the hosts of all rules.
+    /// Hosts that use the certificate. If empty, all hosts of the rules use it.
     pub hosts: Vec<String>,
-    /// Name of the Secret with the certificate, in the Ingress's own namespace.
+    /// Name of the Secret with the certificate, in the Ingress's namespace.
     pub secret_name: String,
 }
 
@@ -64,8 +64,8 @@ pub struct IngressTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressRule {
-    /// Host of the requests that the rule receives. A leading `*.` matches exactly one label, and
-    /// an empty host matches every host.
+    /// Host that requests must match. A leading `*.` matches exactly one label, and an empty host
+    /// matches every host.
     pub host: String,
     /// Paths and their backends. If unset, the default backend receives all requests for the host.
     pub http: Option<IngressHttp>,
@@ -95,9 +95,9 @@ pub struct IngressPath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressBackend {
-    /// A Service in the Ingress's own namespace.
+    /// A Service in the Ingress's namespace.
     pub service: Option<IngressService>,
-    /// An object of another kind that receives requests instead of a Service.
+    /// Object of another kind that receives requests instead of a Service.
     pub resource: Option<IngressResource>,
 }
 

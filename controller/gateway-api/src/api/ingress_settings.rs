@@ -13,9 +13,9 @@ use super::enums::open_enum;
 open_enum! {
     /// `spec.ingress.duplicates` of a SesameConfiguration.
     DuplicateHosts {
-        /// The oldest root gets the host.
+        /// The oldest root HTTPProxy serves the host.
         Oldest = "Oldest",
-        /// No root gets the host, as in Contour.
+        /// No root HTTPProxy serves the host, as in Contour.
         AllInvalid = "AllInvalid",
     }
 }
@@ -33,20 +33,20 @@ open_enum! {
 open_enum! {
     /// `spec.ingress.missingBackend` of a SesameConfiguration.
     MissingBackend {
-        /// Requests in the share of an unusable Service get 503.
+        /// Requests for an unusable Service get 503.
         Refuse = "Refuse",
-        /// The route's other Services get the share of the unusable Service, as in Contour.
+        /// The route's other Services receive the unusable Service's requests, as in Contour.
         Reweight = "Reweight",
     }
 }
 
 /// Settings for Ingresses and HTTPProxies, in the controller's own configuration or the parameters
-/// of GatewayClasses. The first configuration with this field applies as a whole: the controller's
+/// of GatewayClasses. Only the first configuration that sets this field applies: the controller's
 /// own configuration comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
-    /// The Gateway for IngressClasses without parameters and for `classes` without a Gateway.
+    /// The Gateway for IngressClasses without parameters and for `classes` without `gatewayRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// HTTPProxy classes that have no Sesame IngressClass, such as `contour`.
@@ -57,13 +57,13 @@ pub struct IngressSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(max = 63)))]
     pub root_namespaces: Option<Vec<String>>,
-    /// Treatment of HTTPProxies with the same host: `Oldest` by default.
+    /// How HTTPProxies with the same host are handled; `Oldest` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<DuplicateHosts>,
-    /// Treatment of invalid HTTPProxies: `Contain` by default.
+    /// How invalid HTTPProxies are handled; `Contain` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<InvalidProxies>,
-    /// Treatment of a missing Service in an HTTPProxy route that has other Services: `Refuse` by
+    /// How a missing Service is handled if its HTTPProxy route has other Services; `Refuse` by
     /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_backend: Option<MissingBackend>,

@@ -1,5 +1,5 @@
-//! A compact map of labels. A `BTreeMap` would allocate half a kilobyte for its first entry, which
-//! is too much because a cluster has many objects with labels.
+//! A compact map of labels. A `BTreeMap` would allocate half a kilobyte for its first entry, too
+//! much for the many labeled objects in a cluster.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // The `BTreeMap` sorts the labels and keeps the last value of each key.
+        // `BTreeMap` sorts the labels and keeps the last value of each key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -46,36 +46,36 @@ pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 /// Annotation that, if `true`, redirects plaintext requests for an Ingress to HTTPS.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
-/// Annotation that sets the class of an HTTPProxy. It takes precedence over all other ways to set
-/// the class.
+/// Annotation that sets the class of an HTTPProxy. It takes precedence over all other class
+/// settings.
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
 /// Prefix of ingress-nginx's annotations. Sesame reads some of them if `ANNOTATIONS_OF` is set on
 /// the IngressClass.
 pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
-/// Annotation of an IngressClass. It names another controller whose annotations also apply to
-/// Ingresses of the class.
+/// Annotation of an IngressClass that names another Ingress controller. That controller's
+/// annotations then also apply to Ingresses of the class.
 pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
-/// Maximum number of characters that are kept of a Contour annotation's value.
+/// Maximum number of characters kept from a Contour annotation's value.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
-/// Maximum number of characters that are kept of an ingress-nginx annotation's value. A value of
-/// this length may have been truncated, so it is treated as invalid.
+/// Maximum number of characters kept from an ingress-nginx annotation's value. A value of this
+/// length may have been truncated, so it is treated as invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
-/// Label on ConfigMaps that contain fetched key sets. The value is a digest of the controller's
+/// Label on ConfigMaps that contain fetched key sets. Its value is a digest of the controller's
 /// name.
 pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
 
-/// Annotation prefixes of other Ingress controllers, each with the maximum number of characters
-/// that are kept of a value.
+/// Annotation prefixes of other Ingress controllers, and the maximum number of characters kept from
+/// each value.
 pub const OF_OTHERS: [(&str, usize); 2] = [
     (OF_NGINX, MAX_NGINX_CHARACTERS),
     (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
 ];
 
-/// Keeps only annotations of Sesame and of Ingress controllers, because other annotations may be
-/// very large.
+/// Keeps only the annotations of Sesame and of Ingress controllers, because others may be very
+/// large.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {

@@ -1,8 +1,8 @@
-//! `GatewayMeshPolicy` and `MeshOCGPolicy`. They tell Gateways outside the cluster and a mesh about
-//! each other, so that they can use mTLS.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`, which let a mesh and Gateways outside the cluster
+//! verify each other's certificates.
 //!
-//! The fields follow GEP-3951, for which no upstream types exist yet. Gateways and XMeshes can have
-//! the same fields themselves.
+//! The fields follow GEP-3951, for which no upstream types exist yet. Gateways and XMeshes may also
+//! set these fields directly.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub type GatewayMeshPolicy = Object<GatewayMeshPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMeshPolicySpec {
-    /// Gateways in the policy's own namespace that send requests to the mesh.
+    /// Gateways in the policy's namespace that send requests to the mesh.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<LocalPolicyTargetRef>,
     /// Mesh settings for these Gateways.
@@ -26,7 +26,7 @@ pub struct GatewayMeshPolicySpec {
 /// API group of experimental Gateway API kinds.
 pub const EXPERIMENTAL_GATEWAY_GROUP: &str = "gateway.networking.x-k8s.io";
 
-/// Label on a ConfigMap that is written for a `MeshOCGPolicy`.
+/// Label on the ConfigMap written for a `MeshOCGPolicy`.
 pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 
 /// `MeshOCGPolicy` v1alpha1. Cluster-scoped, like the mesh.
@@ -41,12 +41,13 @@ pub struct MeshOcgPolicySpec {
     pub target_refs: Vec<LocalPolicyTargetRef>,
     /// Settings for Gateways outside the cluster.
     pub ocg: MeshOcg,
-    /// Gateways that send requests to the mesh. If empty, all Gateways that have a mesh.
+    /// Gateways that send requests to the mesh. If empty, the policy applies to all Gateways with
+    /// mesh settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub gateways: Vec<GatewayRef>,
     /// Creates and maintains the ConfigMap named in `ocg.trustBundle`. It contains the CA
-    /// certificates of `gateways`, from `ca.crt` in their Secrets.
+    /// certificates from `ca.crt` in the Secrets of `gateways`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<bool>,
 }
@@ -55,22 +56,22 @@ pub struct MeshOcgPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcg {
-    /// CA certificates, one of which must have signed the client certificate of a Gateway.
+    /// CA certificates that verify the Gateways' client certificates.
     pub trust_bundle: TrustBundleRef,
 }
 
-/// `XMesh` v1alpha1: a mesh. Sesame reads only its `ocg`.
+/// `XMesh` v1alpha1. Sesame reads only `spec.ocg`.
 pub type XMesh = Object<XMeshSpec>;
 
-/// The fields of an XMesh about Gateways outside the cluster.
+/// The XMesh fields that concern Gateways outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct XMeshSpec {
-    /// Gateways outside the cluster. No released definition has this field.
+    /// Settings for Gateways outside the cluster. No released CRD has this field.
     pub ocg: Option<MeshOcg>,
 }
 
-/// Target of a policy: in the policy's own namespace, or cluster-scoped if the policy is.
+/// Policy target in the policy's namespace, or a cluster-scoped target of a cluster-scoped policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalPolicyTargetRef {
@@ -89,17 +90,17 @@ pub struct LocalPolicyTargetRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMesh {
-    /// CA certificates, one of which must have signed the certificate of each peer.
+    /// CA certificates that verify peer certificates.
     pub trust_bundle: TrustBundleRef,
     /// Routes whose backends are in the mesh: routes with these labels, and routes in namespaces
     /// with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Names, one of which the certificate of each peer must have. If empty, any name is accepted.
+    /// Names, one of which each peer's certificate must contain. If empty, any name is accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<SubjectAltName>,
-    /// Patterns that a name may match instead: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
+    /// Patterns that match additional names: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_name_patterns: Vec<String>,
@@ -112,13 +113,12 @@ pub struct TrustBundleRef {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace of the ConfigMap; the Gateway's namespace by default. Required for a mesh, which
+    /// Namespace of the ConfigMap; the Gateway's namespace by default. Required for an XMesh, which
     /// has no namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// Key in the ConfigMap whose value contains the certificates as PEM; `ca-bundle.crt` by
-    /// default.
+    /// Key of the PEM-encoded certificates in the ConfigMap; `ca-bundle.crt` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub bundle_key: Option<String>,

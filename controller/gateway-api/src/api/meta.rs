@@ -27,7 +27,7 @@ pub struct Metadata {
     pub name: String,
     /// `metadata.namespace`; empty for cluster-scoped objects.
     pub namespace: String,
-    /// `metadata.uid`, if a cluster assigned one.
+    /// `metadata.uid`; empty if no cluster assigned one.
     pub uid: Box<str>,
     /// `metadata.generation`; 0 for objects from files.
     pub generation: i64,
@@ -38,7 +38,7 @@ pub struct Metadata {
     pub is_deleted: bool,
     /// `metadata.labels`.
     pub labels: Labels,
-    /// Unknown fields of the object, if all fields of its kind are modeled.
+    /// Unknown fields of the object. Recorded only for fully modeled kinds.
     #[serde(skip)]
     pub unknown: UnknownFields,
     /// The entries of `metadata.annotations` that Sesame uses.
@@ -46,7 +46,7 @@ pub struct Metadata {
     pub annotations: Labels,
 }
 
-/// Reads a timestamp. Returns whether it is set.
+/// Returns true if the timestamp is set.
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
@@ -89,7 +89,7 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// Copies both parts.
+    /// Copies both strings.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -108,7 +108,7 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// An object with `metadata` and `spec`, like most kinds.
+/// Any object with `metadata` and `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Object<S> {
@@ -125,7 +125,7 @@ pub struct LabelSelector {
     /// Labels that an object must have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Expressions that must all hold.
+    /// Expressions that must all match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub match_expressions: Vec<LabelSelectorRequirement>,

@@ -1,4 +1,4 @@
-//! Metrics, as configured by a SesameConfiguration.
+//! `spec.metrics` of a SesameConfiguration.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -8,19 +8,19 @@ use std::fmt;
 use super::enums::open_enum;
 
 open_enum! {
-    /// Kind of route whose requests can be counted separately.
+    /// Route kind whose requests can be counted separately.
     MeasuredKind {
         Http = "HTTPRoute",
         Grpc = "GRPCRoute",
     }
 }
 
-/// Metrics that hosts expose only on request.
+/// Metrics that hosts expose only if they are configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsSettings {
-    /// Routes whose requests are counted separately, with their durations: about 25 series each. If
-    /// several configurations set it, the last one applies as a whole.
+    /// Routes that get separate request counts and durations: about 25 series per route. If several
+    /// configurations set this field, only the last one applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub routes: Option<Vec<MeasuredRoute>>,

@@ -1,9 +1,9 @@
 //! The kinds of Gateway API v1.5 to v1.7, and the few other kinds that resolution reads, as plain
-//! values.
+//! data types.
 //!
-//! Each concept has one Rust type, which all route kinds share. Enums are open: an unknown value
-//! from a newer API release does not make the object undecodable. Resolution reports it in a
-//! condition instead. This module makes no decisions.
+//! Each concept has one Rust type, which all route kinds share. Enums are open, so that objects
+//! with unknown values from newer API releases can still be decoded. Resolution reports such values
+//! in conditions. This module makes no decisions.
 
 mod access_log;
 mod access_policy;

@@ -1,4 +1,4 @@
-//! Fields of which only the presence matters.
+//! A placeholder for fields whose content is ignored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Records that a field is present. The content of the field is not read.
+/// Records that a field is present, and ignores its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted;
 

@@ -16,9 +16,10 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
-    /// Who may refer to the objects in `to`. A reference must match at least one entry.
+    /// Kinds and namespaces that may refer to the objects in `to`. A reference must match at least
+    /// one entry.
     pub from: Vec<GrantFrom>,
-    /// Which objects may be referred to. A reference must match at least one entry.
+    /// Objects that may be referenced. A reference must match at least one entry.
     pub to: Vec<GrantTo>,
 }
 
@@ -42,7 +43,7 @@ pub struct GrantTo {
     pub group: String,
     /// Kind.
     pub kind: String,
-    /// Name of the object. If unset, all objects of the kind.
+    /// Name of the object. If unset, the entry matches all objects of the kind.
     pub name: Option<String>,
 }
 
@@ -72,13 +73,13 @@ pub struct PolicyTargetRef {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Section of the target: the name of a listener, a rule or a Service's port.
+    /// Section of the target: the name of a listener, rule or Service port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,
 }
 
-/// Part of a request whose value is used as a key.
+/// Part of a request that serves as a hash or rate limit key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestKey {
@@ -95,31 +96,31 @@ pub struct RequestKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsValidation {
-    /// CA certificates, in the policy's own namespace.
+    /// Objects with CA certificates, in the policy's namespace.
     #[serde(default)]
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// A set of CA certificates that the host provides, used instead of `ca_certificate_refs`.
+    /// A set of CA certificates that the host provides. Replaces `ca_certificate_refs`.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<WellKnownCaCertificates>,
-    /// The SNI. Also the name that certificates must have, unless `subject_alt_names` is set.
+    /// The SNI. Certificates must also have this name, unless `subject_alt_names` is set.
     pub hostname: String,
-    /// Names of which a certificate must have at least one.
+    /// Names, at least one of which a certificate must have.
     #[serde(default)]
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 
-/// Name in a certificate.
+/// Subject alternative name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
-    /// Type of the name; selects which field below is set.
+    /// Type of the name, which determines the field below that must be set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
-    /// For Hostname.
+    /// The DNS name for type `Hostname`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub hostname: String,
-    /// For URI.
+    /// The URI for type `URI`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub uri: String,

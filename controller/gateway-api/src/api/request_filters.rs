@@ -9,8 +9,9 @@ use super::{CompressionType, ErrorPageSource, HeaderFact};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestBody {
-    /// Maximum body size in bytes, with `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger requests get 413.
-    /// The gateway buffers each request until it is complete, except for upgrades.
+    /// Maximum body size in bytes, optionally with suffix `Ki`, `Mi` or `Gi`; at most `1Gi`. Larger
+    /// requests get 413. The gateway buffers each request until it is complete, except for
+    /// upgrades.
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub max_size: String,
 }
@@ -19,16 +20,16 @@ pub struct RequestBody {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResponseCompression {
-    /// Algorithms. The first is used if a client accepts several equally. An empty list disables
-    /// compression.
+    /// Algorithms. If a client accepts several equally, the first one is used. An empty list
+    /// disables compression.
     #[schemars(length(max = 3))]
     pub types: Vec<CompressionType>,
-    /// Media types to compress. The default is common text types.
+    /// Media types to compress. Defaults to common text types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
     pub content_types: Vec<String>,
-    /// Minimum size of a response to compress in bytes, with `Ki` or `Mi`. The default is 30. A
-    /// response without a length is always compressed.
+    /// Minimum size of compressed responses in bytes, optionally with suffix `Ki` or `Mi`. Defaults
+    /// to 30. Responses of unknown length are always compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub min_size: Option<String>,
@@ -38,7 +39,8 @@ pub struct ResponseCompression {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorPage {
-    /// Statuses of responses to replace, for instance `503`, or `4xx` or `5xx` for all of them.
+    /// Statuses of responses to replace, such as `503`; `4xx` and `5xx` match all statuses of a
+    /// class.
     #[schemars(
         length(min = 1, max = 16),
         inner(regex(pattern = "^(4xx|5xx|[45][0-9][0-9])$"))
@@ -51,7 +53,7 @@ pub struct ErrorPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub content_type: Option<String>,
-    /// Status of the page. Defaults to the status of the response.
+    /// Status of the page. Defaults to the status of the replaced response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 200, max = 599))]
     pub status_code: Option<i32>,
@@ -64,15 +66,16 @@ pub struct ErrorPage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHeaders {
-    /// Modifications of requests, applied before the rule's own.
+    /// Request header modifications, applied before the rule's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<PolicyHeaderChange>,
-    /// Modifications of responses. If the rule modifies the same header, the rule takes precedence.
+    /// Response header modifications. If the rule modifies the same header, the rule takes
+    /// precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<PolicyHeaderChange>,
 }
 
-/// Modifications of request or response headers. A header must not be in two lists.
+/// Modifications of request or response headers. Each header may be in only one list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHeaderChange {
@@ -90,8 +93,8 @@ pub struct PolicyHeaderChange {
     pub remove: Vec<String>,
 }
 
-/// Header with a literal value or a fact about the request. Exactly one of `value` and `valueFrom`
-/// must be set.
+/// Header whose value is a literal or a property of the request. Exactly one of `value` and
+/// `valueFrom` must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuedHeader {
@@ -102,7 +105,8 @@ pub struct ValuedHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub value: Option<String>,
-    /// Fact about the request or its connection. If the fact is unavailable, the header is removed.
+    /// Property of the request or its connection. If the property is unavailable, the header is
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<HeaderFact>,
 }
@@ -145,16 +149,18 @@ pub struct FaultAbort {
     pub percent: Option<i32>,
 }
 
-/// Bandwidth limit, shared by all requests for which the policy's limit is the smallest. It applies
-/// separately to each port of each gateway host.
+/// Bandwidth limit. If several policies limit a request, the lowest limit applies. All requests
+/// that this policy limits share the bandwidth on each port of each gateway host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BandwidthLimit {
-    /// Bytes of request bodies per second, with `Ki`, `Mi` or `Gi`; at least `1Ki`.
+    /// Maximum request body bytes per second, optionally with suffix `Ki`, `Mi` or `Gi`; at least
+    /// `1Ki`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub request: Option<String>,
-    /// Bytes of response bodies per second, with `Ki`, `Mi` or `Gi`; at least `1Ki`.
+    /// Maximum response body bytes per second, optionally with suffix `Ki`, `Mi` or `Gi`; at least
+    /// `1Ki`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), regex(pattern = "^[1-9][0-9]*(Ki|Mi|Gi)?$"))]
     pub response: Option<String>,

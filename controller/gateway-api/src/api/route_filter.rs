@@ -1,4 +1,4 @@
-//! `RouteFilter`: rule filters that the Gateway API lacks, for `extensionRef`.
+//! `RouteFilter`: rule filters that the Gateway API lacks, referenced by `extensionRef`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ pub struct RouteFilterSpec {
     /// Responds to requests instead of forwarding them. The rule must have no backends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_response: Option<FilterResponse>,
-    /// Rewrites requests before they are forwarded. Can be combined with a URLRewrite filter if the
-    /// two replace different parts of the request.
+    /// Rewrites requests before they are forwarded. Can be combined with a URLRewrite filter that
+    /// replaces a different part of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<FilterRewrite>,
     /// Redirects requests to another path. The rule must have no backends.
@@ -24,7 +24,7 @@ pub struct RouteFilterSpec {
     pub request_redirect: Option<FilterRedirect>,
 }
 
-/// Response of the gateway itself.
+/// Response that the gateway itself sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterResponse {
@@ -45,10 +45,11 @@ pub struct FilterResponse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterRewrite {
-    /// Replaces the path.
+    /// Replaces the matching part of the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regex: Option<FilterSubstitution>,
-    /// Request header whose value becomes the host. Without the header, the host is kept.
+    /// Request header whose value becomes the host. If a request lacks the header, its host is
+    /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub host_from_header: Option<String>,
@@ -58,35 +59,36 @@ pub struct FilterRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterRedirect {
-    /// Replaces the path.
+    /// Replaces the matching part of the path.
     pub regex: FilterSubstitution,
-    /// Scheme: `http` or `https`. Defaults to the scheme of the request.
+    /// Target scheme: `http` or `https`. Defaults to the request's scheme.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub scheme: Option<String>,
-    /// Host. Defaults to the host of the request.
+    /// Target host. Defaults to the request's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,
-    /// Port. Defaults to the port of the scheme or of the listener.
+    /// Target port. Defaults to the well-known port of `scheme` or, if that is unset, to the
+    /// listener's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
-    /// 301, 302, 303, 307 or 308. The default is 302.
+    /// HTTP status: 301, 302, 303, 307 or 308. Defaults to 302.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 301, max = 308))]
     pub status_code: Option<i32>,
 }
 
-/// Replacement of the part of a path that a regular expression matches. The query is kept.
+/// Replaces the part of a path that matches a regular expression. The query is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterSubstitution {
     /// RE2 expression that starts with `^/` or `^(/`.
     #[schemars(length(min = 3, max = 1024))]
     pub pattern: String,
-    /// Replacement, in which `\1` to `\9` refer to groups of the pattern. It starts with `/`, or
-    /// with `\1` if the pattern starts with `^(/`.
+    /// Replacement, in which `\1` to `\9` refer to capture groups of the pattern. It must start
+    /// with `/`, or with `\1` if the pattern starts with `^(/`.
     #[schemars(length(min = 1, max = 1024))]
     pub substitution: String,
 }

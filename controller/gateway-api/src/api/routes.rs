@@ -15,19 +15,17 @@ pub type TcpRoute = Object<RouteSpec<L4Rule>>;
 /// `UDPRoute` v1.
 pub type UdpRoute = Object<RouteSpec<L4Rule>>;
 
-/// The specification shared by all route kinds, with the kind's own type of rule.
+/// The specification that all route kinds share, apart from the type of their rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec<R> {
     /// The Gateways and ListenerSets to which the route attaches.
     pub parent_refs: Vec<ParentRef>,
-    /// Experimental: scope of the default Gateways to which the route also attaches.
+    /// Experimental: also attaches the route to the default Gateways of this scope.
     pub use_default_gateways: Option<Box<str>>,
-    /// Hostnames of the requests that the route receives. `TCPRoute` and `UDPRoute` have no
-    /// hostnames.
+    /// Hostnames that requests must match. `TCPRoute` and `UDPRoute` have no hostnames.
     pub hostnames: Vec<String>,
-    /// The rules. An `HTTPRoute` without rules gets one that matches every path, by a default in
-    /// its CustomResourceDefinition.
+    /// The rules. If an `HTTPRoute` has no rules, its CRD adds one that matches every path.
     pub rules: Vec<R>,
 }
 
@@ -49,7 +47,7 @@ pub struct ParentRef {
     /// Name of a listener. If set, the route attaches only to this listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<Box<str>>,
-    /// Port of listeners. If set, the route attaches only to listeners with this port.
+    /// Listener port. If set, the route attaches only to listeners with this port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
@@ -104,13 +102,13 @@ pub struct L4Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpMatch {
-    /// The path to match; every path if unset.
+    /// The path to match. If unset, every path matches.
     pub path: Option<PathMatch>,
     /// Headers that must all match.
     pub headers: Vec<StringMatch>,
     /// Query parameters that must all match.
     pub query_params: Vec<StringMatch>,
-    /// Method that the request must have.
+    /// Required request method.
     pub method: Option<Box<str>>,
 }
 
@@ -201,7 +199,7 @@ pub struct Retry {
     pub codes: Vec<i32>,
     /// Maximum number of retries, in addition to the first attempt.
     pub attempts: Option<i32>,
-    /// Minimum pause before each retry.
+    /// Minimum delay before each retry.
     pub backoff: Option<Box<str>>,
 }
 
@@ -209,18 +207,18 @@ pub struct Retry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionPersistence {
-    /// Name of the cookie or header. Gateway API up to v1.6.
+    /// Name of the cookie or header. Exists only in Gateway API up to v1.6.
     pub session_name: Option<Box<str>>,
     /// Maximum lifetime of a session.
     pub absolute_timeout: Option<Box<str>>,
     /// How the session is tracked: `Cookie` or `Header`.
     #[serde(rename = "type")]
     pub type_: Option<Box<str>>,
-    /// Details of the cookie. Gateway API up to v1.6.
+    /// Settings for the cookie. Exists only in Gateway API up to v1.6.
     pub cookie_config: Option<CookieConfig>,
-    /// Settings for type `Cookie`. Gateway API v1.7 and later.
+    /// Settings for type `Cookie`. Requires Gateway API v1.7 or later.
     pub cookie: Option<SessionCookie>,
-    /// Settings for type `Header`. Gateway API v1.7 and later.
+    /// Settings for type `Header`. Requires Gateway API v1.7 or later.
     pub header: Option<SessionHeader>,
 }
 

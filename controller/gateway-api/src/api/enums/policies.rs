@@ -1,4 +1,4 @@
-//! Enums in policies.
+//! Enums used in policies.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,17 +10,17 @@ open_enum! {
     /// Load balancing strategy of a `BackendPolicy`.
     #[derive(Default)]
     BalancerType {
-        /// Requests go to each endpoint in turn.
+        /// Uses each endpoint in turn.
         #[default]
         RoundRobin = "RoundRobin",
-        /// Picks two random endpoints and uses the one with fewer active requests.
+        /// Compares two random endpoints and picks whichever has fewer active requests.
         LeastRequest = "LeastRequest",
         Random = "Random",
-        /// Picks an endpoint by a hash of the request. If endpoints change, few requests move to
+        /// Picks an endpoint by a hash of the request. When endpoints change, few requests move to
         /// another endpoint.
         RingHash = "RingHash",
-        /// Picks an endpoint by a hash of the request. This is faster than RingHash, but more
-        /// requests move if endpoints change.
+        /// Picks an endpoint by a hash of the request. Faster than `RingHash`, but more requests
+        /// move when endpoints change.
         Maglev = "Maglev",
     }
 }
@@ -34,7 +34,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Part of a request whose value is used as a key.
+    /// Part of a request that serves as a hash or rate limit key.
     #[derive(Default)]
     RequestKeyType {
         /// The client's address.
@@ -50,7 +50,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Period of a rate limit.
+    /// Rate limit period.
     #[derive(Default)]
     LimitPeriod {
         #[default]
@@ -77,19 +77,19 @@ open_enum! {
     ErrorPageSource {
         /// Only responses that the gateway itself generates.
         Gateway = "Gateway",
-        /// Responses of the gateway and responses of backends.
+        /// Responses from both the gateway and backends.
         All = "All",
     }
 }
 
 open_enum! {
-    /// Fact about a request or its connection.
+    /// Property of a request or its connection that a header can contain.
     HeaderFact {
-        /// Address of the client.
+        /// Client address.
         ClientAddress = "ClientAddress",
-        /// Identifier of the request, which is also in `x-request-id`.
+        /// Request ID, as in the header `x-request-id`.
         RequestId = "RequestID",
-        /// HTTP version of the request, for instance `HTTP/2`.
+        /// HTTP version of the request, such as `HTTP/2`.
         Protocol = "Protocol",
         /// TLS version of the connection.
         TlsVersion = "TLSVersion",
@@ -107,7 +107,7 @@ open_enum! {
 open_enum! {
     /// The address that an `AccessPolicy` compares with its networks.
     AddressSource {
-        /// The client's address, as trusted proxies report it.
+        /// The client's address, as reported by trusted proxies.
         Client = "Client",
         /// The address of the connection's peer, which may be a proxy.
         Peer = "Peer",
@@ -115,7 +115,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Action on a request.
+    /// Whether an `AccessPolicy` allows or denies a request.
     AccessAction {
         Allow = "Allow",
         Deny = "Deny",
