@@ -1,5 +1,6 @@
-//! Connects to the API server, and detects changes to its address or credentials. A client rereads
-//! its token file, but not its CA certificates and kubeconfig. Never print these files.
+//! Connects to the API server, and detects changes to its address or credentials. A kube client
+//! rereads its token file, but not its CA certificates or kubeconfig. Never log the contents of
+//! these files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -15,15 +16,16 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longer than any watch.
+/// Exceeds the maximum duration of a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Rotated credentials remain valid for much longer.
+/// After a rotation, the previous credentials remain valid for much longer.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Tokens are reread every minute and remain valid for much longer.
+/// Smaller clock jumps are harmless: tokens are reread every minute and remain valid for much
+/// longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClusterConnection {
@@ -54,8 +56,8 @@ impl ClusterConnection {
         })
     }
 
-    /// Clients use the wall clock to reread tokens, and would keep an expired token if it is set
-    /// back.
+    /// Also completes if the wall clock was set back, because clients would then reread tokens too
+    /// late.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());

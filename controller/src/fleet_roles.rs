@@ -1,5 +1,5 @@
-//! Writes the rules of the Roles that grant hosts access to keys. Each Role covers a fleet's
-//! Gateways, or the Gateways in its annotation, and no other Secret.
+//! Writes the rules of the Roles that grant hosts access to keys. Each Role permits reading only
+//! the key Secrets of a fleet's Gateways, or of the Gateways in its annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Hosts of a new Role cannot read their keys before the next poll.
+/// Hosts with a new Role wait up to this long for access to their keys.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The same limit applies to join tokens.
 const MAX_GATEWAYS: usize = 256;
@@ -107,7 +107,7 @@ impl FleetRoles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Cannot be published now. Roles that grant access to their keys keep it.
+    /// Gateways that currently cannot be published. Existing access to their keys is kept.
     retained: BTreeSet<String>,
 }
 
@@ -148,7 +148,7 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// The current rules decide which unpublishable Gateways keep their access.
+    /// Unpublishable Gateways stay in the rules if they are in `present`.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

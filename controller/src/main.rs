@@ -6,6 +6,6 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Read here because a new commit then recompiles only this file.
+    // Read the revision here, so that a new commit recompiles only this file.
     sesame_controller::cli::main(option_env!("SESAME_REVISION"))
 }

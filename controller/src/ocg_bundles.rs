@@ -18,10 +18,10 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Needed to notice edited ConfigMaps and newly granted permissions.
+/// Polling detects edited ConfigMaps and newly granted permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Other controllers ignore the object.
+/// Sesame controllers with another name ignore the ConfigMap.
 const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 
 pub(crate) struct OcgBundleWriter {

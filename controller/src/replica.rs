@@ -52,7 +52,7 @@ impl WatchedNamespaces {
         }
     }
 
-    /// One value per listed namespace, or one if all are watched.
+    /// Returns one value per watched namespace, or a single value if all are watched.
     pub(crate) fn each<T>(&self, all: impl FnOnce() -> T, one: impl Fn(&str) -> T) -> Vec<T> {
         match self {
             Self::All => vec![all()],

@@ -33,7 +33,7 @@ pub(crate) struct NextAttempt {
 }
 
 impl NextAttempt {
-    /// `before` is the attempt that failed, or `None` if it was the first.
+    /// `before` is the failed attempt, or `None` if the first attempt failed.
     pub(crate) fn after(before: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
         let mut backoff = before.map_or(backoff, |before| before.backoff);
         Self {
@@ -42,7 +42,7 @@ impl NextAttempt {
         }
     }
 
-    /// Unlike [`Self::after`], it does not lengthen later pauses.
+    /// Unlike [`Self::after`], does not lengthen later pauses.
     pub(crate) fn soon(pause: Duration, backoff: Backoff, now: Instant) -> Self {
         Self {
             at: now + pause,

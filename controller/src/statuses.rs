@@ -14,16 +14,16 @@ use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// The problem occurred after resolution.
+/// Problems that occurred after resolution.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProvisionReport {
     pub(crate) without_service: GatewayProblems,
     pub(crate) without_upstream: GatewayProblems,
-    /// Missing or incomplete fleets.
+    /// Why fleets are missing or incomplete.
     pub(crate) without_fleet: GatewayProblems,
-    /// With the names of the DaemonSets that are still running.
+    /// Messages name the DaemonSets that are still running.
     pub(crate) released: GatewayProblems,
 }
 
@@ -31,7 +31,7 @@ pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings
 
 pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 
-/// By address. `None` until all reports are known.
+/// Each Gateway's hosts by address. `None` until all reports are known.
 pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
 
 /// `None` until all Services are known.
@@ -46,13 +46,13 @@ pub(crate) struct HostEndpoint {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceAddresses {
-    /// In the order of the status.
+    /// In the order in which the status lists them.
     pub(crate) addresses: Vec<String>,
     /// Why there is no address yet.
     pub(crate) awaited: Option<String>,
     /// Requested addresses that the Service does not have, with reasons.
     pub(crate) unusable: BTreeMap<String, String>,
-    /// Such as ports that a load balancer cannot open.
+    /// Warnings, for example about ports that a load balancer cannot open.
     pub(crate) notes: Vec<String>,
 }
 
@@ -66,21 +66,21 @@ pub(crate) struct StatusChange {
 #[derive(Debug)]
 pub(crate) enum Resolved {
     World(Arc<ResolvedStatuses>),
-    /// Nothing else has changed.
+    /// Only routes have changed.
     Routes(RouteStatusUpdate),
 }
 
-/// Before the hosts' reports are added.
+/// Statuses before the hosts' reports are added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
     pub(crate) statuses: Statuses,
-    /// The shared name of each jointly published Gateway.
+    /// The published name of each merged Gateway.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
-    /// By published name.
+    /// Keyed by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
-    /// By published name, with reasons.
+    /// Keyed by published name, with reasons.
     pub(crate) unpublishable: GatewayProblems,
-    /// By published name.
+    /// Published names of Gateways that get their addresses from a Service.
     pub(crate) by_service: BTreeSet<NamespacedName>,
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
     pub(crate) listener_expiries: ListenerExpiries,
@@ -184,6 +184,6 @@ impl ResolvedStatuses {
 #[derive(Debug, Default)]
 pub(crate) struct RouteStatusUpdate {
     pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
-    /// By published name.
+    /// Keyed by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
 }

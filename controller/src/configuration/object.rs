@@ -1,5 +1,5 @@
-//! Follows the controller's own SesameConfiguration, and writes the conditions of all
-//! SesameConfigurations in the cluster.
+//! Watches the controller's own SesameConfiguration, and writes the conditions of all
+//! SesameConfigurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -126,7 +126,7 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
             "SesameConfiguration {name} does not exist; create it, or start without --configuration"
         )),
     };
-    // Most events concern other objects.
+    // Most events concern other objects, so report only changes.
     if told.as_ref() != Some(&made) {
         *told = Some(made.clone());
         follower.take(made, &name.to_string());

@@ -12,7 +12,7 @@ use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// Changes hold several copies of the routes in memory: resolved, encoded and previous.
+/// An update holds several copies of the routes in memory: resolved, encoded and previous.
 const ROUTES_OF_MEMORY: u64 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +26,16 @@ pub(crate) enum SelectionRule {
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
-    /// In addition, each host may serve at the addresses of its Node.
+    /// Each host may also serve at its Node's addresses.
     pub(crate) host_addresses: Vec<Network>,
     pub(crate) host_lost: Duration,
 }
 
-/// Set only by arguments, because they depend on the process.
+/// Set only by flags, because they are specific to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
     pub(crate) incremental: bool,
-    /// In bytes, for the routes of all Gateways together.
+    /// Memory limit for all Gateways' routes, in bytes.
     pub(crate) most_of_gateways: u64,
 }
 
@@ -48,7 +48,7 @@ impl Resolving {
     }
 }
 
-/// Fields of `flags` override the configuration.
+/// `flags` override the configuration, except for images.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
@@ -131,7 +131,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         let under = spec.gateway.get_or_insert_default();
         lay(controller_name.as_ref(), &mut under.controller_name);
         lay(mode.as_ref(), &mut under.mode);
-        // A flag for the mode also overrides the Gateway selected by the configuration.
+        // A mode flag also overrides the configuration's `gatewayRef`.
         if mode.is_some() || gateway_ref.is_some() {
             under.gateway_ref.clone_from(gateway_ref);
         }

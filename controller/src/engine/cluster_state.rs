@@ -1,4 +1,4 @@
-//! Tracks the world (the objects to resolve), and the objects that have not been read yet.
+//! Tracks the world (all objects that resolution uses), and which objects are still missing.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl Effect {
 pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
-    /// The world keeps the last version that could be decoded.
+    /// Undecodable objects, with errors. The world keeps their last good version.
     broken: BTreeMap<ObjectKey, String>,
     listed: BTreeSet<Kind>,
     remembers: bool,
@@ -88,7 +88,7 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Stores the last good keys and the ports of jointly served Gateways.
+    /// Stores the last good keys and the ports of merged Gateways.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
@@ -99,7 +99,7 @@ impl ClusterState {
         self.relevant = OnceCell::new();
     }
 
-    /// Returns requests if the set changed.
+    /// Returns the new references if `wanted` differs from the current set.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> Option<References> {
         if self.referred.keys().eq(wanted) {
             return None;
@@ -273,7 +273,7 @@ impl ClusterState {
         }
     }
 
-    /// Must equal the result of a full resolution.
+    /// Must return the same endpoints as a full resolution.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -344,7 +344,6 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// Panics if the effect contains another change.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());
@@ -391,7 +390,7 @@ pub(super) mod tests {
             if *kind == Kind::BackendTlsPolicy {
                 assert!(
                     !state.is_listed(),
-                    "Services, slices and namespaces are not there yet"
+                    "Services, EndpointSlices and Namespaces are still missing"
                 );
             }
             if *kind == Kind::EndpointSlice {
@@ -407,10 +406,13 @@ pub(super) mod tests {
         ] {
             take(&mut state, kind, WatchEvent::Listed(Vec::new()));
         }
-        assert!(!state.is_listed(), "the definitions were not read");
+        assert!(!state.is_listed(), "the definitions have not been read yet");
         let definitions = Definitions::Installed(BTreeMap::new());
         state.take(Input::Defined(definitions), &Metrics::new());
-        assert!(!state.is_whole(), "what was published last is unknown");
+        assert!(
+            !state.is_whole(),
+            "the previous publications have not been read yet"
+        );
         let published = Input::Published(PublishedBefore::default());
         assert!(state.take(published, &Metrics::new()).world_changed);
         assert!(state.is_whole());
@@ -425,8 +427,8 @@ pub(super) mod tests {
             answer: FetchOutcome::Missing,
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
-        assert!(state.is_whole(), "that there is none is an answer too");
-        // The fetcher might skip all requests except the last one.
+        assert!(state.is_whole(), "a missing object counts as read");
+        // The fetcher might see only the last set of references.
         assert!(state.refer_to(&BTreeSet::new()).is_some());
         let last = state.refer_to(&BTreeSet::from([key.clone()])).unwrap();
         assert!(!state.is_whole());

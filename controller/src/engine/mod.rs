@@ -44,7 +44,7 @@ use sesame_proto::key_sets::KeySetRequests;
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
     pub(crate) settings: ControllerSettings,
-    /// Each change is also announced by an input.
+    /// Each change also sends [`Input::Configured`].
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     /// `None` until all kinds have been listed.
@@ -94,7 +94,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // Handle as a single change all inputs that have already arrived.
+                    // Handle all inputs that have already arrived as a single change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         self.take(&mut memory, input);
@@ -106,7 +106,7 @@ impl Engine {
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
-                        // The settings may affect any result.
+                        // Settings can affect every Gateway, so resolve everything.
                         self.settings = settings;
                         memory.pending.note(Effect::world(), Instant::now());
                     }
@@ -128,7 +128,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Schedules a resolution if endpoints alone are not enough.
+    /// Updates endpoints, or schedules a resolution if that is not enough.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,

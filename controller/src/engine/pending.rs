@@ -18,11 +18,11 @@ const PAUSE: Duration = Duration::from_millis(150);
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) unresolved: bool,
-    /// Changed routes, as of the last resolution.
+    /// Changed routes, as they were at the last resolution.
     pub(super) routes: PreviousRoutes,
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     pub(super) services: BTreeSet<NamespacedName>,
-    /// First and last change that requires a resolution or a status write.
+    /// Arrival times of the first and last changes that require a resolution or a status write.
     arrived: Option<(Instant, Instant)>,
     refresh: Option<Instant>,
     paused: Option<Instant>,
@@ -30,7 +30,7 @@ pub(super) struct Pending {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Until the next input if `None`.
+    /// Waits for the next input if `None`.
     Wait(Option<Duration>),
     Refresh,
     Settle,
@@ -94,7 +94,7 @@ impl Pending {
         std::mem::take(&mut self.services)
     }
 
-    /// Call it only if a publication changed. Changes to unused Services must not delay others.
+    /// Call only after a publication changed, because unused Services must not delay other changes.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(
             pending.task(at(300)),
             Task::Wait(None),
-            "its endpoints are resolved too"
+            "the resolution also updated the endpoints"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the publications of all Gateways. Endpoint and route changes modify them without a full
+//! Keeps all Gateways' publications, and applies endpoint and route changes without a full
 //! resolution.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,7 +148,7 @@ pub(super) fn names(
     names
 }
 
-/// Jointly served Gateways are published under the name of their class.
+/// Merged Gateways are published under their class's name.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

@@ -14,7 +14,7 @@ pub(super) struct Relevant {
 }
 
 impl Relevant {
-    /// Includes objects of other controllers.
+    /// Includes objects that only other controllers' objects reference.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {

@@ -21,8 +21,7 @@ pub(super) fn all(
     (resolution, unserved)
 }
 
-/// Resolves the world as if it had one class and one Gateway. Also returns the Gateways that are
-/// not served.
+/// Resolves the world as if it had one class and one Gateway.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,

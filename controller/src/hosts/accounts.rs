@@ -76,7 +76,7 @@ pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, Rol
     )
 }
 
-/// The controller fills in its rules.
+/// The controller fills in the Role's rules.
 pub(super) fn fleet(name: &str) -> Role {
     let labels = labels(ACCESS_FLEET);
     role(

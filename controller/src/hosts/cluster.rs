@@ -66,12 +66,12 @@ impl Cluster {
         Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
     }
 
-    /// Empty if the kubeconfig has none.
+    /// PEM certificates, or empty if the kubeconfig has no certificate authority.
     pub(super) fn authority(&self) -> String {
         self.authority.clone()
     }
 
-    /// Must match the server's certificate instead of the URL's host name.
+    /// Name to verify in the server's certificate, instead of the URL's host name.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

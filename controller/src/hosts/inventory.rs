@@ -49,7 +49,7 @@ pub(crate) struct HostRow {
     pub(crate) cores: u32,
     #[serde(rename = "memoryMiB")]
     pub(crate) memory_mib: u64,
-    /// By the host's own clock.
+    /// According to the host's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_report: Option<Timestamp>,
 }
@@ -137,7 +137,7 @@ fn note(row: &mut HostRow, report: &GatewayAgent) {
     let Some(status) = &report.status else { return };
     row.state = row.state.max(Some(status.state));
     row.addresses.extend(status.addresses.iter().cloned());
-    // The newest report determines the facts about the host itself.
+    // Take host-level fields from the newest report.
     if status.heartbeat >= row.last_report {
         row.last_report = status.heartbeat;
         row.zone.clone_from(&status.zone);

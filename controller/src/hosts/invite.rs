@@ -20,7 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// The Role is recreated if the controller writes its rules before it is bound.
+/// A retry recreates the Role, because the controller might write its rules before the Role is
+/// bound.
 const MAX_ATTEMPTS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -30,9 +31,9 @@ pub(crate) struct Invitation {
     pub(crate) ttl: SignedDuration,
     /// Lifetime of the credentials that the host obtains after joining.
     pub(crate) lifetime: SignedDuration,
-    /// `None` means the caller's URL.
+    /// API server URL, or `None` to use the caller's.
     pub(crate) server: Option<String>,
-    /// The existing host loses its access.
+    /// Revokes an existing host with the same name.
     pub(crate) replace: bool,
 }
 
@@ -120,8 +121,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules, which only a caller with these
-            // permissions can bind.
+            // The controller has already written the rules. RBAC forbids binding permissions that
+            // the caller lacks.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

@@ -19,7 +19,8 @@ const POLICY: &str = "sesame-hosts";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Passes if the caller is not permitted to read the policy; `wait_until_followed` tests it later.
+/// Succeeds if the caller is not permitted to read the policy; `wait_until_followed` tests
+/// enforcement later.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -57,7 +58,7 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Each with a part of the expected error message.
+/// Secrets that the policy must reject, each with part of the expected error message.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");
     renamed.metadata.name = Some("sesame-probe".to_owned());

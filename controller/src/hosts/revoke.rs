@@ -35,7 +35,7 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     Ok(())
 }
 
-/// Deletes permissions first, because a token can outlive its account by some seconds.
+/// Deletes permissions first, because a token can outlive its account by a few seconds.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
@@ -50,7 +50,7 @@ pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<b
     remove_account(cluster, &invitation_account(host)).await
 }
 
-/// Returns true if any existed.
+/// Returns true if anything was deleted.
 async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
     let mut found = delete::<RoleBinding>(cluster, account).await?;
     found |= delete::<ServiceAccount>(cluster, account).await?;
@@ -58,7 +58,7 @@ async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Returns true if any existed.
+/// Returns true if anything was deleted.
 pub(super) async fn delete<K>(cluster: &Cluster, name: &str) -> Result<bool, HostsError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Empty after the Lease was released.
+    /// Empty if the Lease was released.
     pub(super) holder: String,
     pub(super) duration: Duration,
     pub(super) version: String,

@@ -17,9 +17,9 @@ const NAME: &str = "sesame-controller";
 
 #[derive(Default)]
 struct Known {
-    /// With the time at which this replica first saw the record.
+    /// Latest record, and when this replica first saw it.
     seen: Option<(Record, Instant)>,
-    /// `None` if another replica has written the Lease since.
+    /// The Lease as this replica last wrote it, or `None` if another replica has written it since.
     ours: Option<Lease>,
 }
 
@@ -173,7 +173,7 @@ impl Elector {
         }
     }
 
-    /// The next leader need not wait for the Lease to expire.
+    /// Lets the next leader start without waiting for the Lease to expire.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = async {
             if let Some(mut lease) = api.get_opt(NAME).await?

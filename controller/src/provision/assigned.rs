@@ -18,7 +18,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 /// Limit for `status.addresses`.
 pub(super) const MAX_ADDRESSES: usize = 16;
-/// Limit for ingresses, and for ports per ingress.
+/// Maximum number of load balancer ingresses, and of ports per ingress.
 pub(super) const MAX_READ: usize = 100;
 pub(super) const MAX_NOTES: usize = 8;
 /// In characters, for text from other controllers.

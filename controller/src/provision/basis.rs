@@ -14,10 +14,10 @@ use sesame_published::names::ADOPT_ANNOTATION;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
-    /// Jointly served Gateways are published under the name `gateway`.
+    /// True for merged Gateways; `gateway` is then their published name.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// In the API's format, in which alphabetical order is chronological.
+    /// RFC 3339 timestamp, so string order is chronological.
     pub(super) created: String,
     pub(super) class: String,
     /// For a second Gateway, the Gateway to which it forwards.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::statuses::HostEndpoint;
 
-/// Limit of the API.
+/// The API's limit per EndpointSlice.
 const MAX_ENDPOINTS: usize = 1000;
 
 pub(super) struct EndpointsOfSlice {

@@ -10,23 +10,23 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Gateways of other controllers are ignored.
+    /// This controller's name.
     pub(super) controller: String,
-    /// Gateways in other namespaces cannot own objects in it.
+    /// The controller's namespace, where Gateways in other namespaces cannot own objects.
     pub(super) namespace: String,
     pub(super) fleet_spans: Option<String>,
     /// Includes Gateways of other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// Keyed by the name under which a class's jointly served Gateways are published.
+    /// Keyed by the published name of the class's merged Gateways.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
     /// True if objects of GatewayClasses in the controller's namespace are not watched.
     pub(super) unwatched_home: bool,
-    /// Their objects may still exist.
+    /// UIDs of deleted owners, whose objects may still exist.
     pub(super) gone: BTreeSet<String>,
     /// Includes foreign objects with our label.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     pub(super) unwatched: BTreeSet<OwnedKind>,
-    /// Not served by the API server.
+    /// Kinds that the API server does not serve.
     pub(super) absent: BTreeSet<OwnedKind>,
 }
 

@@ -1,5 +1,5 @@
-//! Preserves additions by other writers in replaced objects. Without them, a load balancer could
-//! leak or the API server could reject the object.
+//! Preserves other writers' fields when an object is replaced. Without these fields, a load
+//! balancer could leak or the API server could reject the object.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::fleet::POD_LABEL_VALUE;
 
-/// Distinguishes Sesame's obsolete entries from entries of other writers.
+/// Lists the labels and annotations that Sesame wrote, so that only obsolete ones are removed.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
 const NAMED: [&str; 2] = ["labels", "annotations"];
@@ -49,8 +49,8 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps a Deployment's unconfigured replica count, and the selector of a Service. Without the
-/// selector, Kubernetes would never remove the last Pods' endpoints.
+/// Keeps a Deployment's replica count if it is not configured, and a Service's selector. Without
+/// the selector, Kubernetes would never remove the last Pods' endpoints.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

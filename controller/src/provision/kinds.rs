@@ -120,12 +120,13 @@ impl OwnedKind {
         }
     }
 
-    /// Returns true if objects are in the controller's namespace.
+    /// Returns true if objects of this kind are in the controller's namespace.
     pub(super) fn is_away(self) -> bool {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
-    /// Adoption previews differ, because a ConfigMap with [`GATEWAY_LABEL`] is a publication.
+    /// Adoption previews need their own label, because a ConfigMap with [`GATEWAY_LABEL`] is a
+    /// publication.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

@@ -14,13 +14,13 @@ use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gate
 /// Defined by the Gateway API.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Reveals when Sesame no longer writes a field.
+/// Changes if Sesame no longer writes a field.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// Used in other namespaces, where the Gateway cannot be the owner.
+/// Replaces the owner reference for objects in other namespaces.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
-/// Other controllers ignore the object, regardless of the Gateway's class.
+/// Controllers with another name ignore the object, regardless of the Gateway's class.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
-/// For Service names and label values.
+/// Maximum length of Service names and label values.
 const MAX_LABEL: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
 }
 
 /// Returns the annotated owner, if this controller wrote the annotation. In a copied object,
-/// another field manager owns it.
+/// another field manager owns the annotation.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -101,7 +101,7 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     all
 }
 
-/// In the controller's namespace if a GatewayClass owns the object.
+/// Uses the controller's namespace if a GatewayClass owns the object, and otherwise the Gateway's.
 pub(super) fn beside(
     basis: &Basis,
     kind: OwnedKind,
@@ -174,7 +174,7 @@ pub(super) fn of_controller(mut object: OwnedObject, controller: &str) -> OwnedO
     object
 }
 
-/// Empty if unknown.
+/// Empty if the annotation is missing.
 pub(super) fn controller_of(object: &Value) -> &str {
     let name = &object["metadata"]["annotations"][CONTROLLER_ANNOTATION];
     name.as_str().unwrap_or_default()

@@ -21,13 +21,11 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 pub(super) enum OwnedWrite {
     Create(OwnedObject),
     Replace {
-        /// The desired object.
         object: OwnedObject,
         /// Resource version of the object to replace.
         version: String,
     },
     Delete {
-        /// Kind and name.
         key: OwnedKey,
         /// Resource version of the object to delete.
         version: String,
@@ -60,7 +58,7 @@ pub(super) struct ObjectClaim<'a> {
     objects: Vec<OwnedObject>,
 }
 
-/// The Gateway that gets the first object also gets the others.
+/// Keyed by each claim's first object. The Gateway that gets the first object also gets the others.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,8 +88,8 @@ pub(super) fn tell(
 }
 
 /// Leaves a Gateway's objects unchanged if its settings are unknown. In the Gateways' namespaces,
-/// changes only objects with the owner UID of a known Gateway. For unknown owners, Kubernetes
-/// collects objects there, and the plan deletes objects in our namespace.
+/// changes only objects with the owner UID of a known Gateway. If the owner is unknown, Kubernetes
+/// garbage-collects objects there, and the plan deletes objects in the controller's namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -279,7 +277,7 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Keeps objects with a label value in `unknown`.
+/// Keeps objects whose Gateway label is in `unknown`.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -336,7 +334,7 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();
-    // Items in a list lack these fields.
+    // Items in a list lack `apiVersion` and `kind`.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }

@@ -266,7 +266,7 @@ fn first_gateway_keeps_contested_service_name() {
     let why = "Service web/web-int-sesame belongs to Gateway web/web-int";
     assert!(without_service[&young.gateway].ends_with(why));
     assert_eq!(without_service.len(), 1);
-    // Once one Gateway owns the Service, nothing more is written for the other one.
+    // Once one Gateway owns the Service, nothing more is written for the other Gateway.
     for holder in [&young, &old] {
         let there = settled(std::slice::from_ref(holder));
         let (writes, without_service) = planned(&both, &there);

@@ -36,9 +36,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
 /// For an object that keeps changing, such as a DaemonSet during a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Delay between removing Pods from routing and deleting them, until all nodes know.
+/// Delay before deleting Pods, so that all nodes first stop routing to them.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Before watching a kind that the API server does not serve yet.
+/// Delay before retrying a kind that the API server does not serve yet.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
@@ -227,7 +227,8 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // The watch has not delivered our object yet, or it has lost its label.
+                // Either the watch has not delivered our object yet, or the object has lost its
+                // label.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -300,7 +301,7 @@ impl Provisioner {
     }
 }
 
-/// Also returns the message to report until then.
+/// Returns the next attempt, and the message to report until then.
 fn after(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,

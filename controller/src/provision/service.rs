@@ -103,10 +103,10 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Entries set by the Gateway or the controller take precedence.
+/// Adds the configured annotations and labels, unless the Gateway or the controller sets them.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // They apply to the second Gateway instead.
+        // These entries apply to the second Gateway instead.
         return;
     }
     let Publishing {

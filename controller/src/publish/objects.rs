@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets to publish, and their JSON.
+//! Defines the ConfigMaps and Secrets to publish, and encodes them as JSON.
 
 use std::collections::BTreeMap;
 

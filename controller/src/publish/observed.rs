@@ -1,4 +1,4 @@
-//! Tracks the published objects by digest. Keeps endpoint shards, because plans merge them.
+//! Tracks the digests of published objects, and keeps endpoint shards, which plans merge.
 
 use std::collections::BTreeMap;
 

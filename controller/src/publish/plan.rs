@@ -26,12 +26,11 @@ pub(super) enum ObjectWrite {
     Delete {
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
-        /// Name of the object.
         name: String,
     },
 }
 
-/// Removes publications that are no longer desired.
+/// Also removes publications that are no longer desired.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -75,8 +74,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Keep the endpoints of the old and new manifest, but drop endpoints from other writers:
-        // this controller would sign them.
+        // Keep both manifests' endpoints, but drop endpoints from other writers, because this
+        // controller would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -106,7 +105,7 @@ fn publish(
     }
 }
 
-/// Keeps objects of the previous manifest.
+/// Deletes leftover objects, but keeps objects of the previous manifest.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,

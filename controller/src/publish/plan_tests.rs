@@ -92,7 +92,7 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     }
 }
 
-/// As `step verb part`.
+/// Formats each write as `step verb part`.
 fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {
@@ -172,7 +172,10 @@ fn readers_of_either_manifest_find_all_objects() {
         object.expect("endpoints").bytes.len()
     };
     assert_eq!(change.steps.len(), 3, "{change:?}");
-    assert!(endpoints(0) > endpoints(2), "old and new, then new only");
+    assert!(
+        endpoints(0) > endpoints(2),
+        "old and new endpoints first, then only new ones"
+    );
     let manifest = &change.steps[1];
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)

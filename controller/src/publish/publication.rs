@@ -25,7 +25,7 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// The error goes to the Gateway's status. `splitter` must belong to this Gateway.
+    /// The error is reported in the Gateway's status. `splitter` must belong to this Gateway.
     pub(crate) fn new(
         resolved: ResolvedGateway,
         fleet: &str,

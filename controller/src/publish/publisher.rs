@@ -111,7 +111,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // Their revisions are already published.
+        // Drop Gateways whose revisions are already published.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -246,7 +246,7 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Manifest version, and the steps up to its write. `None` without a current manifest.
+    /// Manifest version, and the steps up to the manifest write. `None` without a current manifest.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
@@ -263,7 +263,7 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Later than all previous stamps, and at least the Unix time in milliseconds.
+/// Exceeds all previous stamps, and is at least the Unix time in milliseconds.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

@@ -17,7 +17,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_
 /// `None` stands for objects of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Another change or replica made these writes unnecessary.
+/// Drops retries that another change or replica made unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

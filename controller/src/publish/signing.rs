@@ -17,9 +17,9 @@ pub(super) enum Seal {
     /// No signature is needed.
     #[default]
     None,
-    /// Signed with each of our keys; contains the stamp.
+    /// Signed with all configured keys, at this stamp.
     Good(u64),
-    /// Missing, invalid, or not made with exactly our keys.
+    /// The signature is missing or invalid, or its keys differ from the configured keys.
     Bad,
 }
 

@@ -74,8 +74,8 @@ impl SnapshotPublisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // Another writer created an immutable object with our name. No other object is
-                    // ever deleted for replacement.
+                    // Another writer created an immutable object with our name. Only in this case
+                    // does a replacement delete the object.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
                     {
@@ -122,7 +122,7 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // The request contains everything else.
+        // Parse only the metadata, because the content equals the request's.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An outage is over after this time without failures.
+/// An outage ends after this long without failures.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time between the first two warnings; later intervals double.
 const REPEAT: Duration = Duration::from_secs(30);

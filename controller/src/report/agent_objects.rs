@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::watch::{ObjectWatch, PAGE, Received, watch_config};
 use sesame_published::GatewayAgent;
 
-/// For a kind that is not installed.
+/// Delay before retrying a kind that is not installed.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `None` if the report cannot be decoded.

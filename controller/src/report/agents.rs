@@ -44,7 +44,7 @@ pub(super) struct Agents {
     lost_after: Duration,
     /// Includes hosts that have returned.
     pub(super) presences: AllPresences,
-    /// Stale in the last check.
+    /// Reports that were stale in the last check.
     stale: BTreeSet<String>,
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
@@ -102,7 +102,7 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Earlier statuses could be wrong.
+    /// Until this returns true, statuses could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
@@ -129,7 +129,7 @@ impl Agents {
         }
     }
 
-    /// `may` is true if the pace allows it.
+    /// `may` is true if the pace allows a summary now.
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
@@ -263,7 +263,7 @@ impl Agents {
         }
     }
 
-    /// Requires two consecutive checks.
+    /// Deletes reports that were stale in two consecutive checks.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);

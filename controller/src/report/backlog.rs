@@ -43,7 +43,7 @@ impl StatusDigest {
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
     pub(super) warnings: CertificateWarnings,
-    /// For example, because a CA certificate expired.
+    /// Objects whose trust has lapsed, for example because a CA certificate expired.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
     /// Objects whose status might need a write.
@@ -51,12 +51,13 @@ pub(super) struct Backlog {
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// The stored status can differ: the API server drops unknown fields and adds defaults.
+    /// Statuses as written. Stored statuses can differ: the API server drops unknown fields and
+    /// adds defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
     /// Reported in Events, because the Ingress API cannot store conditions.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     are_ingresses_untold: bool,
-    /// True if computed before the last resolution.
+    /// True if `warnings` predates the last resolution.
     pub(super) is_unwarned: bool,
 }
 
@@ -151,7 +152,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Their statuses contain the Gateways' addresses.
+    /// Ingress and HTTPProxy statuses contain their Gateways' addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -240,7 +241,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// `None` if it may be written now.
+    /// `None` if the status may be written now.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))
@@ -285,7 +286,7 @@ impl Backlog {
     }
 }
 
-/// Expiry comes before uncovered hostnames.
+/// Lists expiry before uncovered hostnames.
 fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
     let gateways = resolved.expiries.keys();
     let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));

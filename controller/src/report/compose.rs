@@ -15,7 +15,7 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// The message must be readable and has a maximum length.
+/// Keeps the condition's message readable and within its maximum length.
 const MAX_EXPIRING: usize = 20;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -48,12 +48,12 @@ pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// `None` until known.
+    /// `None` until all Services are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
-    /// True while addresses of Services are unknown, because a write could remove valid addresses.
+    /// True while Service addresses are unknown, because a write could remove valid addresses.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -156,7 +156,7 @@ pub(super) fn compose(
     })
 }
 
-/// Contains the addresses of the Gateway of the Ingress's class.
+/// Takes the addresses from the Gateway of the Ingress's class.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,

@@ -28,7 +28,7 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // Hosts may share an address, which is ready if one of them is.
+            // Several hosts may share an address, which is ready if any of these hosts is.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {

@@ -22,15 +22,15 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// A thousand certificates can expire on the same day.
+/// Limits bursts, because a thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Per Gateway. Hosts lost during this interval share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// Conditions can flap with every change to another object.
+/// Limits repeated Events, because changes to other objects can make conditions flap.
 const REPEATED: Duration = Duration::from_secs(60);
 pub(crate) const MAX_UNTOLD: usize = 1000;
-/// In characters. The API allows a kilobyte.
+/// In characters. The API's limit is a kilobyte.
 const MAX_NOTE: usize = 900;
 
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
@@ -74,7 +74,7 @@ struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
     hosts: AllPresences,
     hosts_at: BTreeMap<NamespacedName, Instant>,
-    /// By object, affected part and reason.
+    /// When each condition was last reported, by object, affected part and reason.
     conditions_at: BTreeMap<(ObjectKey, String, String), Instant>,
 }
 
@@ -128,7 +128,7 @@ impl Events {
         }
     }
 
-    /// Returns false if some have not been written.
+    /// Returns false if some Events were not written.
     async fn tell_certificates(&self, warnings: &CertificateWarnings, told: &mut Told) -> bool {
         let is_so = |(object, warning): &(ObjectKey, CertificateWarning)| {
             let all = warnings.get(object);
@@ -147,7 +147,7 @@ impl Events {
         true
     }
 
-    /// Returns false if some have not been written.
+    /// Returns false if some Events were not written.
     async fn tell_hosts(&self, presences: &AllPresences, told: &mut Told) -> bool {
         told.hosts
             .retain(|gateway, _| presences.contains_key(gateway));
@@ -179,7 +179,7 @@ impl Events {
         all_told
     }
 
-    /// Fails before valid settings arrive.
+    /// Returns an error until valid settings arrive.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();

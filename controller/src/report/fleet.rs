@@ -26,22 +26,22 @@ pub(super) struct FleetSummary {
     pub(super) programmed: Programmed,
     pub(super) lost: Vec<String>,
     pub(super) lost_after: Duration,
-    /// As `ADDRESS of HOST`.
+    /// Formatted as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
     /// Includes hosts with older revisions.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
     /// Kubernetes maintains Pod endpoints, so they are not in `endpoints`.
     pub(super) pods: bool,
-    /// With reasons.
+    /// Hosts that cannot apply the newest revision, with reasons.
     pub(super) behind: Vec<(String, String)>,
-    /// Ready hosts that do not serve the newest generation of a ListenerSet.
+    /// Number of ready hosts that do not serve the ListenerSet's newest generation.
     pub(super) without_set: BTreeMap<NamespacedName, u32>,
-    /// By `HTTPRoute/namespace/name`.
+    /// Keyed by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
 
 impl FleetSummary {
-    /// `without` are the ListenerSets whose newest generation it does not serve yet.
+    /// `without` are the ListenerSets whose newest generation the host does not serve yet.
     fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {
@@ -69,7 +69,7 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// `agents` contains the time since each agent's last report.
+/// `agents` pairs each agent with the time since its last report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -156,7 +156,7 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Takes turns among the hosts, so one host cannot take up all the space.
+/// Takes addresses from each host in turn, so that one host cannot use up the limit.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();

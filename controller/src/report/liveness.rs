@@ -1,6 +1,5 @@
 //! Distinguishes live from dead hosts by the monotonic time since their reports last changed.
-//! Clocks of hosts can be wrong, so they are compared only if the API server recorded no write
-//! time.
+//! Hosts' clocks can be wrong, so they are used only if the API server recorded no write time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,7 +33,7 @@ struct ReportMark {
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
     mark: ReportMark,
-    /// By the monotonic clock.
+    /// When the report last changed, by the monotonic clock.
     since: Instant,
     /// How long the host had been silent at `since`.
     before: Duration,
@@ -92,7 +91,7 @@ impl AgentLiveness {
         })
     }
 
-    /// Silence before this process first read the report.
+    /// Returns how long the host was silent before this process first read the report.
     fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -106,7 +105,7 @@ impl AgentLiveness {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// A lower bound.
+    /// Returns a lower bound of the API server's current time.
     fn server_time(&self, now: ClockReading) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
@@ -114,7 +113,7 @@ impl AgentLiveness {
     }
 }
 
-/// By the API server's clock.
+/// Returns when the report was written, by the API server's clock.
 fn written(agent: &GatewayAgent) -> Option<Timestamp> {
     let fields = agent.metadata.managed_fields.iter().flatten();
     let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));
@@ -138,7 +137,7 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// Takes the API server's time and the host's time.
+    /// `heartbeat` is in the host's time, and `written` in the API server's.
     fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
         let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
         agent.status = Some(GatewayAgentStatus {

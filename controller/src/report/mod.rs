@@ -1,5 +1,5 @@
-//! Writes objects' statuses. A write fails if the object has changed since it was computed, and
-//! changes only our entries and conditions.
+//! Writes objects' statuses. A write changes only our entries and conditions, and fails if the
+//! object has changed since the status was computed.
 
 mod agent_objects;
 mod agents;

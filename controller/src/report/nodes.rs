@@ -42,7 +42,7 @@ pub(super) enum Permission {
 
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// `None` until listed.
+    /// `None` until all Nodes have been listed.
     known: Option<BTreeMap<String, NodeAddresses>>,
     declared: Vec<Network>,
 }
@@ -53,7 +53,7 @@ impl Nodes {
         self.declared = declared.to_vec();
     }
 
-    /// Keeps Nodes that were already read.
+    /// Records that Nodes cannot be read, but keeps Nodes that were read earlier.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
@@ -81,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// `None` if the host may not.
+    /// `None` if the host may not serve at this address.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {

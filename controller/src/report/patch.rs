@@ -12,7 +12,7 @@ use sesame_gateway_api::status::{
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
-/// Limit of the API. Messages can quote Envoy.
+/// The API's limit. Messages that quote Envoy could exceed it.
 const MAX_MESSAGE: usize = 4096;
 
 /// `said` is `None` if the object is not ours; then only our old entries are removed. Returns
@@ -65,7 +65,7 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
-        // A new controller overwrites the status of a Gateway or class, so remove nothing.
+        // Leave the status of a Gateway or GatewayClass, because its new controller overwrites it.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -109,7 +109,7 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
     }
 }
 
-/// As in Contour. Other programs rely on this message.
+/// Contour uses the same message, and other programs rely on it.
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
 const NOT_RECONCILED: &str = "NotReconciled";
@@ -214,7 +214,7 @@ fn own(
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// Name of the field with the reference to a parent or ancestor.
+    /// Name of the field that references a parent or ancestor.
     of: &'static str,
     most: usize,
 }
@@ -371,7 +371,7 @@ mod tests {
         let before = stored(&json!({ "parents": foreign }));
         let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
-        // Sorted by name, `a` would come first.
+        // `a` sorts first, but must not displace existing entries.
         assert_eq!(
             patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
             None

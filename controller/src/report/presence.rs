@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Larger numbers of hosts share one Event.
+/// If more hosts change, they share one Event.
 const MAX_ALONE: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(super) fn follow(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PresenceNews {
     pub(super) presence: HostPresence,
-    /// Sorted: exactly one, or more than [`MAX_ALONE`].
+    /// Sorted. Contains either one host or more than [`MAX_ALONE`].
     pub(super) hosts: Vec<String>,
 }
 

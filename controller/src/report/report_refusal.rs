@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Equals the host's maximum number of addresses.
+/// Equals the maximum number of addresses per host.
 pub(super) const MAX_OF_HOST: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

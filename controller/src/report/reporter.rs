@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_secs(5);
 
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Only the declared host networks and the time until hosts are lost are used.
+    /// Only `host_addresses` and `host_lost` are used.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -145,7 +145,7 @@ impl StatusReporter {
 
     fn pass_on(&self, turned: ObjectTransitions) {
         let object = turned.key.clone();
-        // Drop Events in a burst. The statuses still contain the conditions.
+        // Drop Events in a burst, because the statuses still contain the conditions.
         if self.transitions.try_send(turned).is_err() {
             tracing::debug!(%object, "too many conditions have changed; not writing an Event");
         }
@@ -186,7 +186,7 @@ impl StatusReporter {
         }
     }
 
-    /// Returns the time of the next allowed write.
+    /// Returns when the next write is allowed.
     fn start_writes(
         &self,
         backlog: &mut Backlog,

@@ -15,7 +15,7 @@ pub(super) struct Revisions {
     /// In ascending order.
     known: VecDeque<(u64, String)>,
     newest: u64,
-    /// Generation, and the first revision that contains it.
+    /// Each ListenerSet's generation, and the first revision that contains it.
     sets: BTreeMap<NamespacedName, (i64, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl Revisions {
             .collect();
     }
 
-    /// `None` if older than the last change to the Gateway.
+    /// `None` if the revision is older than the last change to the Gateway.
     pub(super) fn number(&self, reported: &str) -> Option<u64> {
         let mut known = self.known.iter();
         let (number, _) = known.find(|(_, known)| known == reported)?;

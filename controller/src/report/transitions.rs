@@ -16,7 +16,7 @@ pub(crate) struct Transition {
     pub(super) is_bad: bool,
     /// `Resolved` if the condition was removed.
     pub(super) reason: String,
-    /// As `listener http` or `Gateway edge`; empty for the whole object.
+    /// The affected part, such as `listener http` or `Gateway edge`; empty for the whole object.
     pub(super) about: String,
     pub(super) message: String,
 }

@@ -11,7 +11,8 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Limit for the names and reasons of one report. A condition's message may use a quarter.
+/// Limit for the names and reasons in one report. A single condition message may use a quarter of
+/// it.
 const MAX_BYTES: usize = 16 * 1024;
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;

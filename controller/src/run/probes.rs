@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
-/// Used if no particular kind is missing.
+/// Used unless a particular kind is missing.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
 /// `None` until the cluster has been read.

@@ -20,7 +20,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Many API servers know the kind but do not serve it.
+/// Many API servers have ClusterTrustBundles disabled.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -53,7 +53,7 @@ pub(super) enum UnreadCertificates {
     Forbidden,
 }
 
-/// Tests the permission with a list request, which works however it is granted.
+/// Tests the permission with a list request, regardless of how the permission was granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {
@@ -114,7 +114,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // BackendTLSPolicy can reference ClusterTrustBundle, so record it with that release.
+        // BackendTLSPolicy can reference ClusterTrustBundle, so treat ClusterTrustBundle as part of
+        // the same release.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

@@ -22,7 +22,7 @@ use sesame_proto::key_sets::is_copy_name;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Rejections before one counts as final, after about ten seconds.
+/// After this many rejections, which take about ten seconds, a rejection is final.
 const MAX_REFUSALS: u32 = 8;
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -41,8 +41,8 @@ pub(crate) enum Touched {
     Kind(Kind),
 }
 
-/// With request numbers. An object that is dropped and referenced again gets a new number, so the
-/// fetcher rereads it.
+/// Referenced objects with request numbers. An object that is dropped and referenced again gets a
+/// new number, so the fetcher rereads it.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
 /// Returns objects whose request number is not in `before`.

@@ -18,10 +18,10 @@ use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// In seconds. A limit distinguishes a frozen API server or network from a quiet cluster.
+/// Limits each watch, to distinguish a frozen API server or network from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
 
-/// After a watch's resource version has expired.
+/// Delay before listing again after a resource version has expired.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
 pub(crate) fn watch_config() -> Config {
@@ -30,7 +30,7 @@ pub(crate) fn watch_config() -> Config {
 
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
-    /// Unlisted objects were deleted.
+    /// A complete list; any object not in it was deleted.
     Listed(Vec<T>),
     Applied(T),
     Deleted(T),
@@ -103,8 +103,8 @@ where
     }
 }
 
-/// Returns true if the kind is not served, and false once `take` does. `keep` reduces each object
-/// on arrival, which limits memory. Each watch retries on its own.
+/// Returns true if the kind is not served, and false once `take` returns false. `keep` reduces each
+/// object on arrival, which limits memory. Each watch retries independently.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -155,7 +155,8 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// For example after an API server restart. The watch lists again without a backoff.
+/// Drops the error for an expired resource version, for example after an API server restart, so the
+/// watch lists again without a backoff.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {

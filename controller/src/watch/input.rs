@@ -10,22 +10,18 @@ use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 #[derive(Debug)]
 pub(crate) enum Input {
     Watched {
-        /// The watched kind.
         kind: Kind,
-        /// The event.
         event: WatchEvent<WatchedObject>,
         /// Time at which the event arrived.
         seen: SystemTime,
     },
     Defined(Definitions),
-    /// Read before any referenced object.
+    /// Publications that were read before any referenced object.
     Published(PublishedBefore),
     /// The settings might have changed.
     Configured,
     Fetched {
-        /// The object.
         key: ObjectKey,
-        /// The result.
         answer: FetchOutcome,
     },
 }

@@ -31,9 +31,9 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// For a kind that the API server served before.
+/// Delay before retrying a kind that the API server served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// After these rejections, the ClusterRole is assumed to lack the permission.
+/// After this many rejections, the ClusterRole is assumed to lack the permission.
 const REFUSALS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -54,7 +54,7 @@ const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 /// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// ClusterRoles of earlier releases grant no access to these.
+/// ClusterRoles of earlier releases grant no access to these kinds.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
@@ -79,7 +79,7 @@ impl Watches {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // The other watches notice a stopped engine, too.
+                // Ignore the result, because the other watches also notice a stopped engine.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }
@@ -138,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// Referenced objects are read one by one.
+    /// Watches only metadata; referenced objects are read one by one.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,

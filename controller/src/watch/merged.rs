@@ -11,7 +11,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// The result represents a deleted object.
+/// Creates a placeholder for a deleted object.
 pub(crate) trait OfName {
     fn of_name(metadata: ObjectMeta) -> Self;
 }
@@ -50,7 +50,7 @@ impl<T> MergedLists<T> {
         }
     }
 
-    /// `gone` creates an object that represents a deleted object.
+    /// `gone` creates a placeholder for a deleted object.
     pub(super) fn take(
         &mut self,
         index: usize,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::kinds::{NOT_SERVED, Watches, observe};
 use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 
-/// `None` until they have been listed.
+/// `None` until XBackends have been listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 

@@ -22,11 +22,12 @@ const PAGE: u32 = 50;
 #[derive(Debug, Default)]
 pub(crate) struct PublishedBefore {
     pub(crate) keys: LastGoodKeys,
-    /// Ports on which several Gateways were last served together.
+    /// Ports that merged Gateways last served.
     pub(crate) together: ServedTogether,
 }
 
-/// Retries until this succeeds: without them, a broken Secret would withdraw its listener.
+/// Retries until the read succeeds: without the last good keys, a broken Secret would withdraw its
+/// listener.
 pub(super) async fn published_before(replica: &Replica) -> PublishedBefore {
     loop {
         match read(&replica.client, &replica.namespace).await {

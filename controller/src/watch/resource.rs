@@ -13,7 +13,7 @@ pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
 }
 
-/// One for the cluster, or one per namespace.
+/// Returns one handle for the cluster, or one per watched namespace.
 pub(crate) fn watched_apis<T: Keep>(
     replica: &Replica,
     kind: Kind,
@@ -27,7 +27,7 @@ pub(crate) fn watched_apis<T: Keep>(
     }
     let mut watched = replica.watched.clone();
     if kind == Kind::SesameConfiguration {
-        // Include the controller's own namespace, even if it is not a watched namespace.
+        // Include the controller's own namespace, even if it is not watched.
         watched.add(&replica.namespace);
     }
     watched.each(all, |namespace| {

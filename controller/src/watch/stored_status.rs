@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// A string, because most statuses are never parsed.
+/// Keeps the status as a string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStatus {
     pub(crate) version: Box<str>,
     pub(crate) generation: i64,
     pub(crate) api_version: Box<str>,
-    /// Empty if the object has none.
+    /// Empty if the object has no status.
     status: Box<str>,
 }
 
@@ -44,7 +44,7 @@ impl StoredStatus {
         self.version.parse().unwrap_or(0)
     }
 
-    /// Null if there is none.
+    /// Null if the object has no status.
     pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }

@@ -6,8 +6,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Returns true if some objects exist without an owner. Then plans their adoption if approved, or
-/// else a preview, and claims only objects that the Gateway already owns.
+/// Returns true if any object exists without an owner. In that case, plans the approved adoption or
+/// a preview, and claims only objects that the Gateway already owns.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

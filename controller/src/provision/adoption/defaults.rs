@@ -1,5 +1,5 @@
 //! Fills in default values as the API server does, because stored objects contain them. A default
-//! that is missing here never hides a real difference.
+//! that is missing here may cause a false difference, but never hides a real one.
 
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use crate::provision::kept::WRITTEN_ANNOTATION;
 use crate::provision::owned::{CONTROLLER_ANNOTATION, DIGEST_ANNOTATION, OWNER_ANNOTATION};
 use sesame_published::names::GATEWAY_ANNOTATION;
 
-/// Adoption always changes these.
+/// Adoption always changes these annotations.
 const BOOKKEEPING: [&str; 6] = [
     CONTROLLER_ANNOTATION,
     DIGEST_ANNOTATION,
@@ -21,12 +21,12 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Fields below this path recreate Pods when they change.
+/// Changes below this path restart Pods.
 const TEMPLATE: &str = "spec.template.";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldChange {
-    /// As in `spec.template.spec.containers[agent].image`.
+    /// Such as `spec.template.spec.containers[agent].image`.
     pub(crate) field: String,
     /// Null if the field is new.
     pub(crate) before: Value,
@@ -104,7 +104,7 @@ fn correspond(left: &[Value], right: &[Value]) -> bool {
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// The API server rewrites some quantities.
+/// The API server rewrites some quantities, so compare their values.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

@@ -1,6 +1,6 @@
-//! Plans adoption: the controller takes over an existing fleet without an owner. An annotation on
-//! the Gateway approves it with digests of the objects and changes that were shown. Nothing is
-//! written before the approval, and objects with another owner are never adopted.
+//! Plans adoption: the controller takes over an existing fleet without an owner. Users approve it
+//! by annotating the Gateway with digests of the objects and changes that they reviewed. Nothing is
+//! written before approval, and objects with another owner are never adopted.
 
 mod claims;
 mod defaults;
@@ -24,7 +24,7 @@ use super::owned::{ExistingObject, OwnedObject, controller_of};
 use super::plan::{Inventory, OwnedWrite, is_replaceable};
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Per object.
+/// Length of each object's digest.
 const DIGITS: usize = 16;
 const SEPARATOR: char = '.';
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -39,7 +39,7 @@ pub(crate) enum AdoptionAction {
         /// Digest of this object and its changes, as it appears in an agreement.
         consent: String,
     },
-    /// Contains an explanation.
+    /// Explains why the object cannot be adopted.
     Foreign(String),
 }
 
@@ -58,7 +58,7 @@ enum Standing {
     Open {
         /// Message that explains why the fleet is incomplete.
         why: String,
-        /// Object that shows the intended writes.
+        /// ConfigMap with the intended objects.
         preview: OwnedObject,
     },
 }

@@ -1,5 +1,5 @@
-//! Publishes the intended objects of a fleet in a ConfigMap. It contains no existing objects, so
-//! reading those needs separate permissions.
+//! Publishes the intended objects of a fleet in a ConfigMap. The ConfigMap omits existing objects,
+//! so permission to read it does not reveal them.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};

@@ -102,7 +102,7 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     }
     carry_out(&mut inventory, writes);
     assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
-    // Fields from other writers were kept, and no agreement is needed any more.
+    // Fields from other writers were kept, and the agreement is no longer needed.
     inventory
         .gateways
         .values_mut()

@@ -10,12 +10,12 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// In seconds. The agent uses the same default.
+/// Equals the agent's default.
 pub(super) const DRAIN_SECONDS: i32 = 30;
-/// Seconds in addition to the agent's drain time. If the old Envoy is killed during a hot restart,
-/// the new Envoy exits too.
+/// Added to the agent's drain time, because the new Envoy exits if the old one is killed during a
+/// hot restart.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
-/// Seconds added for the other steps of Pod termination.
+/// Allowance for the other steps of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
 pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Value {
@@ -86,7 +86,7 @@ pub(super) fn agent(
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([agent]);
     pod["volumes"] = volumes(&all);
-    // Both agents would use the same ports and directories.
+    // No surge, because the old and new agents would use the same ports and directories.
     let update = json!({"maxUnavailable": 1, "maxSurge": 0});
     let mut daemonset = daemonset(basis, "sesame-agent", &update, &pod);
     announce_metrics(fleet, &mut daemonset["spec"]["template"]);
@@ -151,7 +151,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // Only the manifests mount the token into all Pods.
+            // Ignore this field, because only the manifests mount the token into all Pods.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");

@@ -81,7 +81,7 @@ pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// A Deployment without `replicas` gets the default number of Pods.
+/// Sets the initial number of Pods if `replicas` is not configured.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);

@@ -32,7 +32,8 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// The ServiceAccount comes first: the Gateway that gets its name gets all names.
+/// The ServiceAccount comes first, because the Gateway that gets the first object also gets the
+/// others.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -1,5 +1,5 @@
 //! Builds the parts of Pods that all workloads share. DaemonSet Pods use the node's network and
-//! process namespaces, because agent and launcher supervise each other.
+//! process namespaces, because the agent and the launcher supervise each other.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::provision::Basis;
 use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
 use sesame_published::names::gateway_id;
 
-/// As in the images.
+/// Matches the user in the images.
 pub(super) const USER: u32 = 65532;
 
 /// Paths are the same on the node and in containers.
@@ -15,7 +15,7 @@ pub(super) const USER: u32 = 65532;
 pub(super) struct HostDirectories {
     /// Contains keys, so it must be on a tmpfs.
     pub(super) runtime: String,
-    /// Last accepted configuration with keys, for node restarts.
+    /// Last accepted configuration with its keys, used after node restarts.
     pub(super) state: String,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// The init container gives the directories, which root owns, to the user of the other containers.
+/// The init container changes the directories' owner from root to the other containers' user.
 pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
@@ -61,8 +61,8 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The executable has the file capability `NET_BIND_SERVICE`, and could not be started
-            // if the container lacked it.
+            // The executable has the file capability `NET_BIND_SERVICE`, so it cannot start in a
+            // container without it.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -80,7 +80,7 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Common Prometheus configurations discover these annotations.
+/// Common Prometheus configurations use these annotations for discovery.
 pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
         template["metadata"]["annotations"] = json!({
@@ -144,5 +144,5 @@ pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     directories.iter().map(volume).collect()
 }
 
-/// Envoy needs it for hot restarts.
+/// Envoy needs shared memory for hot restarts.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";

@@ -14,7 +14,7 @@ pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 /// The `spec` is unchanged, so no Pod restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
-    // Items in a list lack these fields.
+    // Items in a list lack `apiVersion` and `kind`.
     value["apiVersion"] = json!(key.0.api_version());
     value["kind"] = json!(key.0.as_str());
     let metadata = &mut value["metadata"];

@@ -60,7 +60,7 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Also requires reports from at least as many nodes.
+/// Requires available Pods on all scheduled nodes, and reports from at least as many nodes.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

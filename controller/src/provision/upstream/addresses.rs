@@ -92,7 +92,7 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Reports missing conditions as well.
+/// Also reports missing conditions.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],

@@ -7,7 +7,7 @@ use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 use sesame_gateway_api::api::PublishingType;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Returns true if it cannot be built; existing objects are then kept.
+/// Returns true if the second Gateway cannot be built; its existing objects are then kept.
 pub(in crate::provision) fn claim_upstream<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

@@ -19,7 +19,7 @@ use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 const END: &str = "-upstream";
-/// Some clusters do not serve them.
+/// Some clusters do not serve these kinds.
 pub(super) const ROUTES: [OwnedKind; 2] = [OwnedKind::TcpRoute, OwnedKind::UdpRoute];
 
 fn name(basis: &Basis) -> NamespacedName {

@@ -181,7 +181,7 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
             None => return false,
         }
     }
-    // A cycle without the class of `basis`.
+    // The classes form a cycle that does not include the class of `basis`.
     false
 }
 

@@ -290,7 +290,7 @@ fn merged_classes_never_form_a_circle() {
     };
     let classes = ["one", "two", "three"].map(class);
     let [one, two, three] = &classes;
-    // Class `one` leads to `two`, which leads to `three`.
+    // Class `one` forwards to `two`, which forwards to `three`.
     let made = [made(one, "two"), made(two, "three")].concat();
     let mut known = inventory(basis(&[]), made);
     known.namespace = "sesame-system".to_owned();
