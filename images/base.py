@@ -10,15 +10,15 @@ import tarfile
 
 from layers import USER, Layer, Tree, digest
 
-# The Debian packages that the programs need, but not dependencies that only their installation
-# needs. `gcc-…-base` contains the license of libgcc-s1.
+# Debian packages that the programs need at run time, without dependencies needed only to install
+# them. `gcc-…-base` contains the license of libgcc-s1.
 PACKAGES = ("base-files", "ca-certificates", "libc6", "libgcc-s1", "gcc-[0-9]+-base")
 _KEPT = re.compile(
     r"(lib/[^/]+-linux-gnu[^/]*/[^/]+\.so[^/]*|lib64/.*|lib/ld-linux-[^/]*|usr/lib/os-release|etc/os-release"
     r"|usr/share/doc/[^/]+|usr/share/doc/[^/]+/copyright|usr/share/common-licenses/.*)$"
 )
-# Newer Debian releases have libraries under usr. Programs still expect their loader in /lib or
-# /lib64.
+# Newer Debian releases install libraries under /usr, but programs still expect their loader in /lib
+# or /lib64.
 _LIBRARY = re.compile(r"^usr/(?=lib(64)?/(?!os-release))")
 _ROOTS = re.compile(r"usr/share/ca-certificates/.*\.crt$")
 _FIELDS = ("Package", "Version", "Architecture", "Source", "Maintainer", "Homepage")
@@ -46,7 +46,7 @@ def of_packages(directory, epoch, level):
         fields = _control(path)
         with open(path, "rb") as file:
             packages.append({**fields, "digest": digest(file.read())})
-        # Scanners know this path, because other small images also use it.
+        # Scanners look for packages at this path, because distroless images use it.
         text = "".join(f"{field}: {fields[field]}\n" for field in _FIELDS if field in fields)
         tree.file(f"var/lib/dpkg/status.d/{fields['Package']}", (text + "Status: install ok installed\n").encode())
         _unpack(path, tree, roots)

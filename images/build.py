@@ -20,7 +20,7 @@ from layers import CAP_NET_BIND_SERVICE, USER, Image, Layer, Tree, archive, dige
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKSPACE = os.path.dirname(HERE)
 SOURCE = "https://projectsesame.io"
-# A placeholder that is not a registry. To push the images, use your own registry's name.
+# A placeholder, not a registry. To push the images, use your registry's name.
 REGISTRY = "localhost"
 TITLES = {
     "sesame-agent": "Sesame agent: turns Gateway API objects into the files that Envoy watches",
@@ -111,13 +111,13 @@ class Parts:
 
     def _layer(self, path, program, package, options):
         tree = Tree(options.epoch)
-        # Envoy binds the ports of listeners. The launcher needs the capability to pass it on, and
-        # the agent needs it to hold ports while an Envoy is replaced. The controller does not bind
+        # Envoy binds listener ports. The launcher needs the capability to pass it to Envoy, and the
+        # agent needs it to hold ports while an Envoy is replaced. The controller does not bind
         # ports below 1024.
         capability = None if program == "sesame-controller" else CAP_NET_BIND_SERVICE
         tree.file(path, self.programs[program], 0o755, capability)
         if program == "sesame-controller":
-            # Names of the kubectl plugin and of its completion program.
+            # kubectl finds plugins and their completion programs by these names.
             for name in ("kubectl-sesame", "kubectl_complete-sesame"):
                 tree.link(PROGRAM.format(name), program)
         if program == "sesame-agent":
@@ -139,15 +139,15 @@ class Parts:
         if name == "sesame-controller":
             programs = ["sesame-controller"]
         else:
-            # The agent needs an Envoy to validate each configuration before it is applied. The two
-            # images share their layers and differ only in their command.
+            # The agent needs an Envoy to validate each configuration. The two images share their
+            # layers and differ only in their command.
             programs = ["envoy", "sesame-agent"]
         config = {
             **self.base.config,
             "User": f"{USER}:{USER}",
             "Entrypoint": ["/" + PROGRAM.format(programs[-1])],
             "Cmd": {"sesame-agent": ["run"], "sesame-envoy": ["launcher"], "sesame-controller": ["run"]}[name],
-            # Container runtimes collect standard output as the log.
+            # Container runtimes collect logs from standard output.
             "Env": ["PATH=/usr/lib/sesame:/usr/bin", *(["SESAME_ACCESS_LOG=stdout"] if programs[-1] == "sesame-agent" else [])],
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",

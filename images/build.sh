@@ -5,8 +5,8 @@
 #
 # $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes
 # from the Debian release $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the
-# compression level, 1 to 9. $PROFILE and $ENVOY_VERSION only describe the programs. If Envoy runs on
-# this machine, the version that it reports takes precedence.
+# compression level, 1 to 9. $PROFILE and $ENVOY_VERSION are only recorded as metadata.
+# If Envoy can run on this machine, the version that it reports takes precedence.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022

@@ -208,7 +208,7 @@ def main():
     with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
         for line in file:
             named(line.split()[1])
-    # Use separate network and process namespaces. Their processes exit with the command.
+    # Use separate network and process namespaces, whose processes exit with the command.
     served = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", os.path.join(os.path.dirname(__file__), "serve.py"),
          archive_of(directory, "sesame-agent", arch), archive_of(directory, "sesame-envoy", arch), arch],

@@ -8,7 +8,7 @@ import os
 import struct
 import tarfile
 
-# The user of every image. It is numeric, so that kubelet can verify that it is not root (`runAsNonRoot`).
+# The user of every image. The ID is numeric, so that kubelet can enforce `runAsNonRoot`.
 USER = 65532
 CAP_NET_BIND_SERVICE = 10
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"

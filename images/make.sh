@@ -4,8 +4,8 @@
 #
 # $PROFILE is the Cargo profile: `release`, or `demo` and `dev`, which build faster. $PROGRAMS is a
 # directory with prebuilt programs to use instead, for this machine's architecture. $ARCHES lists
-# the architectures; docs/images.md lists the tools for cross-compilation. build.sh has more
-# variables.
+# the architectures; docs/images.md lists the tools for cross-compilation. For more variables, see
+# build.sh.
 set -eu
 cd "$(dirname "$0")/.."
 native=$(dpkg --print-architecture 2>/dev/null || true)

@@ -13,7 +13,7 @@ def statement(subjects, revision, parameters, materials, builder):
         ]
 
     source = {"uri": "git+https://projectsesame.io"}
-    # With uncommitted changes, the revision is not a commit digest.
+    # The revision is not a commit digest if the tree has uncommitted changes.
     if re.fullmatch("[0-9a-f]{40,64}", revision):
         source["digest"] = {"gitCommit": revision}
     return {

@@ -110,7 +110,7 @@ def main():
             "/dev/shm": containers.make("shm", 0o1777, 0),
         }
         state = {"/var/lib/sesame": containers.make("kept", 0o700, user), "/manifests": manifests}
-        # The image's root file system does not have a directory /manifests.
+        # The image does not contain a /manifests directory.
         agent.entries["manifests"] = agent.entries["tmp"]
         try:
             containers.start("envoy", envoy, envoy.config["Cmd"], shared)

@@ -3,9 +3,9 @@
 # IMAGES DEFINITIONS. DEFINITIONS is a directory with the Gateway API's standard and experimental
 # CRDs and its license.
 #
-# The archive is reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
-# or the time of the last commit. $SIGNING_KEY is a file with the private ed25519 key to sign with.
-# Ed25519 signatures are deterministic too.
+# The archive is reproducible: owners, modes and order are fixed, and timestamps are
+# $SOURCE_DATE_EPOCH or the time of the last commit. Its signature is also deterministic.
+# $SIGNING_KEY is a file with the private Ed25519 key to sign with.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -30,7 +30,7 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE
   gzip -n >"$tree/cluster/sesame-$version.tgz"
 for channel in standard experimental; do
   mkdir "$tree/cluster/gateway-api/$channel"
-  # kustomization.yaml only lists the CRDs.
+  # Skip kustomization.yaml, which only lists the CRDs.
   for file in "$definitions/$channel"/*.yaml; do
     [ "${file##*/}" = kustomization.yaml ] || cp "$file" "$tree/cluster/gateway-api/$channel/"
   done

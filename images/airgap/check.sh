@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks that the archive is reproducible. Also checks that install.sh rejects an archive, with the
-# reason, unless it is complete, unchanged and signed with the key. All packages and images are small
+# Checks that the archive is reproducible, and that install.sh rejects archives that are incomplete,
+# modified or not signed with the key, and reports the reason. All packages and images are small
 # dummy files; other tests install real ones.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -60,7 +60,7 @@ expect 0 "usage: " --help
 
 tar -tzf "$work/tree/cluster"/sesame-*.tgz | grep -qx sesame/Chart.yaml
 
-# If a file has changed, every command must fail before it does anything.
+# If a file has changed, every command must fail before doing anything.
 printf x >>"$work/tree/docs/images.md"
 for command in verify host images cluster; do
   expect 1 "changed: docs/images.md" "$command" --key "$ours"

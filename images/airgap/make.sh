@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the packages, the images and the archive for air-gapped sites, in target/airgap, for
-# `make airgap`. $SIGNING_KEY is a file with the private ed25519 key to sign with.
+# `make airgap`. $SIGNING_KEY is a file with the private Ed25519 key to sign with.
 set -eu
 cd "$(dirname "$0")/../.."
 # shellcheck disable=SC2046 # One argument each.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Pauses between attempts, which double up to a limit.
+/// Doubles the pause after each failed attempt, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -27,7 +27,7 @@ impl Backoff {
         pause
     }
 
-    /// Starts again with the first pause after a success.
+    /// Resets the pause after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -72,7 +72,7 @@ mod tests {
                 backoff.doubled(doublings.saturating_add(1)),
             );
             prop_assert!(pause <= longest);
-            // The pause stops doubling at 2^32 times the first pause.
+            // The factor saturates at `u32::MAX`, so later pauses might not double.
             if doublings < 31 {
                 prop_assert_eq!(next, pause.saturating_mul(2).min(longest));
             } else {

@@ -27,7 +27,7 @@ pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// A directory does not belong to a fleet, and has only one file with keys.
+/// A snapshot directory is not part of a fleet, and stores its keys in one file.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
@@ -123,7 +123,7 @@ pub fn write_signed(
     Ok(manifest)
 }
 
-/// Writes private key pairs to `dir`. Must precede the snapshot that refers to them.
+/// Writes private key pairs to `dir`. Call this before writing a snapshot that refers to them.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     replace(dir, KEYS, &keys::encode(pairs))
@@ -195,7 +195,7 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // An older stamp means that another writer has restored an earlier version.
+        // An older stamp means that another writer restored an earlier version of the shard.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

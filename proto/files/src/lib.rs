@@ -1,6 +1,6 @@
 //! Safely opens files that other users could have written, such as snapshots and bundles.
 //!
-//! This crate opens a file without blocking, checks the open file, and never reads beyond a size
+//! Opens files without blocking, checks them once they are open, and never reads beyond a size
 //! limit. If possible, errors contain a command that fixes the owner or mode.
 //!
 //! ```

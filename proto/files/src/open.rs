@@ -1,7 +1,7 @@
 //! Opens files and directories only if they can be trusted.
 //!
-//! A path may refer to a link, a pipe or a device, and to a different file a moment later. Files
-//! are therefore opened without blocking, and checked while open.
+//! A path may refer to a link, a pipe or a device, and may change at any time. Files are therefore
+//! opened without blocking, and checked once they are open.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -21,7 +21,7 @@ pub enum Rule {
     Given,
     /// Like [`Rule::Given`], but links are followed.
     GivenByLink,
-    /// With verified signatures: not a link, but any user may write it.
+    /// With verified signatures: not a link, but any user may write to it.
     Vouched,
 }
 
@@ -144,7 +144,7 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with these options, which must not truncate it before it is checked.
+/// Opens a file with `options`, which must not truncate the file before it is checked.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -159,7 +159,7 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // Report an unexpected type instead: a link, a socket, or a pipe without a reader.
+            // Report an unexpected file type, such as a link or a socket, instead of the I/O error.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -261,8 +261,7 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
                 _ => Err(refused("all users", "go-w")),
             }
         }
-        // The root of a volume that Kubernetes mounts may be world-writable if the mount is
-        // read-only.
+        // The root of a Kubernetes volume may be world-writable if the mount is read-only.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
             Err(refused("all users", "o-w"))
         }

@@ -22,7 +22,7 @@ use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
 use tower::service_fn;
 
-/// Includes connecting.
+/// Includes the time to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a key set could not be fetched. Never contains any part of the response's body.
@@ -34,7 +34,7 @@ pub enum FetchError {
     /// Invalid URI.
     #[error("expected an https URI: {0}")]
     Uri(String),
-    /// Endpoints must not have this address, so the server must not either.
+    /// The server has an address that is also refused for endpoints.
     #[error("{0} is in {1} ({2}), which is not permitted")]
     Address(IpAddr, &'static str, &'static str),
     /// The server is unreachable or untrusted.
@@ -120,7 +120,7 @@ async fn resolve(
     }
 }
 
-/// A tenant's URI must not reach what its endpoints cannot reach.
+/// Refuses the addresses that endpoints must not have, so that a tenant's URI cannot reach them.
 fn permitted(ip: IpAddr, permits_local: bool) -> Result<(), FetchError> {
     match addresses::refused(ip) {
         Some(RefusedAddress { network, what, .. }) if !permits_local => {

@@ -20,14 +20,15 @@ pub struct BundleArgs {
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// Encrypt the Gateway's private keys to this host, whose public key `sesame-agent identity`
-    /// prints; repeatable. Without recipients, private keys are omitted and not read unless needed.
+    /// prints; repeatable. Without recipients, the bundle omits private keys, which are then read
+    /// only if needed.
     #[arg(long = "recipient", value_name = "KEY")]
     recipients: Vec<HostKey>,
     /// File with more recipients: one key per line; text after # is ignored.
     #[arg(long, value_name = "FILE")]
     recipients_file: Option<PathBuf>,
-    /// Sequence number, which must exceed that of the previous bundle; by default the current Unix
-    /// time in milliseconds.
+    /// Sequence number, which must exceed the previous bundle's; by default the current Unix time
+    /// in milliseconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     sequence: Option<u64>,
     /// Creator of the bundle; informational.
@@ -77,8 +78,8 @@ impl BundleArgs {
         Ok(BundleKeys { signing, hosts })
     }
 
-    /// Returns the label of a bundle. `now` is the time since the Unix epoch; `from` describes the
-    /// source.
+    /// Returns a bundle's label. `now` is the time since the Unix epoch, and `from` the default
+    /// origin.
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {
             gateway: gateway.to_owned(),
