@@ -59,7 +59,7 @@ fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let values = match (words.is_empty(), schema["type"].as_str()) {
         (false, _) => words.join(", "),
         (true, Some("array")) => "list".to_owned(),
-        (true, Some("object")) => "texts by name".to_owned(),
+        (true, Some("object")) => "map of strings".to_owned(),
         (true, Some("string")) if is_time(schema) => "time".to_owned(),
         (true, Some("string")) => "text".to_owned(),
         (true, Some("integer")) => match (&schema["minimum"], &schema["maximum"]) {

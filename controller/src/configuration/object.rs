@@ -141,7 +141,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
         Unwatched::NotServed => {
             "its definition is not installed; apply the output of `sesame-controller crds`"
         }
-        Unwatched::Forbidden => "no Role of the controller allows watching it",
+        Unwatched::Forbidden => "the controller is not permitted to watch it",
     };
     let why = format!("SesameConfiguration {name} cannot be read: {why}");
     follower.take(Err(why), &name.to_string());

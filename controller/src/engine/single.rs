@@ -69,7 +69,7 @@ pub(super) fn resolve(
     let (mut resolution, mut unserved) = all(&served, resolver, options);
     for other in other_classes {
         let why = format!(
-            "only one GatewayClass is served (spec.gateway.mode is Single), the oldest: {:?}",
+            "spec.gateway.mode is Single, so only the oldest GatewayClass is served: {:?}",
             class.metadata.name
         );
         resolution
@@ -117,7 +117,7 @@ fn why_unserved(
         (None, Some(served)) => (
             Reason::OlderGatewayExists,
             format!(
-                "only one Gateway is served (spec.gateway.mode is Single), the oldest of GatewayClass {class:?}: {served}"
+                "spec.gateway.mode is Single, so only the oldest Gateway of GatewayClass {class:?} is served: {served}"
             ),
         ),
         (None, None) => (

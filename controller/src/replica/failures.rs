@@ -30,7 +30,7 @@ impl ApiFailures {
         let now = Instant::now();
         let Some(outage) = &mut *outage else {
             *outage = Some(Outage::new(subject, now));
-            tracing::warn!(subject, %error, "a request to the API server failed; retrying with the last known objects");
+            tracing::warn!(subject, %error, "a request to the API server failed; retrying, and using the last known objects");
             return;
         };
         if outage.record(subject, now) {

@@ -18,7 +18,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 const MAX_ADDRESSES: usize = 16;
 const MAX_FOREIGN: usize = 8;
 pub(super) const FOREIGN_ADDRESS: &str =
-    "they belong neither to the host's Node nor to the controller's --host-addresses";
+    "they are neither addresses of the host's Node nor in the controller's --host-addresses";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FleetSummary {

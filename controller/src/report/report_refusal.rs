@@ -16,7 +16,10 @@ impl fmt::Display for ReportRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name => f.write_str("its name does not match its Gateway and host"),
-            Self::TooMany => write!(f, "its host reports about {MAX_OF_HOST} other Gateways"),
+            Self::TooMany => write!(
+                f,
+                "its host already reports on {MAX_OF_HOST} other Gateways"
+            ),
         }
     }
 }

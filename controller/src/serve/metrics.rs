@@ -72,27 +72,27 @@ impl Metrics {
         let resolutions = Histogram::new(exponential_buckets(0.001, 2.0, 13));
         let help = "Time to resolve all objects";
         all.register("resolution_seconds", help, resolutions.clone());
-        let help = "Expiry of each certificate to be served, in seconds since 1970";
+        let help = "Expiry of each served certificate, in seconds since 1970";
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
-        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients reject them";
+        let help = "Hostnames that none of their listener's certificates covers, so clients reject the certificate";
         let uncovered = add(all, "uncovered_hostnames", help);
         let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first";
         let key_sets = add(all, "key_set_fetched_timestamp_seconds", help);
-        let help = "GatewayAgents that are ignored, because no host may have written them";
+        let help = "GatewayAgents that are ignored because their name does not match their content, or their host reports about too many Gateways";
         let reports_refused = add(all, "reports_refused", help);
-        let help = "Hosts that have been silent for too long; their addresses are removed from their \
+        let help = "Lost hosts, whose addresses are removed from their \
             Gateways";
         let hosts_lost = add(all, "hosts_lost", help);
         let help = "Watches that failed and were restarted";
         let watch_failures = add(all, "watch_failures", help);
         let help = "1 while the API server responds to this replica";
         let api_server = add(all, "api_server_answers", help);
-        let help = "1 for the version and the source revision of this program";
+        let help = "Always 1, with this program's version and source revision as labels";
         let build = add(all, "build_info", help);
         Self {
             objects: add(all, "objects", "Objects in use, by kind"),
             skipped: add(all, "skipped_objects", "Objects that cannot be decoded"),
-            lists: add(all, "lists", "Complete lists that were read, by kind"),
+            lists: add(all, "lists", "Full lists that were fetched, by kind"),
             watch_failures,
             resolutions,
             gateways: add(

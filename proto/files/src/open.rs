@@ -37,7 +37,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The path is a symbolic link.
-    #[error("{path}: is a symbolic link, which is not followed; put the file itself there")]
+    #[error("{path}: is a symbolic link, which is not followed; replace it with its target")]
     Link {
         /// File or directory.
         path: PathBuf,

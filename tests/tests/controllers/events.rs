@@ -101,7 +101,7 @@ async fn uncovered_hostname_emits_event_and_metric() {
     let gateway = ("Gateway", "edge");
     let text = told(&cluster, gateway, "Warning", "HostnameNotCovered").await;
     let expected =
-        "listener \"https\": no certificate of the listener is for hostname \"shop.test\"";
+        "listener \"https\": none of the listener's certificates covers hostname \"shop.test\"";
     assert!(text.starts_with(expected), "{text}");
     let uncovered = async || controller.metric("uncovered_hostnames", "").await;
     assert!((uncovered().await - 1.0).abs() < 0.1);

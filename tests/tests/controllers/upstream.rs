@@ -213,7 +213,7 @@ async fn upstream_gateway_reports_cluster_without_tcproutes() {
     serve(&cluster).await;
     awaits(
         &cluster,
-        &["ports TCP 80 are left out", "no TCPRoute of version v1"],
+        &["ports TCP 80 are left out", "does not serve TCPRoute v1"],
     )
     .await;
     gone(&cluster, UPSTREAM).await;

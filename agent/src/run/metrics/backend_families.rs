@@ -11,7 +11,7 @@ impl Scrape {
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",
-            "Responses from a backend, by status class; each attempt of a request has one",
+            "Responses from a backend, by status class; each attempt of a request counts",
             self.counted_of(BackendFamily::Requests, "code"),
         )?;
         let active = self.backend_traffic();

@@ -66,7 +66,7 @@ impl Scrape {
         });
         let help = "Problems in the content of the source, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
-        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients reject them; only for manifests";
+        let help = "Hostnames that none of their listener's certificates covers, so clients reject the certificate; only for manifests";
         if let Some(hostnames) = source.uncovered_hostnames {
             families.single("agent_uncovered_hostnames", help, number(hostnames))?;
         }
@@ -77,7 +77,7 @@ impl Scrape {
         });
         let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first; only for manifests";
         families.gauge("agent_key_set_fetched_timestamp_seconds", help, fetched)?;
-        let help = "Certificate requests of this host that are waiting for an answer";
+        let help = "Pending certificate requests of this host";
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;
         let by_state = AgentState::ALL.map(|state| {
@@ -132,7 +132,7 @@ impl Scrape {
                 (labels, 1.0)
             })
         });
-        let help = "Always 1, for each part that is left out; the first twenty of a Gateway";
+        let help = "Always 1, for each part that is left out; at most twenty per Gateway";
         families.gauge("gateway_refused_part_info", help, refused)
     }
 
@@ -149,7 +149,7 @@ impl Scrape {
         let durations = self
             .facts()
             .map(|(name, facts)| (of_gateway(name), &facts.counts.durations));
-        let help = "Time from the first file of a change to the proof that Envoy serves it";
+        let help = "Time from writing the first file of a change until Envoy confirms that it serves the change";
         families.histogram("gateway_apply_duration_seconds", help, durations)?;
         self.phases(families)?;
         let processes = self.facts().flat_map(|(name, facts)| {
@@ -159,7 +159,7 @@ impl Scrape {
                 (labels, count(facts.counts.processes_for(reason)))
             })
         });
-        let help = "Envoy processes that went into service, by reason: the first, by hot restart or handover, or after a death";
+        let help = "Envoy processes that entered service, by reason: first start, hot restart, handover, or replacement of a dead Envoy";
         families.counter("gateway_envoy_processes", help, processes)
     }
 
@@ -176,7 +176,7 @@ impl Scrape {
                 })
             })
         });
-        let help = "Duration of accepted changes by phase and part: until the files were renamed, and from then until Envoy had accepted them";
+        let help = "Duration of accepted changes, by phase and part: until the files are renamed, then until Envoy accepts them";
         families.counter("gateway_apply_phase_seconds", help, times)
     }
 
@@ -196,7 +196,7 @@ impl Scrape {
                     (labels, seconds(*end))
                 })
         });
-        let help = "Expiry of a served certificate, in seconds since 1970; the twenty of a Gateway that expire first";
+        let help = "Expiry of a served certificate, in seconds since 1970; the twenty earliest per Gateway";
         families.gauge(
             "gateway_certificate_expiry_timestamp_seconds",
             help,
@@ -214,7 +214,7 @@ impl Scrape {
         });
         families.gauge(
             "gateway_trust_bundle_expiry_timestamp_seconds",
-            "Earliest expiry of the CA certificates and revocation lists in a trust bundle, in seconds since 1970; the twenty bundles of a Gateway that expire first",
+            "Earliest expiry of the CA certificates and revocation lists in a trust bundle, in seconds since 1970; the twenty earliest bundles per Gateway",
             authorities,
         )
     }
@@ -233,7 +233,7 @@ impl Scrape {
         let answers = self
             .facts()
             .map(|(name, facts)| (of_gateway(name), flag(facts.traffic.is_some())));
-        let help = "1 if the Envoy returned its statistics, and thus traffic metrics";
+        let help = "1 if Envoy returned its statistics, so traffic metrics are available";
         families.gauge("gateway_envoy_answers", help, answers)?;
         let memory = self
             .counted()

@@ -80,7 +80,7 @@ impl Scrape {
         let durations = self.measured();
         families.histogram(
             "gateway_route_backend_duration_seconds",
-            "Time from the end of a request to such a route to the end of its backend's response",
+            "Time from the end of a request to a route with metrics enabled until the end of its backend's response",
             durations.map(|(labels, traffic)| (labels, &traffic.durations)),
         )
     }

@@ -160,7 +160,7 @@ fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> 
 
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
-        "is a link to {}, outside the manifest directory, and is not followed; put the file itself there, or allow links with --follow-links",
+        "is a link to {}, outside the manifest directory, and is not followed; replace it with its target, or allow links with --follow-links",
         real.display()
     )
 }

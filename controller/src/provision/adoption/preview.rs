@@ -88,7 +88,9 @@ impl AdoptionPreview {
             let kind = value["kind"].as_str().unwrap_or_default();
             let mut kinds = OwnedKind::ALL.into_iter();
             let known = kinds.find(|known| known.as_str() == kind && known.is_of_fleet());
-            let known = known.ok_or_else(|| format!("{ENTRY} has an object of kind {kind:?}"))?;
+            let known = known.ok_or_else(|| {
+                format!("{ENTRY} contains an object of unsupported kind {kind:?}")
+            })?;
             let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
             Ok(OwnedObject {
                 gateway: gateway.clone(),

@@ -138,7 +138,7 @@ fn class<'s>(
         .unwrap_or(&UpstreamSettings::NONE);
     let Some(class) = gateway_class_name else {
         return Err(format!(
-            "{FIELD} is missing: name the GatewayClass of the Gateway in front of this one"
+            "{FIELD} is missing: set it to the GatewayClass of the Gateway in front of this one"
         ));
     };
     if *class == basis.class {
@@ -189,11 +189,12 @@ fn lacking(inventory: &Inventory) -> String {
     let lacking = super::ROUTES.into_iter().filter_map(|kind| {
         if inventory.absent.contains(&kind) {
             return Some(format!(
-                "the cluster has no {kind} of version v1; install newer definitions of the Gateway API"
+                "the cluster does not serve {kind} v1; install newer definitions of the Gateway API"
             ));
         }
         let forbidden = inventory.unwatched.contains(&kind);
-        forbidden.then(|| format!("the controller is not permitted to watch objects of kind {kind}"))
+        forbidden
+            .then(|| format!("the controller is not permitted to watch objects of kind {kind}"))
     });
     lacking.collect::<Vec<_>>().join("; ")
 }

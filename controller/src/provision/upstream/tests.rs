@@ -152,7 +152,7 @@ fn gateway_never_leads_to_itself_and_explains() {
         ),
         (
             refused(&plain, Some("cloud"), &absent),
-            "no TCPRoute of version v1; install newer definitions",
+            "does not serve TCPRoute v1; install newer definitions",
         ),
     ] {
         assert!(why.contains(words), "{words}: {why}");

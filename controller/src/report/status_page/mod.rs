@@ -53,7 +53,7 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     });
     if !facts.api_server_answers {
         page.paragraph(Cell::Bad(
-            "The API server does not respond to it, so the information below may be outdated."
+            "The API server does not respond to this replica, so the information below may be outdated."
                 .to_owned(),
         ));
     }

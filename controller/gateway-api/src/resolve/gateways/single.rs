@@ -29,7 +29,7 @@ pub(crate) fn unserved(
         };
         for other in gateways {
             let why = format!(
-                "only one Gateway of GatewayClass {class:?} is served (spec.fleet.gateways is Single), the oldest: {oldest}"
+                "spec.fleet.gateways is Single, so only the oldest Gateway of GatewayClass {class:?} is served: {oldest}"
             );
             let status =
                 GatewayStatus::unserved(Reason::OlderGatewayExists, &why, other.generation);

@@ -26,7 +26,7 @@ impl fmt::Display for UncoveredHostname {
         } = self;
         write!(
             f,
-            "no certificate of the listener is for hostname {hostname:?}; clients will reject it"
+            "none of the listener's certificates covers hostname {hostname:?}; clients will reject the certificate"
         )
     }
 }
