@@ -1,7 +1,8 @@
 //! Seals the private keys that the agent stores on disk.
 //!
-//! The agent opens data with any of the host's sealing keys, and seals with the best one. Never
-//! print a key. Never overwrite an unreadable key file, because its key may still be needed.
+//! The agent can open data with any of the host's sealing keys, and seals new data with the
+//! preferred key. Never print a key. Never overwrite an unreadable key file, because its key may
+//! still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -14,7 +15,7 @@ use sesame_proto::keys::KeyPair;
 
 pub use self::systemd_creds::make_credential;
 
-/// Credential that contains the sealing key.
+/// Name of the systemd credential that contains the sealing key.
 pub const CREDENTIAL: &str = "sesame-seal-key";
 
 /// How private keys at rest are sealed.
@@ -58,7 +59,7 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// `None` if sealing is off. An error explains why no key is usable.
+    /// `None` if sealing is off. `Err` explains why no key is usable.
     current: Result<Option<SealingKey>, String>,
     known: Vec<SealingKey>,
     place: String,
@@ -72,7 +73,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Returns a value without keys, which stores plaintext.
+    /// Creates an instance without keys, so data is stored in plaintext.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -82,7 +83,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns a value with one key. `place` is its location, for users.
+    /// Creates an instance with one key. `place` is the key's location, shown to users.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -92,7 +93,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the host's keys, or creates one if sealing is on.
+    /// Reads the host's keys. If sealing is on and no key exists, creates one.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -104,8 +105,7 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // Do not replace the file: without its key, all data sealed with it would be
-            // unreadable.
+            // Keep the file: without its key, existing sealed data would become unreadable.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; fix it, or remove it to create a new one",
                 directory.join(systemd_creds::FILE).display()
@@ -140,7 +140,8 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys to open sealed data. Never creates a key, and stores plaintext.
+    /// Reads the host's keys only to open sealed data. Creates no key; new data is stored in
+    /// plaintext.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -172,7 +173,7 @@ impl SealingKeys {
         }
     }
 
-    /// Returns the location of the current key, for users.
+    /// Returns the current key's location, shown to users.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -202,11 +203,11 @@ impl SealingKeys {
         Ok(stored.open(&self.known)?)
     }
 
-    /// Returns false if the pair should be stored again with the current key.
+    /// Returns false if the pair should be resealed with the current key.
     pub fn is_current(&self, stored: &StoredPair) -> bool {
         match &self.current {
             Ok(key) => stored.is_sealed_with(key.as_ref()),
-            // No usable key is available, so the pair cannot be stored again.
+            // Without a usable key, the pair cannot be resealed.
             Err(_) => true,
         }
     }
@@ -220,8 +221,8 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a string that was sealed for this path. The boolean is false if it should be sealed
-    /// again.
+    /// Opens a string that was sealed for this path. The boolean is false if the string should be
+    /// resealed.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }

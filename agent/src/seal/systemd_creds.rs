@@ -1,6 +1,6 @@
 //! Sealing keys that systemd encrypts with the host's TPM or key.
 //!
-//! Never wait for a TPM without a time limit, and never replace another program's file.
+//! Never wait for a TPM without a timeout, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -55,7 +55,7 @@ pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     Ok((key, place(&path)))
 }
 
-/// Encrypts a new key to a file that a unit can load with `LoadCredentialEncrypted=`.
+/// Writes a new encrypted key to a file that a unit can load with `LoadCredentialEncrypted=`.
 pub async fn make_credential(path: &Path) -> Result<(), String> {
     let (_, encrypted) = new_credential().await?;
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());

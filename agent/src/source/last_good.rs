@@ -1,7 +1,8 @@
 //! Stores the last good text of each manifest, in case the file is broken when the agent starts.
 //!
 //! A text is stored only after it is served. Files are private and sealed, because manifests may
-//! contain Secrets. They are named by digest, because a manifest's name is never used as a path.
+//! contain Secrets. Each is named by a digest, because a manifest's name must never be used as a
+//! path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,7 +23,7 @@ pub struct LastGood {
     sealing: Arc<SealingKeys>,
 }
 
-/// The digest of the text follows. It detects torn files, because writes are not synced to disk.
+/// Followed by the text's digest, which detects torn files, because writes are not synced to disk.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
@@ -54,7 +55,7 @@ impl LastGood {
         self.read(manifest, limit).map(|(text, _)| text)
     }
 
-    /// The second value is false if the text must be sealed again.
+    /// The boolean is false if the text must be resealed.
     fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
@@ -89,7 +90,7 @@ impl LastGood {
         remove_if_exists(&dir.join(name(manifest)))
     }
 
-    /// Removes the texts of all other manifests.
+    /// Removes the texts of all manifests that are not in `manifests`.
     pub fn retain<'a>(&self, manifests: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());

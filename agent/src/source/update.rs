@@ -1,7 +1,7 @@
 //! Updates from a snapshot source, with complete and verified revisions.
 //!
-//! A source must never send a partial revision, and may omit a Gateway only if it was certainly
-//! withdrawn.
+//! A source must never send a partial revision, and may omit a Gateway only if the Gateway was
+//! definitely withdrawn.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,8 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// Keys whose signatures are required. `None` trusts everyone with write access to the source.
+/// Keys that may sign the content. `None` accepts unsigned content, so anyone who can write to the
+/// source is trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
 /// The latest content of a source.
@@ -28,14 +29,14 @@ pub struct SourceUpdate {
     pub away: Option<String>,
     /// Gateways in the source.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// If false, the state of Gateways missing from `gateways` is unknown. If true, they were
-    /// withdrawn.
+    /// If true, Gateways missing from `gateways` were withdrawn. If false, the state of missing
+    /// Gateways is unknown.
     pub lists_all: bool,
     /// Problems with the source, except incomplete revisions.
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
-    /// Arrival of manifests from a cluster, for complete revisions.
+    /// Arrival of each complete revision's manifest, if the source is a cluster.
     pub receipts: BTreeMap<NamespacedName, Receipt>,
 }
 
@@ -57,7 +58,7 @@ pub struct GatewayUpdate {
     pub incomplete: Option<IncompleteRevision>,
 }
 
-/// A resolved and encoded revision. All digests in its manifest, if any, were verified.
+/// A resolved and encoded revision. If it has a manifest, all digests were verified.
 #[derive(Clone, Debug)]
 pub struct GatewayRevision {
     /// Gateway.
@@ -105,7 +106,7 @@ pub struct IncompleteRevision {
     pub revision: String,
     /// Which parts are missing or invalid.
     pub reason: String,
-    /// Waiting will not help.
+    /// True for a failure, false while parts are still being read.
     pub stuck: bool,
 }
 
@@ -123,12 +124,12 @@ pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns true if the source must provide keys, because they are not in files on the host.
+/// Returns true if the snapshot needs keys that are not in files on the host.
 pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the keys to provide, in order, or the names of keys that `held` lacks.
+/// Returns the keys that the source must provide, in order, or the names of keys that `held` lacks.
 pub fn keys_of<'a>(
     named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,

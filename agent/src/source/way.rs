@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 const MAX_LINKS: usize = 40;
 
-/// All parents in the returned paths are real directories.
+/// No parent of a returned path is a symbolic link.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();
@@ -23,8 +23,8 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the link, and the path with the link resolved. Without a link, returns the path as an
-/// error.
+/// Returns the first link, and the path with that link resolved. If no part is a link, returns the
+/// path as `Err`.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();
     let mut parts = path.components();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// The current key, and previous keys whose tickets are still accepted.
+/// Number of keys kept: the current one, and previous ones whose tickets are still accepted.
 const KEPT: usize = 3;
 const FORMAT: u8 = 1;
-/// The format, and the creation time of the current key.
+/// Header size: the format, and the current key's creation time.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];

@@ -92,7 +92,7 @@ impl TicketRotator {
         }
     }
 
-    /// Stores the key before using it, because it must survive a restart of the agent.
+    /// Stores the key before using it, because the key must survive an agent restart.
     fn rotate(&self) -> io::Result<()> {
         let next = {
             let now = self.newest.borrow();
@@ -110,7 +110,8 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// For an Envoy that manages its own session ticket keys. Never stored or rotated.
+    /// Creates keys that are never stored or rotated, for an Envoy that manages its own session
+    /// ticket keys.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
@@ -124,7 +125,7 @@ impl Tickets {
 
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The rotator has stopped, so the keys will not change any more.
+            // The rotator has stopped, so the keys will not change.
             std::future::pending::<()>().await;
         }
     }

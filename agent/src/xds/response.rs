@@ -105,12 +105,12 @@ fn response(url: &'static str, version: String, resources: &[Resource]) -> Encod
 }
 
 pub(crate) struct DecodedFile {
-    /// Verified to be the digest of the content.
+    /// Verified against the content.
     pub(crate) version: String,
     pub(crate) resources: Vec<Resource>,
 }
 
-/// Returns `None` for any file that [`encode`] has not written.
+/// Returns `None` for any file that [`encode`] did not write.
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();

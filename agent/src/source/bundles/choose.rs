@@ -1,4 +1,4 @@
-//! Chooses which of a Gateway's valid bundles is served.
+//! Chooses which of a Gateway's valid bundles to serve.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ pub(super) struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Chosen,
-    /// Another bundle has a higher sequence number, or an operator allowed it.
+    /// Another bundle has a higher sequence number or was allowed by an operator.
     Superseded,
     Older(String),
 }
 
-/// At most one bundle is chosen, possibly in several copies.
+/// Chooses at most one bundle. If it exists in several files, each is `Chosen`.
 pub(super) fn choose(
     taken: Option<&TakenBundle>,
     candidates: &[Candidate],
@@ -29,7 +29,7 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Compare digests if sequence numbers are equal: the order of files must not matter.
+        // If sequence numbers are equal, compare digests, so that file order does not matter.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
         let now = taken(3, 3, "c");
         assert_eq!(chosen(Some(&now), &all, &[]).as_deref(), Some("c"));
-        // The file of the served bundle was removed. An older bundle must not replace it.
+        // After the served bundle's file is removed, no older bundle may replace it.
         assert_eq!(chosen(Some(&now), &all[..1], &[]), None);
         let later = [candidate(4, "d"), candidate(3, "c")];
         assert_eq!(chosen(Some(&now), &later, &[]).as_deref(), Some("d"));

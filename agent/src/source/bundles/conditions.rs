@@ -1,4 +1,4 @@
-//! Conditions for accepting bundles: trusted keys, the host's identity, and its key pairs.
+//! Conditions for accepting bundles: trusted keys, the host's identity, and the separate key file.
 
 use sesame_files::directory::KEYS;
 use sesame_proto::bundle::sealed::HostIdentity;
@@ -16,7 +16,7 @@ use crate::source::snapshots::read_keys;
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
     pub(super) identity: Option<HostIdentity>,
-    /// From the separate key file, not from the bundles.
+    /// From the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
     faults: Vec<(&'static str, String)>,

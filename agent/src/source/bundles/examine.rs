@@ -20,11 +20,11 @@ pub(super) struct BundleRules<'a> {
     /// Empty means all Gateways.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Excludes the key pairs in the bundle.
+    /// Returns key pairs from outside the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
-/// Valid, but not compared with other bundles yet.
+/// A valid bundle that has not been compared with others yet.
 #[derive(Debug)]
 pub(super) struct GoodBundle {
     pub(super) gateway: NamespacedName,
@@ -41,7 +41,7 @@ pub(super) struct BadBundle {
     pub(super) reason: String,
     /// Empty unless the file is complete.
     pub(super) digest: String,
-    /// The file may still be being written.
+    /// The file may not be fully written yet.
     pub(super) unfinished: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Serves bundles from a directory that is filled from a USB stick, by rsync, or with `sesame-agent
 //! apply`.
 //!
-//! Serves the bundle with the highest sequence number per Gateway, and none older than the last
-//! applied unless an operator allows it. Removing a file changes nothing, because a USB stick is
-//! eventually unplugged.
+//! For each Gateway, serves the bundle with the highest sequence number. Never replaces an applied
+//! bundle with an older one unless an operator allows it. A bundle stays in use after its file is
+//! removed, because a USB stick is eventually unplugged.
 
 mod choose;
 mod conditions;
@@ -65,7 +65,7 @@ pub struct BundleDirectory {
     state: BundleState,
     conditions: Conditions,
     files: BTreeMap<OsString, ExaminedFile>,
-    /// Served revisions with the digest of their bundle.
+    /// Served revisions, each with its bundle's digest.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
@@ -84,12 +84,12 @@ pub struct BundleScan {
     pub update: SourceUpdate,
     /// Reports on files, by file name.
     pub files: Vec<BundleReport>,
-    /// When to scan again even if no file changes.
+    /// Delay before the next scan, even if no file changes.
     pub again: Option<Duration>,
 }
 
 impl BundleDirectory {
-    /// Returns a source without any content.
+    /// Creates a source without reading the directory.
     pub fn new(settings: BundleSettings, state: BundleState, accepted: &[ResolvedGateway]) -> Self {
         let accepted = accepted.iter();
         Self {
@@ -285,13 +285,13 @@ impl BundleDirectory {
             let held = self.held.get(gateway);
             held.is_some_and(|(held, _)| held == *digest)
         }) {
-            // Ignore errors: a remaining allowance does not matter until another bundle is applied.
+            // Ignore errors: a leftover allowance does not matter until another bundle is applied.
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
     }
 
-    /// Serves a chosen bundle. Returns an error if it cannot be recorded as applied.
+    /// Serves the bundle if it is chosen. Returns an error if it cannot be recorded as applied.
     fn settle(
         &mut self,
         gateway: &NamespacedName,

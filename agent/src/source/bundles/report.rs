@@ -12,10 +12,11 @@ pub struct BundleReport {
     pub file: String,
     /// Whether the bundle is served, and if not, why.
     pub state: BundleFileState,
-    /// Why the bundle is not served. Empty if it is served or superseded.
+    /// Why the bundle is not served. Empty if the bundle is served or superseded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// `namespace/name`. Untrusted bundles have only a digest here and below.
+    /// `namespace/name`. If the bundle is untrusted, this and all later fields except `digest` are
+    /// unset.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gateway: String,
     /// Sequence number.

@@ -7,7 +7,7 @@
 //! | `identity` | this host's private key, sealed, mode 0600, never printed or exported |
 //! | `identity.pub` | its public key, readable without a sealing key |
 //! | `taken/HASH.json` | the last bundle applied for a Gateway |
-//! | `allowed/DIGEST.allow` | a bundle that may be applied although it is older |
+//! | `allowed/DIGEST.allow` | marks a bundle that may be applied even if it is older |
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,17 +63,17 @@ pub enum BundleStateError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakenBundle {
-    /// Gateway, for readers of the file.
+    /// Name of the Gateway, for humans who read the file.
     pub gateway: String,
     /// Highest sequence number ever applied.
     pub highest: u64,
-    /// Lower than `highest` if an older bundle was allowed.
+    /// Last sequence number. Lower than `highest` if an older bundle was allowed.
     pub sequence: u64,
     /// Digest of the last bundle.
     pub digest: String,
 }
 
-/// Bundle state in one state directory.
+/// Bundle state in a state directory.
 #[derive(Clone, Debug)]
 pub struct BundleState {
     root: PathBuf,
@@ -117,7 +117,7 @@ impl BundleState {
         })
     }
 
-    /// Sets the keys for sealing the identity.
+    /// Sets the keys that seal the identity.
     #[must_use]
     pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
         self.sealing = sealing;
@@ -189,7 +189,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// The public key is stored first. Without sealing keys, the identity is not sealed.
+    /// Stores the public key first. If sealing is off, stores the identity in plaintext.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -255,7 +255,7 @@ impl BundleState {
         durable::replace_file(&path, &bytes).map_err(at(&path))
     }
 
-    /// Returns the digests of bundles that may be applied although they are older.
+    /// Returns the digests of bundles that may be applied even if they are older.
     pub fn allowed(&self) -> Result<BTreeSet<String>, BundleStateError> {
         let files = self.files("allowed", ALLOWANCE_SUFFIX)?;
         let names = files.iter().filter_map(|path| path.file_name()?.to_str());
@@ -263,7 +263,7 @@ impl BundleState {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Allows the bundle with this hex digest although it is older.
+    /// Allows the bundle with this hex digest even if it is older.
     pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
         let path = self.allowance(digest);
         durable::replace_file(&path, b"").map_err(at(&path))
@@ -325,7 +325,8 @@ mod tests {
             assert!(at_rest::is_sealed(&stored()));
         }
         let sealed = stored();
-        // Without a sealing key, a command can read the public key and creates no other identity.
+        // Without the sealing key, a command can read the public key and does not replace the
+        // identity.
         assert_eq!(open().sealed_identity().unwrap(), Some(public));
         let error = with(2).identity().unwrap_err().to_string();
         let words = "which this host does not have; restore the sealing key";

@@ -1,4 +1,4 @@
-//! Pauses before requests to an API server are retried. Jitter keeps hosts from retrying together.
+//! Backs off between requests to an API server. Jitter keeps hosts from retrying together.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -7,16 +7,16 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Attempts put no load on a server that is down, and all hosts should reconnect soon after it is
-/// back.
+/// Short, because attempts do not load a server that is down, and hosts should reconnect soon after
+/// its recovery.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// An overloaded API server sends the same value in `Retry-After`.
+/// Matches the `Retry-After` header of an overloaded API server.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// An overloaded server handles many hosts within seconds. A host must not fall far behind after a
-/// few unlucky attempts.
+/// Short, because an overloaded server still makes progress, and a few failed attempts must not
+/// delay a host for long.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
-/// Without jitter.
+/// Callers add jitter.
 pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) enum ServerFault {
     Unreachable,
 }
 
-/// Pauses grow separately per kind of failure, so a host recovers quickly if the server is merely
-/// overloaded after an outage.
+/// Backs off separately for each kind of failure, so an outage does not lengthen the pauses for an
+/// overloaded server.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,

@@ -1,7 +1,8 @@
-//! Builds the next revision on a fast path, by patching the complete revision.
+//! Fast path that builds the next revision by patching the last complete one.
 //!
 //! Compares only the shards that changed, and patches their virtual hosts and backends into the
-//! snapshot. The result must equal a join of all shards. In any unexpected case, return `None`.
+//! snapshot. The result must equal a join of all shards. If anything is unexpected, return `None`,
+//! so that the caller joins all shards.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
 
-/// Some of its keys or endpoints may still be missing.
+/// The next revision, which may still lack keys or endpoints.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) base: BaseRevision,
@@ -23,7 +24,7 @@ pub(super) struct Next {
 pub(super) enum Config {
     /// Joined from all shards, without keys and endpoints.
     Joined(EncodedSnapshot),
-    /// The patched complete revision, with keys and endpoints.
+    /// Patched from the last complete revision, with keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
         /// Backends changed, so their endpoints must still be updated.
@@ -44,7 +45,7 @@ impl Next {
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,
-    /// Memory in bytes for the decoded shards.
+    /// Memory that the decoded shards use, in bytes.
     size: u64,
     key_secrets: usize,
     /// Stored shards that a newer manifest no longer lists, by digest. At most
@@ -62,8 +63,8 @@ impl BaseRevision {
         }
     }
 
-    /// Keeps `unnamed` shards that belong to this revision. Returns `None` if there are too many,
-    /// because the newer manifest differs too much.
+    /// Keeps the `unnamed` shards that belong to this revision. Returns `None` if the newer
+    /// manifest changes too many shards.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;
         let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
@@ -72,8 +73,8 @@ impl BaseRevision {
         (self.unnamed.len() <= MAX_CHANGED_SHARDS).then_some(self)
     }
 
-    /// `complete` is the snapshot of this revision. `shards` contains all shards of the next
-    /// revision, by digest.
+    /// `complete` is this revision's snapshot. `shards` contains all shards of the next revision,
+    /// by digest.
     pub(super) fn patch(
         &self,
         gateway: &NamespacedName,
@@ -86,7 +87,7 @@ impl BaseRevision {
             key_secrets,
             stamp: _,
         } = next;
-        // A shard that was dropped and fetched again must not have changed.
+        // If a dropped shard was fetched again, its bytes must be the same.
         let same =
             |digest: &String, bytes| self.unnamed.get(digest).is_none_or(|held| held == bytes);
         let all = manifest.config.iter().all(|shard| {

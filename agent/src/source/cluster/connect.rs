@@ -23,7 +23,7 @@ pub struct ClusterSettings {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the published objects.
     pub namespace: String,
-    /// Gateways to serve. Empty means all of the fleet.
+    /// Gateways to serve. Empty means all of the fleet's Gateways.
     pub gateways: Vec<NamespacedName>,
     /// Fleet of this host.
     pub fleet: String,
@@ -31,9 +31,9 @@ pub struct ClusterSettings {
     pub host: String,
     /// Zone of this host. May be empty.
     pub zone: String,
-    /// Keys whose signatures are required, if any.
+    /// Trusted keys, if signatures are required.
     pub trusted: Trusted,
-    /// The token that `join` stored. `None` if the host's sealing keys were not read.
+    /// Token stored by `join`, or `None` if the host's sealing keys were not read.
     pub(crate) stored: Option<StoredToken>,
 }
 
@@ -74,7 +74,7 @@ impl ClusterSettings {
     }
 }
 
-/// Reads the files each time, because tokens and CA certificates change.
+/// Rereads the credential files on each call, because tokens and CA certificates change.
 pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -106,7 +106,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The agent retries with its own back-off.
+    // Disable kube's retries, because the agent has its own back-off.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
@@ -121,7 +121,7 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// A proxy's report that the server is unreachable counts as unreachable.
+/// A 5xx status counts as unreachable, because a proxy may have sent it.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
         kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,

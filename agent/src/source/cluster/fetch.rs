@@ -1,4 +1,4 @@
-//! Reads the pieces of a revision that are not watched: configuration shards and key Secrets.
+//! Fetches the pieces of a revision that are not watched: configuration shards and key Secrets.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct MissingPieces {
 
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
-    /// By verified digest.
+    /// Verified digest and content.
     pub(super) shards: Vec<(String, Vec<u8>)>,
     pub(super) keys: Vec<KeyPair>,
     pub(super) faults: Vec<String>,
@@ -85,7 +85,7 @@ async fn one_shard(
         shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
         Ok(bytes)
     };
-    // Read from the API server's cache, which spares etcd a query per host. The digest proves that
+    // Read from the API server's cache, to spare etcd one query per host. The digest proves that
     // the content is correct.
     let bytes = match read(cached(&api, &name).await.map_err(at)?) {
         Ok(bytes) => bytes,
@@ -128,7 +128,7 @@ pub(super) async fn look_for_manifest(
 
 const NOT_THERE: &str = "is missing";
 
-/// The API server's cache may be slightly outdated.
+/// Reads from the API server's cache, which may be slightly outdated.
 async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -16,9 +16,9 @@ pub(super) struct FetchState {
     pub(super) backoff: Backoff,
     /// Results of earlier rounds are ignored.
     pub(super) round: u64,
-    /// A fetch of this round, or a pause before the next one, is in progress.
+    /// A fetch, or a pause after a failed fetch, is in progress.
     pub(super) busy: bool,
-    /// `busy` is due to a pause.
+    /// Pausing after a failed fetch.
     pub(super) paused: bool,
     /// The manifest is being read by name, to confirm that it is gone.
     pub(super) doubted: bool,
@@ -44,7 +44,7 @@ impl FetchState {
         self.backoff.reset();
     }
 
-    /// Ends a pause, because the cluster is reachable again. Returns true if there was one.
+    /// Ends a pause once the cluster is reachable again. Returns true if a pause was in progress.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {

@@ -1,7 +1,7 @@
 //! Lists manifests and endpoint shards, then watches from the version of that list.
 //!
-//! kube's watcher does not report when a lost watch has resumed, but the reported state of the host
-//! depends on it. Without a watch, no object may be considered deleted or current.
+//! Does not use kube's watcher, because it does not report when a lost watch resumes, which the
+//! host's status must show. Without a watch, no object may be considered deleted or current.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,10 @@ const PAGE: u32 = 50;
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Jitter is added, because the hosts must not all reconnect at the same time.
+/// Jitter is added, so hosts do not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// After this silence, request the server's version to check that it is alive. A live server sends
-/// a bookmark every minute. Without the check, a broken network would look like a cluster without
-/// changes.
+/// After this much silence, request the server's version to check that the server is alive.
+/// Otherwise, a broken network would look like a cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -38,11 +37,11 @@ pub(super) enum ClusterEvent {
     /// Deleted, or its labels no longer match.
     Deleted(Box<ConfigMap>),
     Lost(String),
-    /// The watch has resumed at the version that it had reached.
+    /// The watch has resumed from its last version.
     Back,
 }
 
-/// Runs until the receiver of the events is dropped. Sends each new client to `clients`.
+/// Runs until the event receiver is dropped. Sends each new client to `clients`.
 pub(super) async fn follow(
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
@@ -79,10 +78,9 @@ pub(super) async fn follow(
 struct Follower {
     selector: String,
     events: mpsc::Sender<ClusterEvent>,
-    /// The version that the watch has reached. `None` before the first list, or if the server no
-    /// longer has it.
+    /// Last `resourceVersion` seen. `None` before the first list, or if the version has expired.
     version: Option<String>,
-    /// No watch has been steady since the version expired.
+    /// The version expired, and no watch has been steady since.
     expired: bool,
     backoff: ServerBackoff,
 }
@@ -105,8 +103,8 @@ impl Follower {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     self.version = None;
-                    // After a restart, the server no longer has the version. List again at once,
-                    // but only once.
+                    // A restarted server may not have the version. List again immediately, but only
+                    // once.
                     if !std::mem::replace(&mut self.expired, true) {
                         continue;
                     }
@@ -114,7 +112,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // The server may close each watch immediately.
+                // Do not spin if the server closes each watch immediately.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -140,7 +138,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Returns when the server closes the watch, which is not an error.
+    /// Returns `Ok` when the server closes the watch.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
         let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()
@@ -206,7 +204,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// An error status is also a response.
+/// Checks that the server responds, even if only with an error status.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

@@ -1,8 +1,8 @@
 //! Reads snapshots that a controller has published in a Kubernetes cluster.
 //!
-//! Writes nothing to the cluster. While it is unreachable, complete revisions remain in use. A
-//! Gateway is withdrawn only after a read by name shows that its manifest is gone or meant for
-//! other hosts.
+//! Writes nothing to the cluster. While the cluster is unreachable, complete revisions remain in
+//! use. A Gateway is withdrawn only after a read by name shows that its manifest is gone or meant
+//! for other hosts.
 
 mod assembler;
 pub(crate) mod backoff;
@@ -28,8 +28,8 @@ pub(crate) use self::connect::{connect, describe_error, fault, within};
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
-/// Runs until the receivers of the updates are dropped. `known` contains the Gateways served
-/// before.
+/// Runs until all update receivers are dropped. `known` contains the Gateways that the host already
+/// served.
 pub async fn run(
     settings: ClusterSettings,
     known: Vec<NamespacedName>,

@@ -17,7 +17,7 @@ use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// Checked against the name and labels of its object.
+/// A manifest that matches its object's name and labels.
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
@@ -38,13 +38,12 @@ pub(super) struct EndpointShard {
 
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// Waiting will not help.
+    /// True for a failure, false while pieces are still being read.
     pub(super) stuck: bool,
     pub(super) need: Option<MissingPieces>,
 }
 
 impl Blocked {
-    /// For obstacles that this host cannot remove by itself.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -129,8 +128,8 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the sets in `used`. Missing sets come from `before`, because the shards may be newer or
-/// older than the manifest.
+/// Returns the endpoint sets in `used`. Takes missing sets from `before`, because the shards may be
+/// newer or older than the manifest.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,
@@ -242,7 +241,7 @@ pub(super) fn verified(
     stamp.map(Some).map_err(|error| error.to_string())
 }
 
-/// The claim is not verified.
+/// Returns the Gateway in the object's annotation, without verification.
 pub(super) fn owner(object: &ConfigMap) -> Option<NamespacedName> {
     let annotations = object.metadata.annotations.as_ref()?;
     gateway_of(&format!("Gateway/{}", annotations.get(GATEWAY_ANNOTATION)?))

@@ -25,7 +25,7 @@ use crate::source::update::SourceUpdate;
 pub(super) struct ClusterStore {
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
-    /// By label.
+    /// By the value of the Gateway label.
     gateways: BTreeMap<String, FetchState>,
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
@@ -50,7 +50,7 @@ enum Outcome {
 }
 
 impl ClusterStore {
-    /// `known` contains the Gateways served before.
+    /// `known` contains the Gateways that the host already served.
     pub(super) fn new(
         settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
@@ -148,7 +148,7 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // Apply all objects before advancing any Gateway, because lists are in no useful order.
+        // Apply all objects before advancing any Gateway, because the order of a list is arbitrary.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -212,7 +212,7 @@ impl ClusterStore {
             return;
         };
         self.changed = true;
-        // Decompressing and computing digests take time.
+        // Decompression and digests are slow, so do not block other tasks.
         let need = tokio::task::block_in_place(|| entry.assembler.advance());
         let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
         else {
@@ -264,7 +264,6 @@ impl ClusterStore {
         match outcome {
             Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // The result belongs to an earlier round.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();
@@ -280,7 +279,7 @@ impl ClusterStore {
                             outcome: Outcome::Paused,
                         }
                     }));
-                    // Nothing is fetched during the pause. The update reports the missing pieces.
+                    // During the pause, fetch nothing, but report the missing pieces.
                     entry.assembler.advance();
                     self.changed = true;
                     return;

@@ -1,8 +1,8 @@
 //! Stores the token with which a joined host authenticates to its cluster.
 //!
 //! The token is sealed on disk; a plaintext copy exists only in the runtime directory. The sealed
-//! file is written first, and the copy derives from it, so a host recovers from a crash in between.
-//! Never print or log a token, and never leave it on disk in plaintext unless sealing is off.
+//! file is written before the copy, so a host can recreate the copy after a crash. Never print or
+//! log a token, and never leave it on disk in plaintext unless sealing is off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 pub(crate) struct StoredToken {
     copy: PathBuf,
     sealing: Arc<SealingKeys>,
-    /// The agent maintains the copy; commands only read it.
+    /// True for the agent, which maintains the copy. Commands only read it.
     copies: bool,
 }
 
@@ -50,14 +50,14 @@ impl StoredToken {
         runtime_dir.join(COPY)
     }
 
-    /// Call before requesting a token: returns an error if tokens cannot be sealed.
+    /// Returns an error if tokens cannot be sealed. Call before requesting a token.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
     }
 
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        // Commands may run as root, so accept a file of the agent's user.
+        // Commands may run as root, so accept a file that the agent's user owns.
         let rule = if self.copies {
             Rule::Named
         } else {
@@ -99,7 +99,7 @@ impl StoredToken {
         self.copy(&stored, &token)
     }
 
-    /// Makes a client read the copy, or the token's own file if it is not sealed.
+    /// Makes the client read the copy, or the token file itself if that is plaintext.
     pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
         let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
             return Ok(());
@@ -116,7 +116,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // Use the copy of an agent that has the sealing keys.
+            // Fall back to the copy written by an agent with the sealing keys.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(agent.read(&path).unwrap().unwrap(), "secret-token");
         }
         let modes = || [&path, &copy].map(|it| fs::metadata(it).unwrap().permissions().mode());
-        // A missing or different copy is written again.
+        // The agent rewrites a missing or outdated copy.
         for before in [None, Some("older-token")] {
             match before {
                 None => fs::remove_file(&copy).unwrap(),

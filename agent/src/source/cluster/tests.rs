@@ -287,11 +287,7 @@ fn keys_are_requested_once_and_only_with_secrets() {
     assembler.take_manifest(&id, &manifest(&first.manifest, "0"));
     let need = assembler.advance().expect("shards are missing");
     assembler.absorb(fetched(&need, &first));
-    assert_eq!(
-        assembler.advance(),
-        None,
-        "there is nothing to look through"
-    );
+    assert_eq!(assembler.advance(), None, "nothing can be fetched");
     assert!(
         reason(&assembler).contains("no key Secrets"),
         "{}",
@@ -370,7 +366,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             "{word}: {}",
             reason(&assembler)
         );
-        let now = complete(&assembler).expect("what was there");
+        let now = complete(&assembler).expect("previous revision");
         assert_eq!(
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)

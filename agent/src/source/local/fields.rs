@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Not consumed yet.
+/// Fields that have not been consumed yet.
 pub(super) struct SettingFields<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
 impl<'a> SettingFields<'a> {

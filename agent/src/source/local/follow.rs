@@ -1,8 +1,8 @@
 //! Watches local files.
 //!
-//! Watches directories, because files are replaced by rename and symbolic links are redirected.
-//! This includes the directory of every link in the path, such as `..data` in a mounted ConfigMap.
-//! Infrequent scans find changes without events.
+//! Watches directories, because files are replaced by rename, and symbolic links change their
+//! targets. This includes the directory of every link in the path, such as `..data` in a mounted
+//! ConfigMap. Infrequent scans find changes that cause no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
 /// A problem must persist this long before it is reported.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// While there is a problem or no events are available.
+/// Polling interval while there is a problem, or if events are unavailable.
 const POLL: Duration = Duration::from_secs(1);
 const RESCAN: Duration = Duration::from_secs(10);
 
@@ -51,7 +51,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Device and inode, because a path may lead to another directory later.
+/// Device and inode, because a path may later lead to another directory.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -69,7 +69,7 @@ struct Follower {
 impl Follower {
     fn run(&mut self, events: &Receiver<()>) {
         while !self.newest.is_closed() {
-            // Watch before scanning, because every later change must have an event.
+            // Watch before scanning, so that no later change is missed.
             let complete = self.watch();
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
@@ -87,7 +87,7 @@ impl Follower {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // If a request is waiting for its answer, the renewal time has passed.
+        // While a request awaits its answer, the renewal time is in the past.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
@@ -126,7 +126,7 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore events of this thread's own reads.
+            // Ignore events that this thread's own reads cause.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
@@ -187,7 +187,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
     while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
 }
 
-/// A change in one of these directories may make the path lead to another file.
+/// Returns the directories in which a change may redirect the path.
 fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let names = way::names(file).into_iter();
     names.filter_map(|name| Some(name.parent()?.to_owned()))

@@ -1,9 +1,9 @@
 //! Reads certificates, keys and CA certificates from local files, which replace Secrets and
 //! ConfigMaps.
 //!
-//! Other tools, such as certbot or SPIRE, renew the files, except for a `request`. If content
-//! cannot be used, the previous content remains in use, even across restarts. A message must never
-//! contain a key.
+//! Other tools, such as certbot or SPIRE, renew the files. The agent renews only certificates that
+//! it requested. If content cannot be used, the previous content remains in use, even across
+//! restarts. A message must never contain a key.
 
 mod entry;
 mod fields;
@@ -60,8 +60,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Reads the files in a thread, now and whenever they change. `accepted` was used last and
-    /// replaces files that cannot be used.
+    /// Reads the files now, and then in a thread whenever they change. Falls back to `accepted` for
+    /// files that cannot be used.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],

@@ -100,7 +100,8 @@ fn requested(
     problem.map_or(Ok(all), Err)
 }
 
-/// Returns problems with the pair. If `usage` is `None`, the certificate determines its usage.
+/// Adds the pair to `found`, and returns problems with it. If `usage` is `None`, the certificate
+/// determines its usage.
 fn take(
     object: &str,
     checked: CheckedPair,
@@ -127,7 +128,8 @@ fn take(
     advice
 }
 
-/// Newer content takes precedence. Returns false if there was none.
+/// Copies the previous content to `found`, unless `found` has a newer pair. Returns false if
+/// neither exists.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;
@@ -146,7 +148,7 @@ fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool
     pair.is_some() || bundle.is_some()
 }
 
-/// The key must not change during the read.
+/// Retries if the key changes while the certificate is read.
 fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
     let mut key = key_of(key_file)?;
     for _ in 0..TRIES {

@@ -28,7 +28,7 @@ impl Manifests {
                 }
                 _ => {}
             }
-            // The index would keep the unused object in memory.
+            // Remove the old key, which would keep an unused object in memory.
             self.owners.remove(&object);
             let winner = claims
                 .first()
@@ -43,7 +43,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // A changed comment in the document is not a change.
+            // A change to a comment does not change the object.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);

@@ -24,11 +24,11 @@ pub(super) fn digest(text: &str) -> TextDigest {
 
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Parsing a file with fewer documents again is cheaper than caching them.
+/// Reparsing a file with fewer documents is cheaper than caching them.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Documents of large files, by digest. An unchanged document is not parsed again, even on another
-/// line.
+/// Documents of large files, by digest. An unchanged document is not reparsed, even if it moves to
+/// another line.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
@@ -67,7 +67,7 @@ impl Documents {
 
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// From before the last read. `None` makes the next scan read the file again.
+    /// Stamp from before the last read. `None` makes the next scan read the file again.
     pub(super) stamp: Option<Stamp>,
     pub(super) digest: Option<TextDigest>,
     pub(super) unread: bool,
@@ -98,7 +98,7 @@ impl ManifestFile {
     /// dropping a mistyped one.
     ///
     /// An empty file also keeps all objects, because editors truncate files before writing, and
-    /// disks run full. To remove all objects, delete the file or leave a comment in it.
+    /// disks fill up. To remove all objects, delete the file, or leave only a comment in it.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -278,10 +278,10 @@ impl<'a> FileReading<'a> {
 
 struct BrokenDocument {
     line: usize,
-    /// If they could be read.
+    /// Set if the kind and name could be read.
     key: Option<ObjectKey>,
     reason: String,
-    /// Replaces an object that may be security-relevant. Requests to its targets fail.
+    /// Replaces an object that may be security-relevant, so that requests to its targets fail.
     stand_in: Option<AnyObject>,
 }
 

@@ -5,15 +5,15 @@ use sesame_gateway_api::decode;
 /// Limits for one manifest directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Depth of nested directories.
+    /// Maximum directory depth.
     pub depth: usize,
     /// Number of manifests.
     pub files: usize,
     /// Bytes per manifest.
     pub file_bytes: u64,
-    /// Bytes of all manifests together.
+    /// Total bytes of all manifests.
     pub total_bytes: u64,
-    /// Links may lead out of the directory.
+    /// Whether links may lead out of the directory.
     pub links_out: bool,
     /// Limits for decoding one document.
     pub document: decode::DecodeLimits,

@@ -1,4 +1,4 @@
-//! Builds objects from local files. They replace manifest objects of the same kind and name.
+//! Builds objects from local files, which replace manifest objects of the same kind and name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl Manifests {
         changed
     }
 
-    /// If local files contain no revocation lists, keeps the manifests' lists: revoked certificates
-    /// stay revoked.
+    /// If local files contain no revocation lists, keeps the manifests' lists, so revoked
+    /// certificates stay revoked.
     fn with_lists(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::ConfigMap(own) = object
             && !own.data.contains_key(LISTS)

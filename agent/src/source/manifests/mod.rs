@@ -1,8 +1,8 @@
-//! Turns a directory of Gateway API manifests into a world of objects.
+//! Builds a [`World`] from a directory of Gateway API manifests.
 //!
-//! If a document is broken, its last good version remains in use. An object is removed only with
-//! its document or file, or if a later good version lacks it. Never writes to the directory, and
-//! never blocks on a file.
+//! If a document is broken, its last good version remains in use. An object is removed only if its
+//! document or file is deleted, or a later good version no longer contains the object. Never writes
+//! to the directory, and never blocks on a file.
 
 mod claims;
 mod file;
@@ -52,16 +52,16 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// By object, the first file by path that declares it.
+    /// For each object, the first file by path that declares it.
     owners: BTreeMap<KeyedObject, Arc<Path>>,
-    /// Objects that several files declare, with these files, sorted.
+    /// Objects that several files declare, with the files' sorted paths.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
     local: Vec<AnyObject>,
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
-    /// The store has not been searched for files that were removed while no agent ran.
+    /// The store may still contain files that were removed while no agent ran.
     store_unswept: bool,
     available: bool,
 }
@@ -105,14 +105,14 @@ impl Manifests {
         &self.world
     }
 
-    /// Sets results of the last resolution for the next one: good keys, and objects served
+    /// Passes results of the last resolution to the next one: good keys, and objects served
     /// together.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
         self.world.served_together = served_together;
     }
 
-    /// Returns the file, relative to the directory, and the line of an object in use.
+    /// Returns the file (relative to the directory) and line that declare an object in use.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = KeyedObject(self.world.get(object)?);
         let path = self.owners.get(&object)?;
@@ -154,7 +154,7 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // The path may be a directory, a fifo, a dangling link, or beyond the limit. A
+                // The path may be a directory, a fifo, a dangling link, or over the limit. A
                 // missing root must not be treated as an empty configuration.
                 _ => return self.look(&read, changed),
             }
@@ -185,7 +185,8 @@ impl Manifests {
         let place = self.root.join(path);
         let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
-            // A file that changed since it was parsed is read and marked again by the next scan.
+            // If a file changed after it was parsed, the next scan reads it and marks it as
+            // unsaved.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
                 self.store.save(path, &text)
             }
@@ -201,7 +202,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // A name such as `..data` shows that a volume was replaced.
+                // A name such as `..data` means that a mounted volume was updated.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree
@@ -330,7 +331,7 @@ impl Manifests {
             }
             Err(reason) => (FileContent::Unreadable(reason.clone()), None),
         };
-        // Read the file again if it could not be read, or may change without a new stamp.
+        // Without a stamp, the next scan rereads the file.
         file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
         if let FileContent::Text(text) = content {
             let size = u64::try_from(text.len()).unwrap_or(u64::MAX);

@@ -288,7 +288,7 @@ fn mounted_volume_is_followed_through_symlink_swap() {
     assert_eq!(
         fixture.shown(),
         ["a=2", "b=1"],
-        "b.yaml points to nothing, but is still there"
+        "b.yaml is a dangling link, but still exists"
     );
     assert!(fixture.problem().contains("points to nothing"));
     fs::remove_file(fixture.path("b.yaml")).expect("removed");

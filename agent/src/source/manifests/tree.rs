@@ -1,7 +1,7 @@
 //! Lists the directories and manifests in a tree without opening any file.
 //!
 //! Follows symbolic links, as in a mounted `ConfigMap`, but not out of the directory unless
-//! allowed. Enters each directory once, so loops end. A fifo cannot block the walk, and
+//! allowed. Enters each directory once, so loops are harmless. A fifo cannot block the walk, and
 //! world-writable directories are not trusted.
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,8 +37,8 @@ impl Stamp {
         }
     }
 
-    /// True if another change might leave the stamp the same. Kernel clocks for timestamps advance
-    /// every few milliseconds.
+    /// Returns true if another change might leave the stamp the same, because kernel timestamps
+    /// advance only every few milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
@@ -74,7 +74,7 @@ pub(crate) struct Tree {
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
     /// Sorted by path.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
-    /// Exist, but could not be inspected.
+    /// Paths that exist, but could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
     pub(crate) problems: Vec<SourceProblem>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Tree {
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
-    /// Contains a name for the kind of file.
+    /// A special file, described in text such as `a fifo`.
     Other(&'static str),
     Gone,
     Unreadable(io::Error),
@@ -123,7 +123,8 @@ pub(crate) fn is_manifest(name: &OsStr) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Includes `..data` and its target directory, whose files are found through the links next to it.
+/// Includes `..data` and its target directory, whose files are found through the links next to
+/// `..data`.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
@@ -179,7 +180,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Returns an error if the directory itself cannot be read. Errors inside it become problems.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // An untrusted directory is watched, too, to notice corrected permissions.
+        // Watch untrusted directories, too, to notice corrected permissions.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }
@@ -282,7 +283,7 @@ impl Walk<'_> {
     }
 
     fn problem(&mut self, path: &Path, severity: Severity, message: String) {
-        // A hostile tree could cause any number of problems.
+        // Limit the number of problems that a hostile tree can cause.
         if self.tree.problems.len() < 1000 {
             let problem = SourceProblem::of_file(severity, path.to_string_lossy(), message);
             self.tree.problems.push(problem);
@@ -301,7 +302,7 @@ mod tests {
             .expect("a time");
         let now = i64::try_from(now.as_secs()).expect("a time");
         let directory = tempfile::tempdir().expect("a directory");
-        let stamp = Stamp::of(&fs::metadata(directory.path()).expect("it is there"));
+        let stamp = Stamp::of(&fs::metadata(directory.path()).expect("metadata"));
         for (seconds, fresh) in [
             (1, true),
             (-1, false),

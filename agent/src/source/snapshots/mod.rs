@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Directories under the root, and files in each. Valid sources have fewer.
+/// Limits on directories under the root, and on files in each. Valid sources have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
@@ -61,14 +61,14 @@ enum PieceStamp {
 }
 
 impl PieceStamp {
-    /// The file may change again without a new stamp.
+    /// Returns true if the file may change again without a new stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
 }
 
 impl SnapshotDirs {
-    /// Returns a source without any content.
+    /// Creates a source without reading the directory.
     pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
@@ -141,7 +141,7 @@ impl SnapshotDirs {
         }
     }
 
-    /// Includes former snapshot directories. All other directories become `strays`, because they
+    /// Returns current and former snapshot directories. Adds all others to `strays`, because they
     /// may become snapshot directories.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {

@@ -1,4 +1,4 @@
-//! Combines events into changes. The time is an argument.
+//! Combines events into changes. Callers pass the current time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// With more paths, the change is `Change::All`.
+/// A batch with more paths becomes `Change::All`.
 pub(super) const MAX_PATHS: usize = 1000;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Batch {
         }
     }
 
-    /// The file was closed by a writer, or replaced.
+    /// Records that a writer closed the file, or that the file was replaced.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);

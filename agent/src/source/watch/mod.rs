@@ -1,8 +1,8 @@
 //! Reports changes in a directory within milliseconds, without missing a change.
 //!
-//! A change names paths, but nothing about their content. Directories are watched, because a watch
-//! on a file goes silent when a link is redirected. Infrequent rescans find changes without events,
-//! for example on network file systems.
+//! A change lists paths, but does not describe their content. Directories are watched, because a
+//! watch on a file goes silent when a link is redirected. Infrequent rescans find changes that
+//! cause no events, for example on network file systems.
 
 mod batch;
 mod scope;
@@ -90,7 +90,8 @@ impl Watch {
         })
     }
 
-    /// When the first event since the last call occurred, or now if there was none.
+    /// Returns the time of the first event since the last call, or the current time if no event
+    /// occurred.
     pub fn first_seen(&self) -> SystemTime {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.take().unwrap_or_else(SystemTime::now)
@@ -107,7 +108,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Ignore errors: the thread has already ended.
+        // Ignore errors: the thread may already have ended.
         let _ = self.stop.send(Message::Stop);
     }
 }
@@ -176,7 +177,7 @@ impl WatchThread {
             if self.batch.due().is_some_and(|due| due <= now) {
                 let change = self.batch.take();
                 if change == Change::All {
-                    // Watch before sending, because every later change must have an event.
+                    // Watch before sending, so that no later change is missed.
                     self.refresh();
                 }
                 self.send(change);
@@ -193,7 +194,7 @@ impl WatchThread {
         }
     }
 
-    /// Events alone do not suffice.
+    /// Returns true if the thread must also poll.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -238,7 +239,7 @@ impl WatchThread {
     fn connect(&self) -> notify::Result<RecommendedWatcher> {
         let events = self.events.clone();
         let handler = move |event: notify::Result<Event>| {
-            // Ignore events of this watch's own reads.
+            // Ignore events that this watch's own reads cause.
             let reading = event.as_ref().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
             });
@@ -323,7 +324,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // An empty path would add a slash to the root's path.
+        // Joining an empty path would append a slash.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {

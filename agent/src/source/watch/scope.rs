@@ -16,7 +16,7 @@ pub(super) enum ChangeScope {
 
 impl WatchThread {
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
-        // The root itself or a link above it. Changes inside the root have their own events.
+        // The path is the root or a link above it. Changes inside the root have their own events.
         let replaced = || match kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
             _ => ChangeScope::Tree,

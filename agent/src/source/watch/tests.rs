@@ -54,7 +54,7 @@ impl Fixture {
                 {
                     return;
                 }
-                match self.watch.changes.recv().await.expect("the watch runs") {
+                match self.watch.changes.recv().await.expect("running watch") {
                     Change::All => self.manifests.scan(),
                     Change::Paths(paths) => self.manifests.rescan_paths(&paths),
                 };
@@ -62,7 +62,7 @@ impl Fixture {
         };
         let outcome = tokio::time::timeout(DEADLINE, wait).await;
         let world = self.manifests.world().names(Kind::ConfigMap);
-        assert!(outcome.is_ok(), "expected {expected:?}, have {world:?}");
+        assert!(outcome.is_ok(), "expected {expected:?}, got {world:?}");
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Silence before a change to one complete file is sent.
+    /// Quiet period before a change to one complete file is sent.
     pub one: Duration,
-    /// Silence before any other change is sent.
+    /// Quiet period before any other change is sent.
     pub quiet: Duration,
     /// Maximum delay after the first event.
     pub longest: Duration,

@@ -42,7 +42,7 @@ impl Default for AccessLogProtocol {
 open_enum! {
     /// Whether log lines contain query strings.
     LoggedQueries {
-        /// Queries are sent.
+        /// Log lines contain query strings.
         Included = "Included",
     }
 }
@@ -52,7 +52,7 @@ open_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogRules {
-    /// `false` disables the access log of the Gateway.
+    /// `false` disables the Gateway's access log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Selects requests with at least this response status; for gRPC, the HTTP status.
@@ -67,16 +67,16 @@ pub struct AccessLogRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub percent: Option<i32>,
-    /// Format of the lines on hosts, and their fields everywhere. If several configurations set it,
-    /// the last one applies as a whole.
+    /// Format of log lines on hosts, and the fields of all log lines. If several configurations set
+    /// `format`, only the last one applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<AccessLogFormat>,
-    /// `false` disables logging to files and standard output on hosts, regardless of their own
+    /// `false` disables logging to files and standard output on hosts, regardless of the hosts'
     /// settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_host: Option<bool>,
-    /// Receivers to which each line is sent over the network. If several configurations set it, the
-    /// last one applies as a whole.
+    /// Network receivers of all log lines. If several configurations set `sinks`, only the last one
+    /// applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
     pub sinks: Option<Vec<LogReceiver>>,
@@ -109,7 +109,7 @@ pub struct AccessLogFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtraLogField {
-    /// Name of the field, which must differ from the names of all default fields.
+    /// Name of the field, which must differ from all default field names.
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-z][a-z0-9_.-]*$"))]
     pub name: String,
     /// A request header; its first 256 bytes are logged. Credential headers are rejected.

@@ -17,30 +17,30 @@ pub type AccessPolicy = Object<AccessPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicySpec {
-    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace. A section
-    /// names a listener or a rule.
+    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace.
+    /// `sectionName` selects a listener or a rule.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
     /// Client addresses that may send requests. Requests from other addresses get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
-    /// User tokens that requests must carry. Requests without a valid token get 401.
+    /// JSON Web Tokens that requests must carry. Requests without a valid token get 401.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtPolicy>,
     /// Rules for requests that pass `ipFilter` and `jwt`. Denied requests get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AccessRules>,
-    /// Authorization service that must allow requests that pass the other parts of the policy.
+    /// External service that authorizes requests after they pass all other parts of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ext_auth: Option<ExtAuth>,
-    /// Objects whose requests bypass this policy. Only for policies whose targets are all Gateways
-    /// or ListenerSets.
+    /// Objects whose requests bypass this policy. Allowed only if all targets are Gateways or
+    /// ListenerSets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub exemptions: Vec<AccessExemption>,
 }
 
-/// Authorization service, with the fields of an HTTPRoute's filter `ExternalAuth`. If the service
+/// Authorization service, with the same fields as HTTPRoute's `ExternalAuth` filter. If the service
 /// cannot be reached, requests get 503.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -48,13 +48,13 @@ pub struct ExtAuth {
     /// `HTTP` or `GRPC`.
     #[schemars(length(min = 1, max = 8))]
     pub protocol: String,
-    /// Service that decides. Another namespace than the policy's needs a ReferenceGrant.
+    /// The authorization Service. A Service in another namespace requires a ReferenceGrant.
     pub backend_ref: BackendObjectRef,
     /// Settings for `GRPC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<ExternalAuthGrpc>,
-    /// Settings for `HTTP`. Client requests lose the headers that only the service sets, on the
-    /// same routes as with `claimHeaders`.
+    /// Settings for `HTTP`. Headers that only the service sets are removed from client requests, on
+    /// the same routes as for `claimHeaders`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<ExternalAuthHttp>,
     /// The part of the request body to forward.
@@ -76,7 +76,7 @@ pub struct AccessExemption {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Parts of the policy that its requests bypass: `ipFilter`, `jwt`, `authorization` or
+    /// Parts of the policy that the object's requests bypass: `ipFilter`, `jwt`, `authorization` or
     /// `extAuth`. All parts by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(min = 1, max = 16)))]
@@ -95,16 +95,16 @@ pub struct IpFilter {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub deny: Vec<String>,
-    /// Lists of networks that are added to `allow`. A policy with a missing or empty list rejects
-    /// all requests to its targets.
+    /// Lists of networks to add to `allow`. A policy with a missing or empty list rejects all
+    /// requests to its targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub allow_refs: Vec<NetworkList>,
-    /// Lists of networks that are added to `deny`.
+    /// Lists of networks to add to `deny`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub deny_refs: Vec<NetworkList>,
-    /// Address to compare. The default is `Client`.
+    /// Address to check. The default is `Client`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<AddressSource>,
 }
@@ -140,7 +140,7 @@ pub struct JwtProvider {
     /// Name, unique within the policy.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// Value of the claim `iss`.
+    /// Required value of the `iss` claim.
     #[schemars(length(min = 1, max = 253))]
     pub issuer: String,
     /// Accepted audiences, one of which must be in the token's `aud` claim. Any audience by
@@ -150,18 +150,18 @@ pub struct JwtProvider {
     pub audiences: Vec<String>,
     /// Public keys that verify the tokens.
     pub jwks: JwksSource,
-    /// Places where a request may carry the token. The default is the header `Authorization` with
+    /// Parts of a request that may carry the token. The default is the header `Authorization` with
     /// the prefix `Bearer `.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub sources: Vec<JwtSource>,
-    /// Headers for the backend, set from claims. Client requests lose headers with these names: on
-    /// all routes of the Gateway if the policy targets a Gateway or ListenerSet, otherwise on the
-    /// routes in the policy's namespace.
+    /// Headers for the backend, set from claims. Headers with these names are removed from client
+    /// requests: on all routes of the Gateway if the policy targets a Gateway or ListenerSet,
+    /// otherwise on the routes in the policy's namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claim_headers: Vec<ClaimHeader>,
-    /// True to forward the headers that contain tokens to the backend, unless another policy
+    /// `true` forwards the headers that contain tokens to the backend, unless another policy
     /// removes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_token: Option<bool>,
@@ -178,8 +178,8 @@ pub struct JwksSource {
     /// ConfigMap in the policy's own namespace that contains the key set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<JwksConfigMap>,
-    /// The key set is fetched from the issuer. If the issuer cannot be reached, the last good copy
-    /// stays in use for at most seven days.
+    /// Key set to fetch from the issuer. If the issuer cannot be reached, the last good copy stays
+    /// in use for at most seven days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteJwks>,
 }
@@ -194,8 +194,8 @@ pub struct RemoteJwks {
     /// Time between two fetches, from `10s` to `24h`. The default is `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_duration: Option<String>,
-    /// ConfigMap with the CA certificates that verify the server. The default is the certificates
-    /// that the system trusts.
+    /// ConfigMap with the CA certificates that verify the server. The default is the system's
+    /// trusted CA certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_ref: Option<JwksAuthorities>,
 }
@@ -226,7 +226,7 @@ pub struct JwksConfigMap {
     pub key: Option<String>,
 }
 
-/// Place where a request may carry a token. Exactly one field must be set.
+/// Part of a request that may carry a token. Exactly one field must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtSource {
@@ -260,7 +260,7 @@ pub struct JwtHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimHeader {
-    /// Claim, with dots before nested claims, as in `realm_access.roles`.
+    /// Name of the claim. Dots separate nested claims, as in `realm_access.roles`.
     #[schemars(length(min = 1, max = 253))]
     pub claim: String,
     /// Name of the header, which must begin with `x-`.
@@ -275,7 +275,7 @@ pub struct AccessRules {
     /// Rules, in order of evaluation.
     #[schemars(length(min = 1, max = 16))]
     pub rules: Vec<AccessRule>,
-    /// Action on requests that match no rule. The default is `Deny`.
+    /// Action for requests that match no rule. The default is `Deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_action: Option<AccessAction>,
 }
@@ -284,17 +284,17 @@ pub struct AccessRules {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRule {
-    /// Action on matching requests.
+    /// Action for matching requests.
     pub action: AccessAction,
     /// Conditions on claims in tokens that this policy accepts. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claims: Vec<ClaimValues>,
-    /// Hostnames, one of which the request must have: exact, or `*.` and a suffix.
+    /// Hostnames, exact or `*.` and a suffix, one of which must match the request's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,
-    /// Methods, one of which the request must have.
+    /// HTTP methods, one of which the request must use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)))]
     pub methods: Vec<String>,
@@ -312,11 +312,11 @@ pub struct AccessRule {
     pub clients: Vec<String>,
 }
 
-/// Claim that must have one of these values. If the claim is a list, one of its strings must.
+/// Claim that must have one of these values. If the claim is a list, one of its strings must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimValues {
-    /// Claim, with dots before nested claims, as in `realm_access.roles`.
+    /// Name of the claim. Dots separate nested claims, as in `realm_access.roles`.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Accepted values.

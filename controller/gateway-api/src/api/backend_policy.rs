@@ -13,8 +13,8 @@ pub type BackendPolicy = Object<BackendPolicySpec>;
 #[serde(rename_all = "camelCase")]
 pub struct BackendPolicySpec {
     /// Services, or their named ports, and XBackends in the policy's own namespace. A policy for a
-    /// port replaces a policy for its Service. If several policies have the same target, only the
-    /// oldest applies.
+    /// port replaces the Service's policy for that port. If several policies have the same target,
+    /// only the oldest applies.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
     /// Load balancing across endpoints. The default is round robin.
@@ -23,7 +23,7 @@ pub struct BackendPolicySpec {
     /// Health checks of endpoints. Disabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthSettings>,
-    /// Limits that each gateway host enforces on its own.
+    /// Limits that each gateway host enforces independently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_breaker: Option<BreakerSettings>,
     /// Connections to endpoints.
@@ -43,16 +43,16 @@ pub struct BalancerSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub hash: Vec<RequestKey>,
-    /// Increases the share of new endpoints gradually; only with RoundRobin and LeastRequest.
+    /// Gradually increases the traffic to new endpoints; only for RoundRobin and LeastRequest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_start: Option<SlowStartSettings>,
 }
 
-/// How the share of a new endpoint grows.
+/// Gradual increase of traffic to new endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowStartSettings {
-    /// Time until an endpoint has its full share, from `1ms` to `24h`.
+    /// Time until a new endpoint receives its full share of traffic, from `1ms` to `24h`.
     #[schemars(length(min = 2, max = 24))]
     pub window: String,
     /// Initial share in percent. The default is 10.
@@ -65,21 +65,21 @@ pub struct SlowStartSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthSettings {
-    /// Checks that the gateway sends.
+    /// Checks that the gateway performs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<ActiveCheck>,
-    /// Ejects endpoints based on their responses to clients.
+    /// Ejects endpoints based on their responses to client requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passive: Option<PassiveCheck>,
-    /// If at most this percentage of endpoints is healthy, all get requests, because the checks are
-    /// then more likely wrong than the endpoints. The default is 50; 0 disables it.
+    /// If at most this percentage of endpoints is healthy, all endpoints get requests, because the
+    /// health checks are probably wrong. The default is 50; 0 disables the threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub panic_threshold: Option<i32>,
 }
 
-/// Checks that the gateway sends. At most one of `http`, `grpc` and `tcp` may be set; if none is,
-/// an endpoint is healthy if it accepts a connection.
+/// Checks that the gateway performs. At most one of `http`, `grpc` and `tcp` may be set; if none is
+/// set, an endpoint that accepts a connection is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveCheck {
@@ -121,13 +121,13 @@ pub struct HttpActiveCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,
-    /// Statuses of a healthy endpoint. The default is 200.
+    /// Response statuses of a healthy endpoint. The default is 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub statuses: Vec<StatusSpan>,
 }
 
-/// Statuses from `first` to `last`.
+/// Response statuses from `first` to `last`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusSpan {
@@ -154,17 +154,17 @@ pub struct GrpcActiveCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpActiveCheck {}
 
-/// Ejects endpoints based on their responses to clients.
+/// Ejects endpoints based on their responses to client requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PassiveCheck {
     /// Number of consecutive responses with status 500 or higher, or failed connections, after
-    /// which an endpoint is ejected. The default is 5; 0 ignores them.
+    /// which an endpoint is ejected. The default is 5; 0 disables this check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub consecutive_server_errors: Option<i32>,
     /// Number of consecutive responses with 502, 503 or 504, or failed connections, after which an
-    /// endpoint is ejected. The default is 0, which ignores them.
+    /// endpoint is ejected. The default is 0, which disables this check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub consecutive_gateway_errors: Option<i32>,
@@ -183,7 +183,7 @@ pub struct PassiveCheck {
     pub max_ejection_percent: Option<i32>,
 }
 
-/// Limits that each gateway host enforces on its own. Requests that exceed them get 503.
+/// Limits that each gateway host enforces independently. Requests that exceed them get 503.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerSettings {
@@ -247,16 +247,16 @@ pub struct ConnectionSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_requests: Option<i32>,
-    /// Probes of idle connections.
+    /// TCP keepalive probes on idle connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keepalive: Option<KeepaliveSettings>,
-    /// Version of the PROXY protocol that the backend expects: a header with the client's address
-    /// at the beginning of each connection.
+    /// PROXY protocol version that the backend expects. Each connection starts with a header that
+    /// contains the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocolVersion>,
 }
 
-/// Probes of idle TCP connections.
+/// TCP keepalive probes on idle connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeepaliveSettings {

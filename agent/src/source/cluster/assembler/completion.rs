@@ -16,7 +16,7 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Updates the endpoints if the revision is already complete.
+    /// If the revision is already complete, updates only its endpoints.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -101,7 +101,7 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// `looks` is false if the endpoints cannot have changed.
+    /// Callers clear `looks` if no endpoint shard has changed.
     fn moved(
         &self,
         gateway: &NamespacedName,
@@ -115,8 +115,7 @@ impl RevisionAssembler {
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
-    /// Keeps the stored shards of the complete revision, because the next manifest is likely to
-    /// list most of them.
+    /// Does not drop configuration shards, because the next manifest probably lists most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;
@@ -129,7 +128,7 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // The complete revision contains the keys.
+        // The complete revision has its own copy of the keys.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }

@@ -1,6 +1,6 @@
 //! Assembles the newest revision of one Gateway from its pieces.
 //!
-//! Does no I/O: it names the missing pieces, which `fetch` reads.
+//! Does no I/O: returns the missing pieces, which `fetch` then reads.
 
 mod completion;
 
@@ -20,7 +20,7 @@ use super::pieces::{
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
-/// Compressed size for one Gateway.
+/// Limit on the compressed size of one Gateway's shards.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
 #[derive(Debug, Default)]
@@ -30,16 +30,16 @@ pub(super) struct RevisionAssembler {
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Why the newest manifest is rejected. The previous one remains in use.
+    /// Why the newest manifest was rejected. The previous one remains in use.
     manifest_fault: Option<String>,
     live: BTreeMap<String, EndpointShard>,
     endpoints_moved: bool,
-    /// Stored bytes, by their verified digest.
+    /// Shard bytes, by verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// Set if the next revision can be built from these shards.
+    /// Set if the next revision can be built by patching.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
     faults: Vec<String>,
@@ -68,7 +68,7 @@ impl RevisionAssembler {
         self.manifest.is_some()
     }
 
-    /// `id` is the Gateway's label.
+    /// `id` is the value of the Gateway label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -105,7 +105,7 @@ impl RevisionAssembler {
     }
 
     /// Keeps existing endpoint shards, because the watch does not send them again if the Gateway
-    /// returns. Returns true if there are any.
+    /// returns. Returns true if any shards remain.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -180,7 +180,7 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// The shard is kept while the manifest lists it.
+    /// Marks the shard as deleted, but keeps it in use while the manifest lists it.
     pub(super) fn drop_live(&mut self, name: &str) {
         if let Some(live) = self.live.get_mut(name) {
             live.gone = true;
@@ -248,7 +248,7 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem with the newest objects, although a complete revision is served.
+    /// Returns a problem with objects newer than the complete revision, which stays in use.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());

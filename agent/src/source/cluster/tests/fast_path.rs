@@ -1,4 +1,4 @@
-//! The fast path is used, and gives the same result as joining all shards.
+//! Tests that the fast path is used and gives the same result as joining all shards.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -74,16 +74,16 @@ fn change() -> impl Strategy<Value = Change> {
 enum Wrong {
     Nothing,
     Revision,
-    /// The revision of the previous manifest.
+    /// The previous manifest's revision.
     OldRevision,
     Order(usize),
     Name(usize),
     Twice(usize),
-    /// No controller writes this content.
+    /// Content that no controller writes.
     Garbage(usize),
     /// The shard contains endpoints, which must be ignored.
     Endpoints(usize),
-    /// The shard contains a virtual host twice.
+    /// The shard contains a duplicate virtual host.
     Double(usize),
 }
 
@@ -108,7 +108,7 @@ enum Answer {
     One,
     Garbage,
     Fault,
-    /// Too late, after another manifest.
+    /// The answer arrives only after another manifest.
     None,
 }
 
@@ -362,7 +362,7 @@ impl Publisher {
     }
 }
 
-/// Both get the same input. The second one always joins all shards.
+/// Both assemblers get the same input. The second always joins all shards.
 #[derive(Default)]
 struct Both([RevisionAssembler; 2]);
 
@@ -438,8 +438,8 @@ proptest! {
     }
 }
 
-/// Replaces all shards that both versions share with garbage. Returns `None` if the assembler does
-/// not remember the first version.
+/// Updates from `first` to `second` after corrupting all unchanged shards. Returns `None` if the
+/// assembler does not remember the first version.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {
@@ -452,7 +452,7 @@ fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<Gate
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);
-    // Reading any of these shards would fail.
+    // An assembler that reads any of these shards fails.
     let others = second.manifest.config.iter();
     let others = others.filter(|shard| !need.shards.contains(shard));
     let others: Vec<_> = others

@@ -10,7 +10,7 @@ use crate::source::local::fields::SettingFields;
 const MAX_NAMES: usize = 16;
 /// RFC 5280, `ub-common-name`.
 const LONGEST_COMMON_NAME: usize = 64;
-/// As in SPIFFE.
+/// Maximum length of a SPIFFE ID.
 const LONGEST_URI: usize = 2048;
 /// The API server rejects shorter lifetimes.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
@@ -24,7 +24,7 @@ pub struct CertificateRequest {
     pub names: RequestedNames,
     /// Usage of the certificate.
     pub usage: RequestedUsage,
-    /// Where the answer comes from.
+    /// Source of the answer.
     pub answerer: Answerer,
     /// Directory for the request, its answer and the key.
     pub directory: PathBuf,
@@ -50,12 +50,12 @@ pub enum RequestedUsage {
     Server,
 }
 
-/// Where the answer to a request comes from.
+/// Source of the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
-    /// An operator copies the request and the answer.
+    /// An operator has a CA sign the request, and copies the certificate back.
     Operator,
-    /// Program with arguments.
+    /// A program, with its arguments.
     Command(Vec<String>),
     /// A signer in the cluster.
     Signer {

@@ -50,7 +50,7 @@ impl Troubles {
     }
 }
 
-/// A request without an answer.
+/// An unanswered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
     /// The request as PEM.
@@ -65,6 +65,6 @@ pub(super) struct RequestState {
     /// Unix timestamp.
     pub(super) renew_at: Option<i64>,
     pub(super) open: Option<OpenRequest>,
-    /// A problem, or an action that someone has to take.
+    /// A problem, or an action that an operator must take.
     pub(super) problem: Option<(Severity, String)>,
 }

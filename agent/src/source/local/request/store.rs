@@ -2,13 +2,13 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `pair` | the pair in use and when it was accepted, sealed |
+//! | `pair` | the pair in use and its acceptance time, sealed |
 //! | `pending` | a key and its request, sealed |
-//! | `request.pem` | the same request, for the answerer |
+//! | `request.pem` | the same request in plaintext, to be signed |
 //! | `certificate.pem` | the answer |
 //!
-//! A key stays in `pending` until its pair is on disk, so the next agent can complete the work
-//! after a crash. An answer for a different key is never accepted.
+//! A key stays in `pending` until its pair is on disk, so a restarted agent can continue after a
+//! crash. An answer for a different key is never accepted.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
 const MAX_BYTES: u64 = 1 << 20;
-/// For files without a key.
+/// Mode of files that contain no key.
 const SHOWN: u32 = 0o644;
 
 #[derive(Serialize, Deserialize)]
@@ -48,8 +48,9 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns an age in seconds between three fifths and two thirds of the lifetime. It depends on the
-/// digest, because hosts installed together must not contact their CA at the same time.
+/// Returns the age at renewal, in seconds: between three fifths and two thirds of the lifetime. The
+/// certificate's digest determines the age, so hosts installed together do not contact their CA at
+/// the same time.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
@@ -110,7 +111,8 @@ struct Waiting {
     refused: Option<String>,
 }
 
-/// Returns `None` if the pair in use is still valid and no problem was reported.
+/// Returns `None` if the pair in use is still valid, no problem was reported, and no operator must
+/// act.
 fn waiting(
     request: &CertificateRequest,
     current: Option<&Current>,
@@ -185,7 +187,7 @@ impl RequestFiles<'_> {
         (current, Ok(Some(Waiting { request, refused })))
     }
 
-    /// Returns `None` if no renewal is due.
+    /// Returns `None` if no new certificate is needed.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -210,7 +212,7 @@ impl RequestFiles<'_> {
     }
 
     /// Computes the renewal time from the lifetime left at acceptance. Otherwise, a certificate
-    /// accepted late would be due for renewal again and again.
+    /// accepted late would be renewed repeatedly.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -304,7 +306,7 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// A request is obsolete if its names were changed and changed back.
+    /// Removes an obsolete request, for example after a change to its names was reverted.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;
@@ -312,7 +314,8 @@ impl RequestFiles<'_> {
         Ok(())
     }
 
-    /// The key comes last.
+    /// Removes `pending` last, because a restarted agent resumes the cleanup only if this file
+    /// exists.
     fn tidy(&self) -> Result<(), String> {
         for path in [
             self.request.request_file(),
@@ -328,14 +331,14 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Binds sealed content to this path, because it must not be usable for another Secret.
+    /// Sealed content is bound to this path, so it cannot be used for another Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
             .join(self.request.secret.to_string())
             .join(name)
     }
 
-    /// Seals the file again if it is not sealed with the current key.
+    /// Reseals the file if it is not sealed with the current key.
     fn read<T: Serialize + for<'de> Deserialize<'de>>(
         &self,
         name: &str,
@@ -357,7 +360,7 @@ impl RequestFiles<'_> {
             let path = path.display();
             format!("{path} is damaged; remove it to create a new key and request")
         })?;
-        // A file that cannot be sealed again is still usable.
+        // A file that cannot be resealed is still usable.
         if !is_current && let Err(why) = self.write(name, &content) {
             tracing::warn!("cannot reseal a key of a certificate request: {why}");
         }

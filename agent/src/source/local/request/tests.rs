@@ -1,4 +1,4 @@
-//! Crashes after each step, and all kinds of answers.
+//! Tests a crash after each step, and valid and invalid answers.
 
 use std::fs;
 use std::path::Path;
@@ -186,7 +186,7 @@ fn new_names_request_certificate_and_lost_key_fails() {
     let pair = step(&before, &context, NOW).pair.unwrap().pair;
     let after = request(dir.path(), "commonName=edge,dnsName=a.test");
     let asked = step(&after, &context, NOW);
-    assert_eq!(asked.pair.unwrap().pair, pair, "the old one serves");
+    assert_eq!(asked.pair.unwrap().pair, pair, "the old pair stays in use");
     assert_ne!(asked.open.unwrap().pem, open(&first));
     // The setting matches the existing pair again, so no request is needed.
     let back = step(&before, &context, NOW);
