@@ -10,10 +10,10 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// In characters.
+/// Maximum text length, in characters.
 const MAX_TEXT: usize = 256;
 const MAX_NAMES: usize = 100;
-/// By object identifier.
+/// Key types by object identifier.
 const KEYS: [(&str, &str); 5] = [
     ("1.2.840.10045.3.1.7", "ECDSA P-256"),
     ("1.3.132.0.34", "ECDSA P-384"),
@@ -42,7 +42,7 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// Reads all certificates from PEM. Skips malformed ones.
+    /// Reads all certificates from PEM. Skips malformed certificates.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
@@ -77,7 +77,7 @@ pub struct RevocationListFacts {
 }
 
 impl RevocationListFacts {
-    /// Reads all revocation lists from PEM. Skips malformed ones.
+    /// Reads all revocation lists from PEM. Skips malformed lists.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {
@@ -93,7 +93,8 @@ impl RevocationListFacts {
     }
 }
 
-/// Returns true if the certificate's subject is the issuer of the revocation list. Both are PEM.
+/// Returns true if the certificate's subject is the issuer of the revocation list. Both arguments
+/// are PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
         pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),

@@ -1,6 +1,6 @@
 //! Expiry of certificates, revocation lists and OCSP staples.
 //!
-//! Resolution reads no clock, so callers pass the time and report the warnings. Expired
+//! Resolution never reads the clock, so callers pass the time and report the warnings. Expired
 //! certificates are still served, because clients decide whether to accept them.
 
 use std::collections::BTreeMap;
@@ -42,25 +42,25 @@ pub enum ExpiryOf {
     RevocationList(String),
     /// Stapled OCSP response.
     Staple {
-        /// True if the certificate is invalid without a staple.
+        /// True if the certificate requires a staple.
         demanded: bool,
     },
 }
 
-/// Expiries by object that defines the listeners, such as `Gateway/namespace/name`, and listener
-/// name.
+/// Expiries by listener name, grouped by the object that defines the listeners, such as
+/// `Gateway/namespace/name`.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
 /// Phase in a certificate's lifetime, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
-    /// Valid, and does not expire soon.
+    /// Valid, and not about to expire.
     Fresh,
-    /// Valid for less than 14 days or, if the validity period is below 42 days, in its last third.
+    /// Expires within 14 days, or is in the last third of a validity period of less than 42 days.
     ExpiresSoon,
-    /// Clients reject it.
+    /// The validity period has not started yet.
     NotYetValid,
-    /// Clients reject it.
+    /// The validity period is over.
     Expired,
 }
 
@@ -86,7 +86,7 @@ impl Expiry {
         })
     }
 
-    /// Returns `None` if there is no staple, or if it or the leaf is malformed.
+    /// Returns `None` if the staple is missing, or if the staple or the leaf is malformed.
     pub fn of_staple(pair: &KeyPair) -> Option<Self> {
         let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
@@ -105,7 +105,7 @@ impl Expiry {
         Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
-    /// Skips malformed items, and revocation lists without a time for the next update.
+    /// Skips malformed items, and revocation lists without a next update time.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(authority.not_after, expiry.not_after);
         let late = Timestamp::from_second(authority.not_after + 1).expect("a time");
         let warning = authority.warning(late).expect("a warning");
-        assert!(!warning.refused, "another authority may be good");
+        assert!(!warning.refused, "another CA in the bundle may be valid");
         let words =
             "the certificate of authority CN=rcgen self signed cert in ConfigMap/ns/ca expired";
         assert!(warning.message.starts_with(words), "{}", warning.message);

@@ -14,11 +14,12 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The extension that requires a staple. Envoy recognizes only a list of just `status_request`.
+/// The extension that requires a staple. Envoy recognizes the extension only if `status_request` is
+/// its sole feature.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
-/// An OCSP response about one certificate.
+/// An OCSP response for one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcspResponse {
     /// Without leading zeros.
@@ -69,10 +70,10 @@ pub enum OcspResponseError {
     /// The response has no end of validity.
     #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
-    /// About another certificate.
+    /// The response is for another certificate.
     #[error("does not match the leaf certificate in tls.crt")]
     OtherCertificate,
-    /// The certificate is revoked, or its status unknown.
+    /// The certificate is revoked, or its status is unknown.
     #[error("reports certificate status {0}; expected good")]
     NotGood(&'static str),
 }
@@ -121,7 +122,7 @@ impl OcspResponse {
 }
 
 impl IssuerHash {
-    /// Also true if the hash algorithm is unsupported, because the name cannot be checked.
+    /// Also returns true for an unsupported hash algorithm, because the name cannot be checked.
     fn may_be(&self, name: &[u8]) -> bool {
         let algorithm = match self.algorithm.as_slice() {
             SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,
@@ -132,7 +133,8 @@ impl IssuerHash {
     }
 }
 
-/// Returns true if the certificate requires a staple. Envoy rejects such a certificate without one.
+/// Returns true if the certificate requires a staple. Envoy rejects such a certificate without a
+/// staple.
 pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
     let mut extensions = certificate.extensions().iter();
     extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
@@ -147,7 +149,7 @@ impl<'d> Elements<'d> {
         Some(element)
     }
 
-    /// `None` if the element has another tag.
+    /// Returns `None` if the element has a different tag.
     fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
         let element = self.next()?;
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
@@ -184,10 +186,10 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let basic = bytes.expect(Tag::OctetString)?;
     let mut basic = Elements(Elements(basic).expect(Tag::Sequence)?);
     let mut data = Elements(basic.expect(Tag::Sequence)?);
-    // Signature algorithm and signature.
+    // Skip the signature algorithm and the signature.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // Version, which version 1 omits, and responder identifier.
+    // Skip the version, which version 1 omits, and the responder identifier.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;
@@ -248,7 +250,7 @@ fn time(text: &[u8]) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// The number is big-endian.
+/// `bytes` is a big-endian number.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()

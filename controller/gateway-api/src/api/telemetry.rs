@@ -1,5 +1,4 @@
-//! `XTelemetryPolicy`, and the tracing settings that an XTelemetryPolicy and a SesameConfiguration
-//! have in common.
+//! `XTelemetryPolicy`, and the tracing settings that it shares with SesameConfiguration.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ pub type XTelemetryPolicy = Object<XTelemetryPolicySpec>;
 pub struct XTelemetryPolicySpec {
     /// Gateways in the policy's own namespace.
     pub target_refs: Vec<LocalPolicyTargetRef>,
-    /// Tracing of requests to these Gateways.
+    /// Request tracing for these Gateways.
     pub tracing: Option<TracingSettings>,
 }
 
@@ -26,20 +25,21 @@ pub struct XTelemetryPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TracingSettings {
-    /// `Enabled` or `Disabled`. With `ImplementationDefault`, the default, other settings decide.
+    /// `Enabled`, `Disabled`, or `ImplementationDefault` (the default), which leaves the choice to
+    /// other settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<TracingMode>,
-    /// Collector of the spans. Required with mode `Enabled`; otherwise neither it nor any field
-    /// below may be set.
+    /// Collector that receives the spans. Required if the mode is `Enabled`. In other modes,
+    /// neither `provider` nor any field below may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<TracingProvider>,
-    /// Share to record of the traces that the gateway starts; 1 in 100 by default.
+    /// Sampling rate for traces that the gateway starts; 1 in 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
-    /// Traces started by a caller.
+    /// Sampling of traces that a caller started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_based_sampling: Option<ParentBasedSampling>,
-    /// `service.name` of the spans; the name and namespace of the Gateway by default, such as
+    /// `service.name` of the spans; the Gateway's name and namespace by default, such as
     /// `edge.default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
@@ -51,13 +51,13 @@ pub struct TracingSettings {
         regex(pattern = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$")
     )]
     pub span_name: Option<String>,
-    /// Additional attributes of spans.
+    /// Additional span attributes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub attributes: Vec<TracingAttribute>,
 }
 
-/// Collector of spans.
+/// Collector that receives spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingProvider {
@@ -90,36 +90,36 @@ pub struct BackendObjectRef {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The port of the Service; required.
+    /// The Service's port; required.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65_535))]
     pub port: Option<i32>,
 }
 
-/// Traces started by a caller.
+/// Sampling of traces that a caller started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentBasedSampling {
-    /// `Enabled`, the default, follows the caller's decision; `Disabled` records the share in
-    /// `samplingRate`.
+    /// `Enabled`, the default, follows the caller's decision; `Disabled` applies
+    /// `tracing.samplingRate` instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ParentSamplingMode>,
-    /// Share to record of the traces that the caller records. Envoy follows the caller for all
-    /// traces or none, so only the full share is supported.
+    /// Sampling rate for traces that the caller records. Only the full rate is supported, because
+    /// Envoy follows the caller's decision either for all traces or for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
 }
 
-/// Attribute of spans.
+/// Span attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingAttribute {
     /// Name of the attribute.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub name: String,
-    /// Type of the source; selects which field below is set.
+    /// Source of the value; determines which field below to set.
     pub source_type: AttributeSourceType,
-    /// For `Header`: a header of the request.
+    /// For `Header`: name of the request header.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub header_name: Option<String>,
@@ -127,7 +127,7 @@ pub struct TracingAttribute {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub literal_value: Option<String>,
-    /// For `Attribute`: OpenTelemetry name of a value that the proxy knows.
+    /// For `Attribute`: OpenTelemetry name of a value that the proxy provides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-z0-9_.-]+$"))]
     pub attribute_key: Option<String>,

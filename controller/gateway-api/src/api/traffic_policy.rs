@@ -12,13 +12,13 @@ use super::{
 pub type TrafficPolicy = Object<TrafficPolicySpec>;
 
 /// Limits and defaults for requests. `rateLimits`, `requestBody` and `bandwidth` of all policies
-/// that apply to a rule are enforced together. Each other field comes from the policy nearest to
-/// the rule; fields of the rule itself take precedence.
+/// that apply to a rule are enforced together. Every other field comes from the policy nearest to
+/// the rule; the rule's own fields take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficPolicySpec {
-    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace. A section
-    /// names a listener or a rule.
+    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace.
+    /// `sectionName` selects a listener or rule.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
     /// Rate limits. Requests that exceed a limit get 429. If a limit is invalid, all requests to
@@ -32,18 +32,18 @@ pub struct TrafficPolicySpec {
     /// Retries for rules that set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
-    /// Limit on request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it
-    /// is invalid, all requests to the targets get 500.
+    /// Limit on request bodies. It does not apply to GRPCRoutes, whose requests are streams. If the
+    /// limit is invalid, all requests to the targets get 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_body: Option<RequestBody>,
-    /// Bandwidth limit. If it is invalid, all requests to the targets get 500.
+    /// Bandwidth limit. If the limit is invalid, all requests to the targets get 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BandwidthLimit>,
-    /// Compression of responses.
+    /// Response compression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<ResponseCompression>,
-    /// Pages that replace responses; the first page for a status applies. The pages have no other
-    /// headers. An empty list disables pages of wider policies.
+    /// Pages that replace responses; the first page for a status applies. The other headers of a
+    /// replaced response are removed. An empty list disables the pages of broader policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub error_pages: Option<Vec<ErrorPage>>,
@@ -54,16 +54,16 @@ pub struct TrafficPolicySpec {
     /// True to translate gRPC-Web to gRPC. GRPCRoutes then also match gRPC-Web requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,
-    /// Faults to inject, to test how clients handle them.
+    /// Faults to inject, for testing how clients handle failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<InjectedFault>,
 }
 
-/// Rate limit. It applies separately to each port of each gateway host.
+/// Rate limit. Each port of each gateway host enforces the limit separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestLimit {
-    /// Name, unique among the limits of the policy.
+    /// Name, unique among the policy's limits.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9-]+$"))]
     pub name: String,
     /// Number of requests allowed per period.
@@ -71,12 +71,12 @@ pub struct RequestLimit {
     pub requests: i32,
     /// Period.
     pub per: LimitPeriod,
-    /// Number of additional requests allowed after a time without requests. The default is 0.
+    /// Number of additional requests allowed after an idle period. The default is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub burst: Option<i32>,
-    /// Counts each combination of these values separately. Without keys, all requests to a target
-    /// share one count. A request without one of the values is not limited.
+    /// Limits each combination of these values separately. Without keys, all requests to a target
+    /// share one limit. Requests that lack one of the values are not limited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub keys: Vec<RequestKey>,
@@ -94,7 +94,7 @@ pub struct DefaultTimeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backend_request: Option<String>,
-    /// Maximum time without data in a request and its response; `0s` for no limit.
+    /// Maximum time during which neither request nor response transfers data; `0s` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub stream_idle: Option<String>,
@@ -112,7 +112,7 @@ pub struct DefaultRetry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 15))]
     pub attempts: Option<i32>,
-    /// Minimum pause before a retry.
+    /// Minimum delay before a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backoff: Option<String>,

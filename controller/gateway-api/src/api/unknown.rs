@@ -1,8 +1,8 @@
 //! The unknown fields of an object.
 //!
-//! Unknown fields come from newer API releases and from typos. They have no effect, so users must
-//! be told. If an unknown field might be security-relevant, Sesame does not serve the part of the
-//! object that contains the field. The status reports the other unknown fields.
+//! Unknown fields come from newer API releases and from typos. The status reports them, because
+//! they have no effect. If an unknown field might be security-relevant, Sesame does not serve the
+//! part of the object that contains the field.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,12 @@ use super::FieldPath;
 /// An unknown field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
-    /// The path of the field.
+    /// Path of the field.
     pub path: FieldPath,
     /// The known field that the author probably meant.
     pub similar: Option<&'static str>,
-    /// True if the field might be security-relevant. The part that contains it is then not served.
+    /// True if the field might be security-relevant, so the part of the object that contains it is
+    /// not served.
     pub protects: bool,
 }
 
@@ -30,23 +31,22 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// The unknown fields of one object. They are boxed because nearly all objects have none.
+/// The unknown fields of one object. Boxed because nearly all objects have no unknown fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(Option<Box<Found>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     fields: Vec<UnknownField>,
-    /// Number of further harmless fields, which `fields` does not list.
+    /// Number of harmless fields omitted from `fields`.
     harmless: usize,
-    /// True if further unknown fields might be security-relevant.
+    /// True if fields omitted from `fields` might be security-relevant.
     protecting: bool,
 }
 
 impl UnknownFields {
-    /// Creates the list. `harmless` is the number of harmless unknown fields that are not in
-    /// `fields`. `protecting` is true if unknown fields that are not in `fields` might be
-    /// security-relevant.
+    /// Creates the list. If `fields` omits unknown fields, `harmless` is the number of omitted
+    /// harmless fields, and `protecting` is true if omitted fields might be security-relevant.
     pub fn new(fields: Vec<UnknownField>, harmless: usize, protecting: bool) -> Self {
         if fields.is_empty() {
             return Self::default();
@@ -63,9 +63,8 @@ impl UnknownFields {
         self.0.iter().flat_map(|found| &found.fields)
     }
 
-    /// Returns an explanation if an unknown field prevents serving the object as a whole. Fields
-    /// inside elements of the list `spec.<parts>` are ignored, because each element is judged
-    /// separately.
+    /// Returns an explanation if an unknown field prevents serving the whole object. Ignores fields
+    /// inside elements of `spec.<parts>`, which [`Self::refusal_of`] checks.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -85,8 +84,8 @@ impl UnknownFields {
         })
     }
 
-    /// Like [`Self::refusal_of`], but returns two explanations: for unknown fields inside the
-    /// element's field `within`, and for other unknown fields of the element.
+    /// Like [`Self::refusal_of`], but explains unknown fields inside the element's field `within`
+    /// separately from its other unknown fields.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -102,9 +101,8 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// Appends harmless unknown fields to the message of a condition that is True. If `of` is set,
-    /// appends the fields in this element of `spec.<parts>`; otherwise, appends the fields outside
-    /// all of these elements.
+    /// Appends harmless unknown fields to the message of a True condition. With `of`, appends only
+    /// fields inside that `spec.<parts>` element; otherwise, only fields outside all elements.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

@@ -1,4 +1,4 @@
-//! Location of a value in a tree. It lives on the stack, and a path is only allocated if needed.
+//! Location of a value in a tree. Locations live on the stack; paths are only allocated on demand.
 
 use crate::api::{FieldPath, PathStep};
 
@@ -24,8 +24,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Also returns the number of steps before the first map key. Later steps may reveal contents
-    /// of the object.
+    /// Also returns the number of steps before the first map key. Later steps may reveal the
+    /// object's contents.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;

@@ -12,8 +12,8 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// Why decoding failed.
     pub reason: Box<Reason>,
-    /// Policy that rejects all requests to the targets of an unreadable AccessPolicy or
-    /// TrafficPolicy. `None` for other kinds, or if the targets are unreadable too.
+    /// Policy that replaces an unreadable AccessPolicy or TrafficPolicy, and rejects all requests
+    /// to its targets. `None` for other kinds, or if the targets are unreadable too.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -53,7 +53,7 @@ pub enum Reason {
     Field {
         /// Path of the field.
         field: String,
-        /// The value, truncated. A placeholder if it is in a Secret.
+        /// The value, truncated; a placeholder for values in a Secret.
         value: String,
         /// Why the value is invalid.
         why: String,

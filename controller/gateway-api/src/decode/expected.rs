@@ -2,7 +2,7 @@
 
 use serde::de::Expected;
 
-/// As defined by the API.
+/// Field names and their ranges, as defined by the API.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("burst", 0, i32::MAX as i64),

@@ -1,4 +1,4 @@
-//! A fault in a value, and its location.
+//! An error in a value, and the value's location.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ struct Inner {
 #[derive(Debug)]
 enum FaultKind {
     Missing(&'static str),
-    /// The type that was expected.
+    /// The expected type.
     Expected(String),
     /// The reason, which may quote the value.
     Invalid(String),
@@ -30,12 +30,11 @@ enum FaultKind {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// Number of leading steps that reveal no contents.
+    /// Number of leading path steps that reveal no contents of the object.
     named: usize,
     value: String,
 }
 
-/// Per quoted value.
 const MAX_VALUE_CHARACTERS: usize = 64;
 
 impl Fault {
@@ -47,7 +46,7 @@ impl Fault {
         Self(Box::new(Inner { what, place: None }))
     }
 
-    /// Keeps the more precise location if the fault already has one.
+    /// Does not replace an existing location, which is more precise.
     pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
         self.0.place.get_or_insert_with(|| {
             let (path, named) = path();
@@ -61,7 +60,7 @@ impl Fault {
         self
     }
 
-    /// The reason never quotes contents of a Secret.
+    /// If `secret` is true, the reason quotes no values.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {

@@ -1,8 +1,8 @@
-//! Decodes YAML, JSON and values from API servers.
+//! Decodes objects from YAML, from JSON, and from API servers.
 //!
-//! No API server validates objects on hosts, so everything that it would reject is an error here,
-//! such as a duplicate key. Decoding never repairs an object or guesses its meaning. Errors never
-//! quote a Secret, and limits are checked before memory is allocated.
+//! No API server validates objects in hosts' files. Anything that an API server would reject, such
+//! as a duplicate key, is therefore an error here. Decoding never repairs an object or guesses its
+//! meaning. Errors never quote a Secret, and limits are checked before memory is allocated.
 
 mod at;
 mod error;
@@ -32,12 +32,13 @@ use self::tree::{Node, Value};
 use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits for one document, far above real objects and far below memory exhaustion.
+/// Limits for one document: high enough for any real object, and low enough to prevent memory
+/// exhaustion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Maximum object size in bytes. The API server allows about 1.5 MiB.
     pub object_bytes: usize,
-    /// Maximum size of a `List` in bytes. It may contain an entire configuration.
+    /// Maximum `List` size in bytes. A `List` may contain an entire configuration.
     pub list_bytes: usize,
     /// Maximum nesting depth.
     pub depth: usize,
@@ -62,17 +63,17 @@ impl Default for DecodeLimits {
 /// An object and its unknown fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object, in namespace `default` if the document omits it. Cluster-scoped objects have
-    /// none.
+    /// The object. Its namespace is `default` if the document omits the namespace, and empty for
+    /// cluster-scoped objects.
     pub object: AnyObject,
     /// 1-based line on which the object starts.
     pub line: usize,
-    /// Unknown fields with their lines. Only for fully modeled kinds, and never within `status` or
-    /// `metadata`.
+    /// Unknown fields with their lines. Empty unless the kind is fully modeled. Fields in `status`
+    /// and `metadata` are not listed.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
-/// Returns one result per object, also for the items of a `List`. Empty for an empty document.
+/// Returns one result per object or `List` item, and an empty list for a blank document.
 pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
@@ -160,7 +161,7 @@ impl Head {
         Some((head, secret))
     }
 
-    /// `typed` is the API version and kind of list items that omit them.
+    /// `typed` is the API version and kind for list items that specify neither.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -196,7 +197,7 @@ impl Head {
         })
     }
 
-    /// Includes typed lists as printed by `kubectl get --raw`.
+    /// Also returns true for typed lists, such as the output of `kubectl get --raw`.
     fn is_list(&self) -> bool {
         self.kind.ends_with("List")
     }
@@ -253,7 +254,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// `typed` is the API version and kind of items that omit them.
+/// `typed` is the API version and kind for items that specify neither.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));
@@ -266,7 +267,7 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// An error includes a stand-in if the object is a security-relevant policy.
+/// Errors about security-relevant policies include a stand-in policy.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     decode_whole(node, head, line).map_err(|mut error| {
         error.stand_in = stand_in(node, head, line).map(Box::new);
@@ -274,8 +275,8 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy that rejects all requests to the targets, because the unreadable part might be
-/// security-relevant.
+/// Returns a policy that rejects all requests to the unreadable policy's targets, because the
+/// unreadable part might be security-relevant.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
@@ -299,7 +300,7 @@ fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     Some(decoded.object)
 }
 
-/// An error includes no stand-in.
+/// Like [`decode_node`], but errors never include a stand-in.
 fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()

@@ -1,4 +1,4 @@
-//! Validates names as an API server would. Names end up in resource names, paths and metrics.
+//! Validates names as an API server would. Names become part of resource names, paths and metrics.
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -22,7 +22,7 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// A bundle that is linked to a signer starts with the signer's name and contains colons.
+/// The name of a signer-linked bundle starts with the signer's name and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \

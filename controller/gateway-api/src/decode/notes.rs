@@ -10,7 +10,7 @@ use crate::api::UnknownField;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields that the type lacks but that are not unknown.
+    /// Known top-level fields that the type does not model.
     pub(super) beside: &'static [&'static str],
     /// Unknown fields are only recorded if the kind is fully modeled.
     pub(super) is_modelled: bool,
@@ -30,17 +30,17 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Fields beyond the limit: harmless ones, and ones that might be security-relevant.
+    /// Number of harmless fields, and of potentially security-relevant fields, beyond the limits.
     pub(super) more: (usize, usize),
 }
 
 /// Without a limit, a hostile document could flood the report.
 const MAX_UNKNOWN: usize = 32;
-/// Far above real objects, because parts with such a field must not be served.
+/// Objects with more such fields are not served at all, so the limit is far above real objects.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {
-    /// Skips parts of the object that are not modeled.
+    /// Ignores `metadata`, and kinds that are not fully modeled.
     pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
         let within = At {
             parent: Some(of),

@@ -1,12 +1,12 @@
 //! Decides whether an unknown field might be security-relevant.
 //!
-//! Newer API releases have fields that this version does not know. Ignoring one that restricts
-//! access would expose the resource. In case of doubt, a field is security-relevant, but never
-//! outside `spec`.
+//! Newer API releases may add fields that this version does not know. Ignoring a field that
+//! restricts access would expose the resource. If in doubt, treats fields in `spec` as
+//! security-relevant. Fields outside `spec` are always harmless.
 
 use crate::api::FieldPath;
 
-/// Substrings of lower-case field names.
+/// Lower-case substrings of security-relevant field names.
 const WORDS: &[&str] = &[
     "acl",
     "allow",
@@ -53,13 +53,13 @@ const WORDS: &[&str] = &[
     "scope",
     "selector",
     "tenant",
-    // Sessions must remain separate.
+    // Clients must not share sessions.
     "cookie",
     "persist",
     "session",
 ];
 
-/// Ignoring an unknown field within these fields would allow more than intended.
+/// Ignoring an unknown field within these fields could grant more access than intended.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",

@@ -1,8 +1,8 @@
 //! Suggests the known field for a misspelled one.
 
-/// Returns `None` if more than a third of the letters differ. The limit is between one and three.
+/// Allows one edit per three letters of the known field: at least one edit, at most three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // The cost of a comparison is the product of the lengths. All known names are shorter.
+    // Comparison time grows with both lengths, and all known names are shorter.
     if unknown.len() > 64 {
         return None;
     }

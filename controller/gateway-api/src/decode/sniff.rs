@@ -1,21 +1,21 @@
-//! Guesses kind and name of a block-style document from its top-level lines, without parsing. The
+//! Guesses a block-style document's kind and name from its top-level lines, without parsing. The
 //! caller must compare the guess with the parsed document.
 
-/// `None` if a value is absent or not a plain word.
+/// A field is `None` if its value is missing or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sniffed<'a> {
     pub(super) api_version: Option<&'a str>,
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// Several top-level lines look like `kind`.
+    /// True if more than one top-level line looks like `kind`.
     pub(super) ambiguous: bool,
 }
 
 impl<'a> Sniffed<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut found = Self::default();
-        // Indentation of the fields of `metadata`; 0 until its first field.
+        // Indentation of `metadata`'s fields; 0 until the first field.
         let mut inside: Option<usize> = None;
         for line in text.lines() {
             let trimmed = line.trim_start_matches(' ');
@@ -54,7 +54,7 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// For documents whose kind is uncertain.
+/// Used for documents whose kind is uncertain.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }

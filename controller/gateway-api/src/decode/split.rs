@@ -1,18 +1,19 @@
 //! Splits a file into documents.
 
-/// A document of a file.
+/// A document in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// 1-based line of the file on which `text` starts.
+    /// 1-based line in the file on which `text` starts.
     pub line: usize,
-    /// Text without markers.
+    /// Text between the markers.
     pub text: &'a str,
 }
 
-/// Returns the documents of a file, skipping blank ones.
+/// Splits a file into documents, and skips blank ones.
 ///
 /// A marker is a line that starts with `---` or `...`, even inside a scalar (YAML 1.2 §9.1.2,
-/// `c-forbidden`). Splitting needs no parser, and a malformed document cannot swallow the next one.
+/// `c-forbidden`). Splitting before parsing prevents a malformed document from swallowing the next
+/// one.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {
@@ -45,7 +46,7 @@ fn marker(line: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
 }
 
-/// Ignores comments and directives.
+/// Comments and directives count as blank.
 pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }

@@ -41,7 +41,7 @@ impl Node {
         Some(&entry.value)
     }
 
-    /// Example of a path: `spec.rules[0].name`.
+    /// `path` has the form `spec.rules[0].name`.
     pub(super) fn line_of(&self, path: &str) -> Option<u32> {
         let mut node = self;
         for step in path.split(['.', '[']) {

@@ -1,8 +1,8 @@
-//! Reads typed values from a tree, regardless of the source.
+//! Reads typed values from a tree, regardless of the tree's source.
 //!
-//! Null counts as a missing field, or in lists and maps as an empty value, because API server
-//! components write empty lists as null. Errors report the innermost location. Unknown fields are
-//! recorded with a suggestion.
+//! A null field counts as missing, because Kubernetes components write empty lists as null. In
+//! lists and maps, null means an empty value. Errors report the innermost location. Unknown fields
+//! are recorded with a suggested correction.
 
 use std::slice;
 
@@ -39,7 +39,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Adds this location if the fault has none.
+    /// Adds this location unless the fault already has a location.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -211,7 +211,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
 
 struct Fields<'p, 'de> {
     entries: slice::Iter<'de, Entry>,
-    /// Entry of the last key.
+    /// Entry whose key was read last.
     value: Option<&'de Entry>,
     /// `None` for a map, which accepts any key.
     known: Option<&'static [&'static str]>,

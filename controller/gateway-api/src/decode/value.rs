@@ -1,4 +1,4 @@
-//! Decodes objects that an API server sends as values.
+//! Decodes objects from API server responses.
 
 use std::marker::PhantomData;
 
@@ -18,7 +18,7 @@ pub fn decode_value(
     decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
 }
 
-/// Decodes a value of any other type. It must not contain secrets, because errors quote it.
+/// Decodes a value of any other type. The value must not contain secrets, because errors quote it.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     let node = Node::from(value);
     typed::read(PhantomData::<T>, &node, &Notes::default())

@@ -28,7 +28,7 @@ pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Opti
     filters.find(refused).map(|filter| filter.name.as_str())
 }
 
-/// In the order in which Envoy checks them.
+/// Returns the filters in Envoy's order.
 pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         address_filters,

@@ -14,7 +14,7 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// The default retries, as rendered for Envoy.
+/// Describes the default retry policy, as rendered for Envoy.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
 pub(super) fn explain(

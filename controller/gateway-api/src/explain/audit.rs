@@ -9,7 +9,7 @@ use sesame_proto::schema::{
     route::Action, tls_termination::ClientMode,
 };
 
-/// The checks of a rule, for all hosts that share them.
+/// A rule's checks, for all hosts with the same checks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleAccess {
@@ -19,14 +19,15 @@ pub struct RuleAccess {
     pub rule: String,
     /// Host URLs without a path. A wildcard host starts with `*`.
     pub hosts: Vec<String>,
-    /// Checks that a request must all pass, as the kind and the object that requires it.
+    /// Checks that a request must pass. Each entry names the kind of check and the object that
+    /// requires the check.
     pub checks: Vec<String>,
-    /// Checks of other rules for the hosts that this rule is exempt from.
+    /// Checks that other rules apply for these hosts, but that this rule is exempt from.
     pub exempt_from: Vec<String>,
 }
 
 impl RuleAccess {
-    /// Returns namespace and name of the object that defines the rule.
+    /// Returns the namespace and name of the object that defines the rule.
     pub fn object(&self) -> Option<(&str, &str)> {
         let mut parts = self.rule.split('/').skip(1);
         Some((parts.next()?, parts.next()?))

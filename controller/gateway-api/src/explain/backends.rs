@@ -7,7 +7,7 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
-/// Skips backends without weight. `refusal` is the response to requests in an invalid backend's
+/// Skips backends whose weight is 0. `refusal` is the response to requests in an invalid backend's
 /// share.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,

@@ -1,5 +1,5 @@
-//! Limits the size of explanations: Gateways may have thousands of routes, and values may have many
-//! kilobytes.
+//! Limits the size of explanations: Gateways may have thousands of routes, and values may be many
+//! kilobytes long.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ use super::outcome::{
 };
 
 pub(super) const MAX_CANDIDATES: usize = 100;
-/// Maximum size of an explanation as JSON in bytes, without its copy of the request.
+/// Maximum size of an explanation's JSON in bytes, excluding its copy of the request.
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
 const MAX_REASONS: usize = 8;
 const MAX_PARTS: usize = 16;
 const MAX_ENDPOINTS: usize = 100;
 const MAX_NOTES: usize = 20;
-/// Per sentence.
+/// Names per sentence.
 const MAX_NAMED: usize = 20;
-/// For names and reasons for a route's verdict.
+/// Limit for a name, or for the reason for a route's verdict.
 const MAX_LINE_BYTES: usize = 200;
 const MAX_CONDITION_BYTES: usize = 300;
-/// For a filter's effect, a note, and the reason for a response.
+/// Limit for a filter's effect, a note, or the reason for a response.
 const MAX_TEXT_BYTES: usize = 1000;
 
 /// Routes of a virtual host, up to a limit. Keeps the route that handles the request, then prefers
@@ -214,7 +214,7 @@ mod tests {
 
     const TAKEN: usize = 9_000;
 
-    /// 4 KiB that double in length when quoted.
+    /// Returns 4 KiB of text whose length doubles when it is quoted.
     fn long() -> String {
         "\"".repeat(4096)
     }

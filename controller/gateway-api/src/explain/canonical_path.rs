@@ -1,4 +1,4 @@
-//! Normalizes a path as Envoy does before routing. Otherwise, clients could bypass routes.
+//! Normalizes a path as Envoy does before routing, to prevent clients from bypassing routes.
 
 use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
@@ -6,7 +6,7 @@ use sesame_proto::schema::edge::EscapedSlashes;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CanonicalPath {
-    /// Envoy compares routes with this path.
+    /// Envoy matches routes against this path.
     Compared(String),
     /// Envoy first redirects the client to this path.
     Redirected(String),

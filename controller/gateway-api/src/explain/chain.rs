@@ -1,4 +1,4 @@
-//! Finds the listener for a connection. With TLS, the server name selects it.
+//! Finds the listener for a connection. With TLS, the server name selects the listener.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::request::{ExplainRequest, UrlScheme};
 pub(super) enum Chain<'s> {
     /// Name of the route table.
     Requests(&'s str),
-    /// Forwards bytes, or closes the connection if there is no route.
+    /// Forwards bytes, or closes the connection if the route is `None`.
     Connections(Option<&'s L4Route>),
 }
 
@@ -58,7 +58,7 @@ fn plain<'s>(
     };
     if let Some(any) = of(Protocol::Http).next() {
         let host = host_of(&request.authority);
-        // Sorted by hostname, most specific first.
+        // Listeners are sorted by hostname, most specific first.
         let listener = of(Protocol::Http).find(|it| hosts::covers(&it.hostname, &host));
         return Ok(FoundChain {
             listener: listener.map(|listener| {
@@ -85,7 +85,7 @@ fn plain<'s>(
 #[derive(Clone, Copy)]
 struct NamedChain<'s> {
     listener: &'s Listener,
-    /// `None` for HTTPS listeners, and if there is no route.
+    /// `None` for HTTPS listeners, and for names without a route.
     route: Option<&'s L4Route>,
 }
 
@@ -145,7 +145,7 @@ fn over_tls<'s>(
     })
 }
 
-/// Keyed by lower-case server name; the empty name stands for all names. The first entry for a name
+/// Keyed by lower-case server name; the empty name matches every name. The first entry for a name
 /// wins.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
@@ -181,7 +181,7 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     chains
 }
 
-/// Exact name first, then the longest wildcard, then all names.
+/// Tries the exact name, then wildcards from longest to shortest, then the empty name.
 fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
     let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
     let wildcards = wildcards.filter_map(|(at, _)| Some(format!("*{}", sni.get(at..)?)));

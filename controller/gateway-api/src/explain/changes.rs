@@ -1,4 +1,4 @@
-//! Finds matches whose requests get a different response from another snapshot.
+//! Finds matches whose requests get different responses from two snapshots.
 //!
 //! Builds a matching request for each changed match and compares both responses, so unreachable
 //! matches are not reported.
@@ -21,7 +21,7 @@ use super::witness::witness;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedAnswer {
-    /// `HTTPRoute/namespace/name/rules/0/matches/0`, or a route for connections.
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`, or the name of a layer 4 route.
     pub route: String,
     /// `Gateway/namespace/name`.
     pub gateway: String,
@@ -31,7 +31,7 @@ pub struct ChangedAnswer {
     pub host: String,
     /// The match as text.
     pub condition: String,
-    /// Example request. `None` for connections, and if none is found.
+    /// Example request. `None` for connections, or if no example was found.
     pub request: Option<String>,
     /// The old response.
     pub before: String,
@@ -39,7 +39,8 @@ pub struct ChangedAnswer {
     pub after: String,
 }
 
-/// Formats the changes, each match once. `plain` must remove control characters for terminals.
+/// Formats the changes, and names each match once. `plain` must remove control characters that
+/// terminals would interpret.
 pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -71,8 +72,8 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
     text
 }
 
-/// Returns the changes, sorted by match. `old` is `None` if the Gateway is created, `new` if it is
-/// deleted.
+/// Returns the changes, sorted by match. `old` is `None` for a created Gateway, and `new` is `None`
+/// for a deleted Gateway.
 pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
     let nothing = Snapshot {
         gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),

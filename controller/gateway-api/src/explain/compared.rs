@@ -23,7 +23,7 @@ const OF_CONNECTION: [&str; 6] = [
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
-    /// Without a trailing dot after the name.
+    /// Without a trailing dot after the hostname.
     pub(super) authority: String,
     /// Lower case, without the port.
     pub(super) host: String,
@@ -33,7 +33,7 @@ pub(super) struct Compared {
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
-    /// Some routes translate gRPC-Web to gRPC.
+    /// True for gRPC-Web, which some routes translate to gRPC.
     pub(super) grpc_web: bool,
     pub(super) client: Option<IpAddr>,
 }
@@ -132,7 +132,7 @@ impl Compared {
         }
     }
 
-    /// `name` may be in upper case.
+    /// `name` is case-insensitive.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -202,7 +202,7 @@ fn answered(
     Prepared::Answered { path, outcome }
 }
 
-/// Envoy's mapping of HTTP status to gRPC status.
+/// Maps an HTTP status to a gRPC status as Envoy does.
 fn grpc_status(status: u32) -> u32 {
     match status {
         400 => 13,
@@ -214,7 +214,7 @@ fn grpc_status(status: u32) -> u32 {
     }
 }
 
-/// Excludes gRPC-Web, as in Envoy.
+/// Excludes gRPC-Web, as Envoy does.
 fn is_grpc(request: &ExplainRequest) -> bool {
     grpc_subtype(request).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -226,7 +226,7 @@ fn is_grpc_web(request: &ExplainRequest) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// Returns the media type's rest after `application/grpc`.
+/// Returns the rest of the media type after `application/grpc`.
 fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type")?;

@@ -1,11 +1,11 @@
-//! Explains connections whose bytes are forwarded.
+//! Explains connections that Envoy forwards as raw bytes.
 
 use sesame_proto::schema::{L4Route, Snapshot};
 
 use super::backends::explained_backends;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 
-/// Replaces the response status.
+/// Shown instead of a response status.
 const CLOSED: &str = "closed";
 
 /// `route` is `None` if the listener has no route for the connection.

@@ -68,7 +68,8 @@ pub(super) fn comparison(text: &TextMatch) -> String {
     format!("{verb} {:?}{case}{missing}", text.value)
 }
 
-/// Empty if there are no changes. `current` returns a header's value before the changes.
+/// Returns an empty string if `modifier` is empty. `current` returns a header's value before the
+/// changes.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,

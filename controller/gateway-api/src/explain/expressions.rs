@@ -21,7 +21,7 @@ impl Expressions {
     }
 }
 
-/// `None` if the pattern does not compile. `regex` must be validated.
+/// Returns `None` if the pattern does not compile. Callers must validate `regex` first.
 pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<String> {
     let RegexSubstitution {
         pattern,

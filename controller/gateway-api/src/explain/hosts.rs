@@ -5,13 +5,13 @@ use sesame_proto::schema::{Listener, Port, RouteTable, VirtualHost};
 /// `hostname` is exact, a wildcard, or empty for all hosts.
 pub(super) fn covers(hostname: &str, host: &str) -> bool {
     match hostname.strip_prefix('*') {
-        // `*.a.test` covers only hosts below `a.test`.
+        // `*.a.test` covers only subdomains of `a.test`.
         Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
         None => hostname.is_empty() || hostname == host,
     }
 }
 
-/// Returns the most specific of the listeners that share the table.
+/// Returns the most specific listener that uses the route table and covers the domain.
 pub(super) fn owner<'p>(port: &'p Port, table: &str, domain: &str) -> Option<&'p Listener> {
     port.listeners.iter().find(|it| {
         it.route_table == table && (it.hostname == domain || covers(&it.hostname, domain))

@@ -28,7 +28,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Remove a final slash so the rest of the path starts with it.
+                // Remove a final slash, so that the rest of the path starts with a slash.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }

@@ -9,7 +9,8 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns why rendering leaves out the match. Envoy would reject the whole route table otherwise.
+/// Rendering omits matches for which Envoy would reject the whole route table. Returns the reason
+/// for omitting this match, or `None`.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -80,7 +81,7 @@ pub(super) fn mismatches(
     reasons
 }
 
-/// `forwards` is true if the route forwards requests.
+/// `forwards` is the result of `routes::forwards`.
 pub(super) fn is_preflight(
     route: &Route,
     forwards: bool,
@@ -162,7 +163,7 @@ fn of_header(
         }
         (HeaderValue::Absent, _) => Some(format!("header {name} is missing")),
         (HeaderValue::Is(values), Some(string_match::Kind::Text(text))) => {
-            // Envoy joins several values before it compares them.
+            // Envoy joins multiple values before it compares them.
             of_text(&what, text, &values.join(","))
         }
         (HeaderValue::Is(values), _) => {

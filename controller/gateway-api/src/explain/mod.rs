@@ -1,8 +1,8 @@
 //! Explains how Sesame responds to a request.
 //!
-//! Explanations follow the rendered configuration and never affect traffic. They never contain
+//! Explanations reflect the rendered configuration and never affect traffic. They never contain
 //! values that clients must not know, such as `session_key`. `tests/tests/routes/explain` compares
-//! them with Envoy.
+//! explanations with Envoy's responses.
 
 mod access;
 mod answer;
@@ -60,8 +60,8 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Explains `request`. As JSON, the result has less than [`MAX_EXPLANATION_BYTES`] bytes, not
-    /// counting the copy of the request.
+    /// Explains `request`. The result's JSON is smaller than [`MAX_EXPLANATION_BYTES`], excluding
+    /// its copy of the request.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let mut explanation = self.explain_in_full(request);
         bounds::limit(&mut explanation);
@@ -154,17 +154,18 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
 /// Why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// Several Gateways listen on the port, each at its own addresses.
+    /// Several Gateways listen on the port, each on its own addresses.
     #[error("{} all listen on port {port}; select one with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
         /// Port of the request.
         port: u16,
-        /// `Gateway/namespace/name` of each.
+        /// The Gateways, as `Gateway/namespace/name`.
         gateways: Vec<String>,
     },
 }
 
-/// Explains a request to the only Gateway that listens on its port. Fails if several do.
+/// Explains a request to the only Gateway that listens on its port. Fails if several Gateways
+/// listen on the port.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,

@@ -7,7 +7,7 @@ use sesame_proto::schema::Snapshot;
 use super::bounds;
 use super::request::ExplainRequest;
 
-/// The response to a request, and the steps to it in order.
+/// The response to a request, and the steps that lead to the response, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -29,7 +29,7 @@ pub struct Explanation {
     pub filters: Vec<ExplainedFilter>,
     /// The response.
     pub outcome: ExplainedOutcome,
-    /// Notes from callers.
+    /// Notes that callers added.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Entries omitted from the lists above.
@@ -81,7 +81,7 @@ impl Explanation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Omitted {
-    /// Routes, never including the one that handles the request.
+    /// Routes. The route that handles the request is never omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: usize,
     /// Filters.
@@ -93,7 +93,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Accepted names of a backend's certificate.
+    /// Names that are accepted in a backend's certificate.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -247,7 +247,7 @@ pub enum ExplainedOutcome {
     },
     /// A backend responds.
     Forwarded {
-        /// Backends with their shares.
+        /// Backends with their shares of the traffic.
         backends: Vec<ExplainedBackend>,
         /// `Host` header that backends receive.
         host: String,
@@ -262,7 +262,7 @@ pub enum ExplainedOutcome {
     },
     /// A backend receives the connection's bytes.
     Connected {
-        /// Backends with their shares.
+        /// Backends with their shares of the traffic.
         backends: Vec<ExplainedBackend>,
     },
 }
@@ -275,7 +275,7 @@ pub struct ExplainedBackend {
     pub backend: Option<String>,
     /// Weight relative to the sum of all weights.
     pub weight: u32,
-    /// Why requests in this share are rejected.
+    /// Why requests to this backend are rejected.
     pub refused: Option<String>,
     /// Protocol.
     pub protocol: Option<String>,
@@ -296,7 +296,7 @@ pub struct ExplainedBackend {
 pub struct ExplainedTls {
     /// Server name.
     pub sni: String,
-    /// Names of which the certificate must contain one.
+    /// The certificate must contain one of these names.
     pub names: Vec<String>,
     /// Trust bundle. Empty for the system's CAs.
     pub authorities: String,

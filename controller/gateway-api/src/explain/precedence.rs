@@ -95,7 +95,7 @@ fn layer(route: &Route) -> u8 {
     }
 }
 
-/// Ignores the `Host` condition that Ingresses and HTTPProxies add for wildcard hosts.
+/// Does not count the `Host` condition that Ingresses and HTTPProxies add for wildcard hosts.
 fn headers(route: &Route) -> usize {
     let of_host = |it: &&StringMatch| {
         it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))

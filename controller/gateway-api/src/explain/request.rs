@@ -1,14 +1,14 @@
-//! The request to explain. Keeps the path as written, so the explanation can show its
-//! normalization.
+//! The request to explain. Keeps the path as written, so that the explanation can show how Envoy
+//! normalizes the path.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// For a URL or header. At least Envoy's default limit.
+/// Limit for a URL or a header, not below Envoy's default.
 const MAX_BYTES: usize = 60 << 10;
-/// At least Envoy's default limit.
+/// Not below Envoy's default limit.
 const MAX_HEADERS: usize = 100;
 
 /// A request as a client would send it.
@@ -31,7 +31,7 @@ pub struct ExplainRequest {
     /// TLS server name. `None` without TLS, or if the host is an IP address.
     #[serde(default)]
     pub sni: Option<String>,
-    /// True if the client presents a certificate on request.
+    /// True if the client presents a certificate when asked for one.
     #[serde(default)]
     pub client_certificate: bool,
     /// Client address. The client is assumed to connect directly.
@@ -226,7 +226,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     .ok_or_else(error)
 }
 
-/// Tokens of RFC 9110.
+/// Returns true for characters that RFC 9110 allows in tokens.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -26,7 +26,7 @@ pub(super) struct Tried<'h> {
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Includes routes after the one that handles the request.
+/// Also compares the routes after the route that handles the request.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,
@@ -85,7 +85,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// If rendering keeps the route, adds its cost to `cost`.
+/// Returns the reason if rendering omits the route; otherwise adds the route's cost to `cost`.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -101,8 +101,8 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     None
 }
 
-/// Returns `Some(true)` if the route handles the request as a CORS preflight, `Some(false)` if it
-/// handles it in another way. The second value lists mismatches.
+/// The first value is `None` if the route does not match, and otherwise true for a CORS preflight.
+/// The second value lists mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,

@@ -1,4 +1,4 @@
-//! Finds the listeners and matches of an object.
+//! Finds the listeners and matches that serve an object.
 
 use std::fmt::Write as _;
 
@@ -28,8 +28,8 @@ pub struct ServedPlace {
     pub condition: String,
 }
 
-/// Returns listeners and matches that belong to `object` (`Kind/namespace/name`) or use it, in the
-/// order of ports and route tables.
+/// Returns the listeners and matches that belong to `object` (`Kind/namespace/name`) or use it, in
+/// the snapshot's order.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {
@@ -47,7 +47,8 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Formats the result of [`served`]. `plain` must remove control characters for terminals.
+/// Formats the result of [`served`]. `plain` must remove control characters that terminals would
+/// interpret.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();
@@ -134,7 +135,7 @@ impl Place<'_> {
     }
 }
 
-/// Parts of the object count too.
+/// `name` may also be a part of the object.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

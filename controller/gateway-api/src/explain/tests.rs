@@ -347,7 +347,7 @@ fn the_server_name_picks_the_listener() {
     assert!(matches!(mutual.outcome, ExplainedOutcome::Refused { .. }));
     request.client_certificate = true;
     let shown = Explainer::new(&snapshot).explain(&request);
-    // This listener has no route table, although the TLS handshake succeeds.
+    // The TLS handshake succeeds, but the listener has no route table.
     assert_eq!(status(&shown), 404);
 }
 

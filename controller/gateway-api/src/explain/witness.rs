@@ -1,4 +1,4 @@
-//! Constructs a request that a match accepts.
+//! Constructs a request that satisfies a match.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -12,7 +12,7 @@ use super::request::{ExplainRequest, HeaderField, UrlScheme};
 /// Replaces a wildcard's `*`. Exact hostnames are unlikely to contain this label.
 const ANY_LABEL: &str = "any-other-host";
 
-/// `None` if no text is found for one of the match's regular expressions.
+/// Returns `None` if no example is found for one of the match's regular expressions.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -104,7 +104,7 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Contains only characters that a request can contain.
+/// Returns matching text that consists of characters allowed in requests.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();

@@ -376,7 +376,7 @@ proptest! {
 
 #[test]
 fn lists_have_no_room_to_spare() {
-    // Clusters have many objects with short lists, so lists must have no spare capacity.
+    // Clusters have many objects with short lists, so spare capacity would waste memory.
     let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
         panic!("not a route")
     };

@@ -1,4 +1,4 @@
-//! Null counts as a missing field, from files and API servers alike.
+//! A null field counts as missing, whether it comes from a file or an API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::*;
 
-/// Every field is set.
+/// Returns objects of all kinds, with every field set.
 pub(super) fn objects() -> Vec<Json> {
     split(include_str!("every_field.yaml"))
         .iter()
@@ -20,7 +20,7 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// In maps with arbitrary keys, null is the empty string, as in Go.
+/// In these maps with arbitrary keys, null means the empty string, as in Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
@@ -92,7 +92,7 @@ fn null_fields_decode_like_absent_ones() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // In a list, null is an empty string or map.
+                // In a list, null means an empty string or map.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {
@@ -140,7 +140,7 @@ fn the_objects_have_every_field_that_is_modelled() {
 
 #[test]
 fn the_last_endpoint_of_a_service_goes() {
-    // kube-controller-manager sends null like this.
+    // kube-controller-manager sends null instead of an empty list.
     let value = json!({
         "metadata": {"name": "app-x7k2p", "namespace": "shop", "generateName": "app-", "generation": 7,
             "creationTimestamp": "2026-11-22T10:00:00Z",

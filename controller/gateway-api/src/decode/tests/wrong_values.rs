@@ -1,4 +1,4 @@
-//! For a wrong value in any field, the error states object, path, value, expected value and line.
+//! An error about a wrong value states the object, path, value, expected value and line.
 
 use serde_json::{Value as Json, json};
 
@@ -21,7 +21,6 @@ fn write(
     lines: &mut Vec<String>,
     at: &mut usize,
 ) {
-    // A value on several lines starts on the first of them.
     let below: Vec<(String, String, &Json)> = match value {
         Json::Object(fields) => fields
             .iter()
@@ -50,13 +49,14 @@ fn write(
             lines.push(format!("{indent}{start} {value}"));
         }
         if there == place {
+            // A block starts on the line after its key.
             *at = lines.len() + usize::from(is_block(value));
         }
         write(value, &format!("{indent}  "), &there, place, lines, at);
     }
 }
 
-/// Converts a JSON pointer to a field path, and stops before the first arbitrary map key.
+/// Converts a JSON pointer to a field path. In a Secret, stops before the first arbitrary map key.
 fn path(place: &str, is_secret: bool) -> String {
     let mut path = String::new();
     let mut is_map = false;
@@ -104,7 +104,7 @@ fn wrong_value_error_names_path_value_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // Errors need kind and name, and unknown fields of `metadata` are ignored.
+            // Without these fields, the error cannot identify the object.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
@@ -162,7 +162,10 @@ fn wrong_value_error_names_path_value_and_line() {
             );
             assert_eq!(error.line, line, "{kind} {place}: {error}\n{text}");
             let is_limited = why != "is not an integer" || kind == "GatewayClass";
-            assert!(is_limited, "{kind} {place}: no limits in `expected`");
+            assert!(
+                is_limited,
+                "{kind} {place}: no range in `expected::INTEGERS`"
+            );
             told += 1;
         }
     }
@@ -204,7 +207,10 @@ fn misspelt_field_error_suggests_intended_field() {
                     assert_eq!(field.path.to_string(), path(&place, false));
                     assert_eq!(field.similar, Some(key), "{place}");
                     let is_block = line - at;
-                    assert!(is_block <= 1, "{place}: {at} is not {line}");
+                    assert!(
+                        is_block <= 1,
+                        "{place}: reported line {at}, expected {line}"
+                    );
                 }
                 // The error names the missing required field.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),

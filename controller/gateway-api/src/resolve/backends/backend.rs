@@ -73,7 +73,7 @@ fn protocol(
         }
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
-        // gRPC requires HTTP/2. Ports with the default protocol are assumed to support it.
+        // gRPC requires HTTP/2. Ports with the default protocol are assumed to support HTTP/2.
         (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
             (Some(AppProtocol::Http2), "")
         }
@@ -92,7 +92,7 @@ fn protocol(
     })
 }
 
-/// For Backends that differ from the port's default Backend.
+/// Names a Backend that differs from the port's default Backend.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
@@ -126,7 +126,8 @@ pub(crate) fn reached_by(
         // TLS cannot carry datagrams. A Backend without endpoints receives no traffic.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // `backend.endpoints` is the name of the port or XBackend. `reached.endpoints` may be empty.
+    // Use `backend.endpoints`, the name of the port or XBackend, because `reached.endpoints` may be
+    // empty.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

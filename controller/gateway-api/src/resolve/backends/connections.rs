@@ -1,4 +1,4 @@
-//! Connection settings of HTTPProxies and Ingresses for Services.
+//! Connection settings that HTTPProxies and Ingresses specify for Services.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::status::{Grounds, Reason};
 pub(crate) enum UpstreamProtocol {
     H2c,
     H2,
-    /// With HTTP/1.1 or raw bytes.
+    /// TLS that carries HTTP/1.1 or raw bytes.
     Tls,
 }
 
@@ -129,7 +129,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // The client itself negotiates passed-through TLS.
+        // With TLS passthrough, the client itself negotiates the protocol.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

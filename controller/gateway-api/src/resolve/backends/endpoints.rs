@@ -1,6 +1,6 @@
 //! Reads endpoints from EndpointSlices.
 //!
-//! If a port has no ready endpoint, its terminating endpoints that still serve are used, as in
+//! If a port has no ready endpoint, terminating endpoints that still serve are used, as in
 //! kube-proxy. Addresses that could reach the host or its cloud metadata service are rejected
 //! unless the options allow them.
 
@@ -37,7 +37,7 @@ impl<'w> Slices<'w> {
         Self(slices)
     }
 
-    /// Distinct and sorted.
+    /// Returns distinct endpoints, sorted.
     pub(crate) fn endpoints(
         &self,
         service: &Metadata,
@@ -51,8 +51,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Returns the endpoint set of each port, and problems in slices and annotations. Slices affect
-/// nothing else.
+/// Returns the endpoint set of each port, and problems in slices and annotations. Nothing else
+/// depends on slices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -83,7 +83,7 @@ pub(crate) fn service_port<'s>(
     same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// TCP and UDP ports may share a number, so UDP names end with the transport.
+/// TCP and UDP ports may share a number, so names of UDP ports end with `/UDP`.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
@@ -139,7 +139,7 @@ fn transport_of(protocol: &str) -> &str {
 
 type Found = Vec<(IpAddr, u16)>;
 
-/// Skips endpoints that neither are ready nor still serve while they terminate.
+/// Skips endpoints unless they are ready, or terminating but still serving.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,

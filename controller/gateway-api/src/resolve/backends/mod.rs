@@ -1,6 +1,6 @@
-//! Converts the Service ports and XBackends of routes to Backends: one per combination of protocol
-//! and settings. An invalid reference becomes an error value, so its share of the traffic can be
-//! rejected.
+//! Converts the Service ports and XBackends that routes reference to Backends: one per combination
+//! of protocol and settings. An invalid reference becomes an error value, so that its share of the
+//! traffic can be rejected.
 
 mod app_protocols;
 mod backend;
@@ -63,13 +63,13 @@ impl BackendTarget {
 }
 
 pub(crate) struct ResolvedRef<'w> {
-    /// The kinds of status that list the Gateways sending traffic to the backend.
+    /// The backend, once for each kind of status that lists the Gateways sending traffic to it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// Index in `Backends::entries`. The outer error is an invalid reference; the inner error explains
-/// why traffic is rejected.
+/// Index in `Backends::entries`. The outer error means that the reference is invalid; the inner
+/// error explains why traffic is rejected.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
 pub(crate) struct CheckedBackends<'w> {
@@ -87,9 +87,9 @@ pub(crate) struct Backends<'w> {
     entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
     pub(crate) ca_bundles: CaBundles<'w>,
-    /// Bundles of HTTPProxies for their backends, by name.
+    /// Trust bundles that HTTPProxies specify for their backends, by name.
     own_bundles: BTreeMap<String, Arc<TrustBundle>>,
-    /// Messages about BackendPolicy settings without effect, by policy index.
+    /// Messages about BackendPolicy settings that have no effect, by policy index.
     unfit: BTreeMap<usize, BTreeSet<String>>,
 }
 
@@ -182,7 +182,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// One entry per kind of policy.
+    /// Returns one entry per kind of policy that targets the Service.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -289,8 +289,8 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// `name` is from [`Self::resolve`]. Does not cache endpoints: they use as much memory as
-    /// everything else, and most Backends are in only one snapshot.
+    /// `name` must come from [`Self::resolve`]. Does not cache endpoints: they use as much memory
+    /// as everything else combined, and most Backends are in only one snapshot.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -311,7 +311,7 @@ impl<'w> Backends<'w> {
         Some((backend, endpoints))
     }
 
-    /// Empty if there is no such Backend.
+    /// Returns an empty key if the Backend does not exist.
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
@@ -324,9 +324,9 @@ impl<'w> Backends<'w> {
 
 /// Key for the endpoint digests in persistent sessions.
 ///
-/// Gateways, hosts and revisions share the key, so sessions survive changes of these. The UID makes
-/// it unpredictable to clients. Objects from files usually have no UID, so their keys can be
-/// guessed.
+/// All Gateways, hosts and revisions share the key, so sessions survive if any of these changes.
+/// The UID makes the key unpredictable to clients. Objects from files usually have no UID, so their
+/// keys can be guessed.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

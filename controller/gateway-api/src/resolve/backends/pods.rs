@@ -1,6 +1,6 @@
-//! Finds the Pods of XBackends.
+//! Finds the Pods that XBackends select.
 //!
-//! Without a ready Pod, terminating Pods that still serve are used. Addresses that could reach the
+//! If no Pod is ready, terminating Pods that still serve are used. Addresses that could reach the
 //! host are rejected unless the options allow them.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ impl<'w> Pods<'w> {
         Self(pods)
     }
 
-    /// Distinct and sorted.
+    /// Returns distinct endpoints, sorted.
     pub(super) fn of(
         &self,
         backend: &CheckedXBackend<'_>,

@@ -1,4 +1,4 @@
-//! References from policies and configurations to Services.
+//! Resolves references from policies and configurations to Services.
 
 use super::app_protocols::is_https;
 use super::references::SERVICES;

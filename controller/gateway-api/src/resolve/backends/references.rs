@@ -27,7 +27,7 @@ pub(super) const X_BACKENDS: Expected = Expected {
 /// Namespace and name.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// Object whose own or policy status lists the Gateways that send traffic to it.
+/// A backend whose status, or whose policies' status, lists the Gateways that send traffic to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
     /// Service with BackendTLSPolicies.
@@ -40,7 +40,7 @@ pub(crate) enum PolicedBackend<'w> {
     XBackend(BackendName<'w>),
 }
 
-/// Fails if this kind of traffic cannot be sent to the port.
+/// Fails if the port cannot receive this kind of traffic.
 pub(super) fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,

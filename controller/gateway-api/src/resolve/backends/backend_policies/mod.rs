@@ -14,11 +14,11 @@ use crate::world::Kind;
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// Without effect if `accepted` has an error.
+    /// Has no effect if `accepted` contains an error.
     settings: BackendSettings,
 }
 
-/// Oldest first.
+/// Policies, oldest first.
 pub(crate) struct BackendPolicies<'w> {
     all: Vec<CheckedBackendPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,

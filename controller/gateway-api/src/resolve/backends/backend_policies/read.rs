@@ -18,7 +18,7 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Default weight at the start of slow start, in percent of the full weight.
+/// Default initial weight for slow start, as a percentage of the full weight.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
 /// Defaults for active health checks. Times are in milliseconds.
@@ -318,7 +318,8 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// The idle timeout is in milliseconds: 0 disables it, `None` means the default.
+/// The second value is the idle timeout in milliseconds: 0 disables the timeout, and `None` means
+/// the default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,
