@@ -85,22 +85,23 @@ pub struct Resolution {
     pub retained: BTreeSet<NamespacedName>,
     /// Settings of Gateways with valid parameters, and of merged Gateways under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// Service requests by published name.
+    /// Kubernetes Service settings, keyed by published name.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Listener hostnames without a certificate.
+    /// Hostnames that no certificate of their listener covers.
     pub uncovered: UncoveredHostnames,
     /// Problems that no condition reports, sorted by object.
     pub problems: Vec<Problem>,
-    /// Last good key pairs for the next resolution.
+    /// Last good key pairs, as input for the next resolution.
     pub last_good: LastGoodKeys,
-    /// Last served ports for the next resolution.
+    /// Last served ports, as input for the next resolution.
     pub served_together: ServedTogether,
     /// ConfigMaps from which meshes read the Gateways' CA certificates.
     pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
-    /// Returns expiries by Gateway. For merged Gateways, trust bundles are not included.
+    /// Returns certificate expiries, keyed by Gateway. For merged Gateways, trust bundles are
+    /// omitted.
     pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
         let mut all = BTreeMap::new();
         for published in &self.gateways {
@@ -141,7 +142,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // The certificate is valid without an optional staple.
+                    // The certificate remains valid without an optional OCSP staple.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -164,9 +165,10 @@ pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
     key_sets: Parsed<Arc<str>>,
-    /// In bytes, before any routes are excluded.
+    /// Route sizes in bytes, before any routes are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Reduced worlds would evict the cached values of the whole world.
+    /// Separate resolver for reduced worlds, which would otherwise evict the whole world's cached
+    /// values.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -343,7 +345,7 @@ fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway
     Some((gateway.name(), MergedGateway { published_as, keys }))
 }
 
-/// Only for valid parameters.
+/// Omits Gateways with invalid parameters.
 fn publishing(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,

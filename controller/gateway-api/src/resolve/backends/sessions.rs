@@ -1,4 +1,4 @@
-//! Session persistence configured on a backend. Each rule still has separate sessions.
+//! Session persistence configured on a backend. Rules do not share sessions.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};
@@ -6,7 +6,7 @@ use crate::world::{Kind, ObjectKey};
 
 pub(crate) struct BackendSession<'w> {
     pub(crate) target: ObjectKey,
-    /// The backend or a policy.
+    /// The backend or policy that configures the sessions.
     pub(crate) asked_by: ObjectKey,
     pub(crate) spec: &'w SessionPersistence,
 }

@@ -26,7 +26,7 @@ pub(crate) struct BackendSettings {
 }
 
 impl BackendSettings {
-    /// `self` takes precedence.
+    /// Settings in `self` take precedence over `others`.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
@@ -53,8 +53,8 @@ impl BackendSettings {
         self
     }
 
-    /// The Backend's protocol must be set. Returns true if any field differs from its default. Adds
-    /// unsupported settings to `unfit`.
+    /// The Backend's protocol must already be set. Returns true if any setting applies. Adds a
+    /// message to `unfit` for each unsupported setting.
     pub(super) fn apply(
         self,
         traffic: Traffic,
@@ -146,7 +146,6 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections

@@ -22,18 +22,18 @@ pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// `None` if the policy is invalid. Traffic to its targets is then rejected.
+    /// `None` if the policy is invalid, so that traffic to its targets is rejected.
     tls: Option<schema::BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
 }
 
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// Reject traffic because of this problem.
+    /// Traffic is rejected for this reason.
     Refused(String),
 }
 
-/// In order of precedence: oldest first.
+/// Sorted by precedence, oldest first.
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -114,7 +114,8 @@ fn check<'w>(
     }
 }
 
-/// An invalid Sesame option invalidates the policy, because its author relies on the protection.
+/// An invalid Sesame option makes the whole policy invalid, because ignoring the option could
+/// weaken verification.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

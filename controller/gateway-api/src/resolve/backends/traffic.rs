@@ -1,4 +1,4 @@
-//! Kinds of traffic. They determine the protocol to the backend, and the response if it is invalid.
+//! Kinds of traffic, which determine the backend protocol and the response if a backend is invalid.
 
 use sesame_proto::refusal;
 
@@ -20,7 +20,7 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    /// Status for requests whose backend is invalid.
+    /// Response status for requests with an invalid backend.
     pub(crate) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => refusal::GRPC,
@@ -30,7 +30,7 @@ impl Traffic {
         }
     }
 
-    /// As in the `protocol` field of Service ports.
+    /// The value of a Service port's `protocol` field.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -38,7 +38,8 @@ impl Traffic {
         }
     }
 
-    /// BackendTLSPolicies do not apply to passed-through TLS, which the client negotiates itself.
+    /// BackendTLSPolicies do not apply to TLS passthrough, where the client negotiates TLS with the
+    /// backend.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

@@ -12,7 +12,7 @@ pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) accepted: Verdict,
 }
 
-/// In order of precedence: oldest first.
+/// Sorted by precedence, oldest first.
 pub(crate) struct XTrafficPolicies<'w> {
     all: Vec<XTrafficPolicy<'w>>,
     pub(crate) targets: PolicyTargets<'w>,
@@ -57,7 +57,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Validated for each rule with session persistence.
+        // Validated separately for each rule.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();

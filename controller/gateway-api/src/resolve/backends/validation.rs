@@ -1,5 +1,5 @@
-//! Reads the certificate validation of BackendTLSPolicies and XBackends. An unreadable setting is
-//! an error: never skip a check.
+//! Reads the TLS validation settings of BackendTLSPolicies and XBackends. An unreadable setting is
+//! an error, so that no check is ever skipped.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::world::Kind;
 
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// Path of the field with these settings.
+    /// Path of the field that contains these settings.
     pub(super) at: &'static str,
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
-    /// In addition to the names in `of`.
+    /// Accepted in addition to the names in `of`.
     pub(super) patterns: Option<AltNames>,
 }
 
@@ -73,7 +73,8 @@ impl<'w> Validation<'w> {
         (tls, bundle)
     }
 
-    /// `None` for the system's CA certificates. Adds errors to the verdicts.
+    /// Returns `None` if the system's CA certificates apply, or after an error, which is added to
+    /// the verdicts.
     fn trust_bundle(
         &self,
         accepted: &mut Verdict,

@@ -30,7 +30,7 @@ pub(crate) struct CheckedXBackend<'w> {
     pub(super) port: u16,
 }
 
-/// By namespace and name.
+/// Keyed by namespace and name.
 #[derive(Default)]
 pub(crate) struct XBackends<'w>(HashMap<(&'w str, &'w str), CheckedXBackend<'w>>);
 
@@ -65,7 +65,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Validated for each rule with session persistence.
+        // Validated separately for each rule.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -220,7 +220,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // The client itself negotiates passed-through TLS.
+        // With TLS passthrough, the client negotiates TLS with the backend.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {

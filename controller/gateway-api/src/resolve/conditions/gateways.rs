@@ -125,7 +125,7 @@ fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     mesh.verdict().meshed(&message, generation)
 }
 
-/// Set if no host can serve the Gateway.
+/// Returns the reason if no host can serve the Gateway.
 fn not_programmed<'g>(
     gateway: &'g CheckedGateway<'_>,
     verdict: &'g Verdict,
@@ -142,7 +142,7 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// After an error, no listener is served.
+/// If the result is an error, no listener is served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

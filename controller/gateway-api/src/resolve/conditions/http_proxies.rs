@@ -1,5 +1,5 @@
-//! Statuses of HTTPProxies. As in Contour, `Valid` lists errors and warnings. The parent is the
-//! Gateway of the HTTPProxy's class.
+//! Statuses of HTTPProxies. As in Contour, `Valid` lists errors and warnings. Each status has one
+//! parent, the Gateway of the HTTPProxy's class.
 
 use super::ingresses::{ports, reference};
 use crate::resolve::gateways::CheckedGateway;
@@ -12,7 +12,7 @@ use crate::status::{
 };
 use crate::world::ObjectKey;
 
-/// `lost` has the requests that go to other routes.
+/// `lost` contains the requests that other routes receive instead.
 pub(crate) fn statuses(
     proxies: &[CheckedProxy<'_>],
     routes: &Routes<'_>,

@@ -1,5 +1,6 @@
-//! Conditions of Ingresses. Their status has no conditions, so hosts display them, and clusters
-//! report them as Events. The parent is the Gateway of the Ingress's class.
+//! Conditions of Ingresses. The status of an Ingress has no conditions, so hosts display the
+//! conditions and clusters report them as Events. Each status has one parent, the Gateway of the
+//! Ingress's class.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// `lost` has the requests that go to other routes.
+/// `lost` contains the requests that other routes receive instead.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
     routes: &Routes<'_>,

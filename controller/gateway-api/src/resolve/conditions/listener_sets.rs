@@ -26,7 +26,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// The message does not name the Gateway's actual problem, which may belong to another tenant.
+/// The message omits the Gateway's actual problem, because the Gateway may belong to another
+/// tenant.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -44,7 +45,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     verdict
 }
 
-/// Number of accepted ListenerSets.
+/// Returns the number of accepted ListenerSets.
 pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     let for_sets = for_listener_sets(gateway);
     let accepted = |set: &&CheckedListenerSet<'_>| {
@@ -54,7 +55,6 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     gateway.listener_sets().filter(accepted).count()
 }
 
-/// `gateway` is the verdict on the Gateway.
 fn verdict(
     set: &CheckedListenerSet<'_>,
     listeners: &[CheckedListener<'_>],
@@ -67,8 +67,8 @@ fn verdict(
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
-        // Without a valid listener, a ListenerSet is not accepted, even if it only lacks a
-        // certificate. A Gateway would be.
+        // Unlike a Gateway, a ListenerSet is not accepted if its listeners merely lack
+        // certificates.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

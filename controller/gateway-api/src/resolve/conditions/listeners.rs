@@ -6,7 +6,7 @@ use crate::resolve::listeners::{CheckedListener, protocols};
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
-/// `generation` is from the listener's object, and `gateway` is the verdict on the Gateway.
+/// `generation` is the generation of the object that defines the listener.
 pub(super) fn status(
     attached: &AttachedListener<'_, '_>,
     generation: i64,
@@ -41,7 +41,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
         certificate_overlaps,
         ..
     } = listener;
-    // Certificates take precedence over hostnames (Gateway API,
+    // Certificate overlaps take precedence over hostname overlaps (Gateway API,
     // `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates

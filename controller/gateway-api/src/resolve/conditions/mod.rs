@@ -1,5 +1,5 @@
-//! Converts check results to conditions without making decisions. `crate::status` adds conditions
-//! that depend on the time.
+//! Converts check results to conditions without making decisions. `crate::status` adds
+//! time-dependent conditions.
 
 pub(crate) mod backend_policies;
 pub(crate) mod gateways;

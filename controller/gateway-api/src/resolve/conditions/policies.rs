@@ -16,7 +16,7 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// As in the API schema. Further entries are dropped when the status is written.
+/// The API schema's limit. Excess entries are dropped when the status is written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
@@ -136,13 +136,14 @@ fn statuses(
     statuses
 }
 
-/// Index of a policy, and why it does not apply to a target.
+/// Index of a policy, and the reason if it does not apply to a target.
 pub(super) type Judged = (usize, Option<Grounds>);
 
-/// A Gateway, the index of a policy, and the policy's errors for the Gateway.
+/// A Gateway, a policy's index, and the policy's errors for the Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Sorted by Gateway name. `judge` returns the policies that affect a Gateway, once per target.
+/// The result is sorted by Gateway name. `judge` returns each policy that affects a Gateway, once
+/// per target.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
@@ -173,7 +174,8 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// `message` is for an accepted policy. Programmed remains Unknown until a host reports.
+/// `message` is reported if the policy is accepted. Programmed remains Unknown until a host
+/// reports.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -210,7 +212,7 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the backends of routes, authorization filters, tracing and access log.
+/// Returns the backends of the Gateway's routes, authorization filters, tracing and access log.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
@@ -224,7 +226,7 @@ pub(super) fn backends<'r>(
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // TLS settings have no effect on passed-through TLS.
+            // TLS settings have no effect with TLS passthrough.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
             let told = route.policed.iter().copied();
             backends

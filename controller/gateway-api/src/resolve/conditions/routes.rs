@@ -49,7 +49,7 @@ pub(crate) fn statuses(
                 conditions,
             })
         });
-        // A growing vector starts with four entries, and every route has this vector.
+        // Every route has this vector, so avoid the default minimum capacity of four.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
         (

@@ -10,11 +10,11 @@ use crate::world::World;
 /// Grants are keyed by granting and receiving namespace.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// Receiving namespaces for each Secret. `*` means all namespaces.
+    /// Namespaces that may reference each Secret. `*` means all namespaces.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
-/// A grant's `from`.
+/// The referring object, as in a grant's `from`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -22,7 +22,7 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// A grant's `to`.
+/// The referenced object, as in a grant's `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
     pub(crate) group: &'a str,

@@ -15,7 +15,7 @@ use crate::world::{Kind, ObjectKey, World};
 /// Where the objects come from. This also determines where results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedFor {
-    /// A host that reads manifests. The results are never written to objects.
+    /// A host that reads manifests. Results are never written to the objects.
     Host,
     /// A cluster. The controller's own namespace is not watched.
     Cluster,
@@ -60,14 +60,14 @@ impl Default for Options {
     }
 }
 
-/// A message for an object's author that no status condition of the object can carry.
+/// A message for an object's author that none of the object's status conditions can report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The affected object.
     pub object: ObjectKey,
     /// States the field, its value and the consequence.
     pub message: String,
-    /// The match that makes another match unreachable, as
+    /// For an unreachable match, the match that hides it, such as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub hidden_by: Option<String>,
 }
@@ -88,7 +88,8 @@ pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// In bytes. Includes routes that are excluded later because they exceed the limit.
+    /// Route sizes in bytes, keyed by Gateway. Includes routes that are excluded later because they
+    /// exceed the limit.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
     /// Canonical JSON Web Key Sets, keyed by their original text.
     pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
@@ -135,7 +136,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// The match `by` precedes the unreachable match.
+    /// The match `by` takes precedence over the unreachable match.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),

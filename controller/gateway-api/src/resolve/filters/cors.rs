@@ -114,7 +114,7 @@ pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         return Ok(Kind::Regex(format!("^{scheme}://{OPEN_HOST}{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // The host of an origin may be an IP address, unlike the hostname of a route.
+    // Unlike a route's hostname, an origin's host may be an IP address.
     if name.parse::<std::net::Ipv4Addr>().is_err() || name.len() < host.len() {
         hostnames::check_precise(name).map_err(|_| SHAPE)?;
     }

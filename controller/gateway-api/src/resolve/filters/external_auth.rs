@@ -11,7 +11,7 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// The service is not resolved yet.
+/// An authorization filter whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
     pub(crate) index: usize,
@@ -118,7 +118,7 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// No request path may escape from this prefix.
+/// Rejects any prefix from which a request path could escape.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::max_bytes("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));

@@ -163,7 +163,7 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// The backend is not resolved yet.
+/// A mirror whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
     pub(crate) index: usize,
@@ -172,8 +172,8 @@ pub(crate) struct MirrorTo<'w> {
     pub(crate) denominator: u32,
 }
 
-/// Prefix replacement requires `one_prefix`: a single match of type PathPrefix. RouteFilters are
-/// supported only with a `scope`.
+/// `one_prefix` means that the rule has a single PathPrefix match, which prefix replacement
+/// requires. RouteFilters are supported only with a `scope`.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,

@@ -1,6 +1,6 @@
 //! Reads the addresses that a Gateway requests (`GatewaySpec.addresses`).
 //!
-//! A Gateway with an unsupported address type is rejected. An invalid value is omitted.
+//! A Gateway with an unsupported address type is rejected. An invalid address is ignored.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(crate) struct GatewayAddresses {
     /// If empty, the host chooses an address.
     pub(crate) usable: Vec<String>,
     pub(crate) unassigned: Vec<String>,
-    /// Verdict on values that are not IP addresses.
+    /// Errors in addresses that cannot be used.
     pub(crate) unusable: Verdict,
     any: bool,
 }
@@ -74,7 +74,7 @@ impl GatewayAddresses {
         found
     }
 
-    /// The hosts then listen on all of their addresses.
+    /// After this call, the hosts listen on all their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)

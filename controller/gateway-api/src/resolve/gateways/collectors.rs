@@ -12,7 +12,7 @@ use crate::status::{Grounds, Reason};
 
 pub(super) struct FoundCollector {
     pub(super) backend: String,
-    /// Otherwise the protocol is gRPC.
+    /// True for HTTP, false for gRPC.
     pub(super) http: bool,
 }
 

@@ -13,8 +13,8 @@ impl CheckedGateway<'_> {
         self.merged.clone().unwrap_or_else(|| self.name())
     }
 
-    /// Gateways with the same key share a snapshot. A Gateway that is not accepted never shares
-    /// one.
+    /// Gateways with the same key share a snapshot. A Gateway that is not accepted never shares a
+    /// snapshot.
     pub(crate) fn order(&self) -> (NamespacedName, bool) {
         let merged = self.merged.clone().filter(|_| self.accepted.good());
         let is_merged = merged.is_some();
@@ -32,8 +32,8 @@ impl CheckedGateway<'_> {
         self.listeners.iter().any(refuses)
     }
 
-    /// If the Gateway is not accepted, only listeners that hold their hostnames are in the
-    /// snapshot. They reject all requests.
+    /// If the Gateway is not accepted, its snapshot contains only listeners that hold a hostname
+    /// and reject all requests.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }

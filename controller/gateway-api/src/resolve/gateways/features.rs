@@ -1,8 +1,8 @@
-//! The features that Sesame supports, under the names that the conformance suite uses. The
-//! documentation page is generated from this table.
+//! The features that Sesame supports, by their names in the conformance suite. The documentation
+//! page is generated from this table.
 //!
-//! `supportedFeatures` lists a feature only if the release and channel of its kind's installed
-//! definition define the feature's fields and its name.
+//! `supportedFeatures` lists a feature only if the installed CRD's release and channel define the
+//! feature's fields and name.
 
 use std::ops::RangeInclusive;
 
@@ -143,10 +143,10 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// Its fields are in a Sesame kind, so it needs no Gateway API definition.
+/// This feature's fields are in a Sesame CRD, so no Gateway API CRD is required.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
-/// Release whose feature names are used if no definitions are installed.
+/// Release that is assumed if no Gateway API CRDs are installed.
 const OWN: (ApiRelease, ReleaseChannel) = (
     ApiRelease { major: 1, minor: 6 },
     ReleaseChannel::Experimental,
@@ -177,7 +177,7 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Objects of unsupported definitions are still served as far as possible.
+/// Returns a warning. Objects whose CRD release is unsupported are still served as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;

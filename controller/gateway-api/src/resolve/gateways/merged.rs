@@ -1,8 +1,8 @@
-//! GatewayClasses whose Gateways are served together by the same Envoys.
+//! GatewayClasses whose Gateways share the same Envoys.
 //!
-//! Their common name does not change when Gateways are added or removed. A Gateway that overrides a
-//! setting that exists once per Envoy is rejected without affecting other Gateways. If it was
-//! already served, its previous state remains in effect.
+//! The name under which these Gateways are published does not change when Gateways are added or
+//! removed. A Gateway that overrides a per-Envoy setting is rejected without affecting the others.
+//! If that Gateway was already served, its previous state remains in effect.
 
 use std::collections::BTreeSet;
 
@@ -113,8 +113,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports for the next resolution. A Gateway that keeps its last state also keeps its
-/// ports.
+/// Returns the served ports, as input for the next resolution. A Gateway that keeps its previous
+/// state also keeps its ports.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -137,7 +137,7 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names under which nothing can be published now, because parameters are invalid.
+/// Returns the names whose last publication remains in effect because parameters are invalid.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -156,7 +156,7 @@ pub(crate) fn retained(
     retained
 }
 
-/// Sorts Gateways with equal keys by precedence.
+/// Sorts Gateways by key, then by precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
     key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),

@@ -1,7 +1,7 @@
 //! Determines which routes of a Gateway outside the cluster are meshed, and the TLS settings for
 //! their backends.
 //!
-//! If the mesh settings are unusable, all traffic of meshed routes is rejected. It is never sent in
+//! If the mesh settings are unusable, all traffic of meshed routes is rejected, never sent in
 //! plaintext or to an unverified peer.
 
 use sesame_proto::schema::{BackendTls, TrustBundle};
@@ -29,7 +29,7 @@ pub(crate) struct CheckedMesh<'w> {
     /// `None` if the Gateway's own field configures the mesh.
     policy: Option<&'w Metadata>,
     pub(crate) source: String,
-    /// Verdict on the fields; `resolved` covers references.
+    /// Errors in fields; `resolved` contains errors in references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -119,7 +119,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // The proposal defines no server names for peers.
+            // GEP-3951 defines no server names for peers.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()
@@ -136,7 +136,7 @@ pub(super) fn check<'w>(
     })
 }
 
-/// A peer's certificate must contain at least one of the names, if there are any.
+/// If names are configured, a peer's certificate must contain at least one of them.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],

@@ -1,6 +1,6 @@
 //! Checks whether meshes trust the certificates of Gateways outside the cluster.
 //!
-//! The result never changes traffic, because each mesh decides for itself which certificates it
+//! The result never affects traffic, because each mesh decides for itself which certificates it
 //! accepts.
 
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub(crate) struct TrustingMesh<'w> {
     pub(crate) mesh: &'w str,
     /// `None` if the XMesh's own field configures the trust.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the fields; `resolved` covers references.
+    /// Errors in fields; `resolved` contains errors in references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     source: String,

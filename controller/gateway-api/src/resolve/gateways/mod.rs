@@ -64,10 +64,10 @@ pub(crate) struct CheckedGateway<'w> {
     own: usize,
     /// The highest number of rate limits on a single listener.
     pub(crate) most_limits: usize,
-    /// `None` if the filters of the listeners differ.
+    /// `None` if the listeners' filters differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
-    /// Excludes references in listeners.
+    /// Errors in the Gateway's references, excluding references in listeners.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
     pub(crate) load_balancer_addresses: Vec<String>,
@@ -77,10 +77,10 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) tracing: GatewayTracing<'w>,
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if invalid parameters were left out of `settings`.
+    /// True if `settings` omits invalid parameters.
     pub(crate) parameters_refused: bool,
     pub(crate) not_understood: Vec<String>,
-    /// On error, the Gateway keeps its last state.
+    /// If this is an error, the Gateway keeps its previous state.
     pub(crate) passed_over: Verdict,
 }
 

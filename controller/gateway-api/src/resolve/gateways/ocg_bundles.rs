@@ -1,8 +1,7 @@
-//! Collects the CA certificates of Gateways outside the cluster in ConfigMaps from which meshes
-//! read them.
+//! Collects the CA certificates of Gateways outside the cluster into ConfigMaps that meshes read.
 //!
-//! Never returns other contents of the Secrets. If a Gateway's CA certificates are unavailable, the
-//! ConfigMap is not changed.
+//! Never returns anything else from the Secrets. If a Gateway's CA certificates are unavailable,
+//! the ConfigMap is not changed.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +20,11 @@ use crate::status::{Reason, Verdict};
 pub struct OcgBundle {
     /// Name of the MeshOCGPolicy that requests the ConfigMap.
     pub policy: String,
-    /// UID of the policy, which is set as the owner of the ConfigMap.
+    /// UID of the policy, which owns the ConfigMap.
     pub uid: String,
-    /// Key under which the ConfigMap holds the certificates.
+    /// ConfigMap key that holds the certificates.
     pub key: String,
-    /// `None` if a Gateway's CA certificates are unavailable; the ConfigMap is then not changed.
+    /// The certificates, or `None` to leave the ConfigMap unchanged.
     pub pem: Option<String>,
     /// True if the existing ConfigMap already has this content.
     pub is_written: bool,
@@ -102,7 +101,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns PEM without duplicates.
+/// Returns the Gateways' CA certificates as PEM, without duplicates.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],

@@ -17,16 +17,16 @@ use crate::world::{Kind, ObjectKey};
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
     pub(super) not_understood: Vec<String>,
-    /// True if invalid parameters were left out of the settings.
+    /// True if `settings` omits invalid parameters.
     pub(super) parameters_refused: bool,
     pub(super) merged: Option<NamespacedName>,
-    /// On error, the Gateway keeps its last state.
+    /// If this is an error, the Gateway keeps its previous state.
     pub(super) passed_over: Verdict,
 }
 
 impl OwnSettings {
-    /// Unusable settings are errors in `accepted`, or in `passed_over` for a merged Gateway that
-    /// was already served.
+    /// Reports unusable settings in `accepted`, or in `passed_over` for a merged Gateway that was
+    /// already served.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -88,7 +88,7 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // These fields apply only to the created objects.
+    // These fields apply only to objects created for the Gateway.
     let Infrastructure {
         labels: _,
         annotations: _,

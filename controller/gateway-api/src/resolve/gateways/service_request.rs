@@ -7,7 +7,7 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// The ports and addresses that one or several merged Gateways request for the Service.
+/// The ports and addresses that a Gateway, or several merged Gateways, request for the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
     /// External ports of all accepted listeners, including the listeners of ListenerSets.

@@ -1,7 +1,7 @@
 //! Resolves each Gateway's tracing. The oldest XTelemetryPolicy that targets the Gateway applies,
 //! or else the Gateway's settings.
 //!
-//! Unsupported settings disable tracing entirely. Requests are unaffected.
+//! Unsupported settings disable tracing entirely, but do not affect requests.
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};

@@ -1,6 +1,6 @@
 //! Computes the endpoints of a few Services without reading every EndpointSlice.
 //!
-//! EndpointSlices only affect endpoint sets, so no other part of a resolution depends on them.
+//! No other part of a resolution depends on EndpointSlices.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl SliceIndex {
         index
     }
 
-    /// Adds a slice to the entry of its Service.
+    /// Adds a slice to its Service's entry.
     pub fn insert(&mut self, service: NamespacedName, slice: &str) {
         let slices = self.0.entry(service).or_default();
         if !slices.iter().any(|known| **known == *slice) {
@@ -50,7 +50,7 @@ impl SliceIndex {
         }
     }
 
-    /// Removes a slice from the entry of its Service.
+    /// Removes a slice from its Service's entry.
     pub fn remove(&mut self, service: &NamespacedName, slice: &str) {
         if let Some(slices) = self.0.get_mut(service) {
             slices.retain(|known| **known != *slice);
@@ -87,7 +87,8 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice, or `None` for other objects and slices without one.
+/// Returns an EndpointSlice's Service. Returns `None` for other objects, and for slices without a
+/// Service.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

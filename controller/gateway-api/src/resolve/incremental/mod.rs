@@ -1,7 +1,7 @@
 //! Incremental resolution of changes to a few routes or endpoints.
 //!
-//! The result must never differ from a full resolution (property tests compare the two). If it
-//! might, no result is returned and the caller must resolve the whole world.
+//! The result must never differ from a full resolution (property tests compare the two). If the
+//! result might differ, `resolve` returns `None`, and the caller must resolve the whole world.
 
 mod backends;
 mod endpoints;
@@ -71,7 +71,7 @@ pub fn resolve(
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)
     };
-    // Scanning all slices is most of the work, so scan them only once.
+    // Scanning all slices dominates the cost, so scan them only once.
     let index = SliceIndex::of(world, &services);
     let mut index_before = index.clone();
     for (name, [then, now]) in slices {

@@ -15,7 +15,7 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// With more neighbors of a kind, a full resolution is hardly slower.
+/// With more neighbors of any kind, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
 // This function is long because it destructures every kind of object, so that none is forgotten.
@@ -89,7 +89,7 @@ pub(super) fn neighbourhood(
         listener_sets: listener_sets.clone(),
         http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
-        // TLSRoutes take hostnames away from the listeners of Ingresses.
+        // TLSRoutes can take hostnames away from Ingress listeners.
         tls_routes: only(tls_routes, |route| is_near(&route.spec, near))?,
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
@@ -150,12 +150,12 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Other Ingresses keep only their listeners, which can conflict.
+/// Reduces other Ingresses to their listeners, which may conflict.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
 ) -> Option<Objects<Ingress>> {
-    // Additional names of Ingress hosts yield to the rules of all Ingresses.
+    // Any Ingress's rules take precedence over additional names of Ingress hosts.
     if ingresses.iter().any(|it| has_more_names(&it.metadata)) {
         return None;
     }
@@ -178,7 +178,8 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns `None` if a root is a neighbor, because other HTTPProxies may define its routes.
+/// Returns `None` if a root HTTPProxy is a neighbor, because other HTTPProxies may define its
+/// routes.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -220,7 +221,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     default_backend.is_some() && near("") || hosts.any(|host| near(&host))
 }
 
-/// An invalid route has virtual hosts too, which reject requests.
+/// Invalid routes also have virtual hosts, which reject requests.
 fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
     let each = hostnames.iter().map(|hostname| meant(hostname));

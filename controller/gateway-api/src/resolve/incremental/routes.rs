@@ -1,7 +1,7 @@
 //! Resolves a few changed routes together with only their neighbors.
 //!
-//! A route's virtual hosts and status depend on no other routes than its neighbors, which share a
-//! hostname with it. A reduced world that contains only these neighbors is resolved before and
+//! A route's virtual hosts and status depend only on its neighbors, which are the routes that share
+//! a hostname with it. A reduced world that contains only these neighbors is resolved before and
 //! after the change. If the two results differ only in virtual hosts and route statuses, the whole
 //! world changes in the same way.
 //!
@@ -41,7 +41,7 @@ pub struct PreviousObjects {
 /// The results of changes to routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
-    /// The changes to each Gateway that is affected.
+    /// The changes to each affected Gateway.
     pub gateways: Vec<(NamespacedName, GatewayDelta)>,
     /// The changes to route statuses, at most one per route.
     pub statuses: Vec<RouteStatusChange>,
@@ -108,7 +108,7 @@ pub fn resolve(
     Some(delta)
 }
 
-/// Returns `None` if a limit may be exceeded. Which routes are excluded would then depend on all
+/// Returns `None` if a limit may be exceeded, because the choice of excluded routes depends on all
 /// routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,

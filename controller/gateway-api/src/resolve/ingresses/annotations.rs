@@ -22,7 +22,7 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Exceptions from `PROTECTING`.
+/// Exceptions to `PROTECTING`.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
@@ -54,7 +54,7 @@ impl PlainHttp {
     }
 }
 
-/// If this returns an error, the Ingress must not be served.
+/// If this returns a message, the Ingress must not be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();

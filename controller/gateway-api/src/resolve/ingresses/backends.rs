@@ -10,7 +10,7 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// An invalid backend gets an error response. `at` is the backend's field path.
+/// Returns an error response for an invalid backend. `at` is the backend's field path.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,

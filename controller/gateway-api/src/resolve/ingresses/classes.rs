@@ -25,14 +25,14 @@ pub(crate) struct IngressClasses<'w> {
     of_objects: NamedClasses<'w>,
     /// For each class, the other controller whose annotations also apply.
     annotations_of: BTreeMap<&'w str, &'w str>,
-    /// These classes apply to HTTPProxies only.
+    /// Classes that apply only to HTTPProxies.
     of_settings: NamedClasses<'w>,
 }
 
 #[derive(Default)]
 struct NamedClasses<'w> {
     by_name: BTreeMap<&'w str, ClassGateway<'w>>,
-    /// Class of objects that do not name a class, if that class belongs to Sesame.
+    /// Class of objects that do not set one, if the default class belongs to Sesame.
     default: Option<&'w str>,
 }
 
@@ -46,14 +46,14 @@ impl<'w> NamedClasses<'w> {
 impl<'w> IngressClasses<'w> {
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // A default of "the only Gateway" would break as soon as a second Gateway is created.
+        // Do not default to the only Gateway: creating a second one would break the default.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
             let gateway = gateway_of(&class.spec, default_gateway);
             (class.metadata.name.as_str(), gateway)
         });
-        // The API server also sets the newest default class on a new Ingress without a class.
+        // Like the API server, use the newest default class.
         let defaults = world
             .ingress_classes
             .iter()

@@ -16,7 +16,7 @@ const PER_TRY_TIMEOUT: &str = "per-try-timeout";
 const MIN_TLS: &str = "tls-minimum-protocol-version";
 const MAX_TLS: &str = "tls-maximum-protocol-version";
 const CERTIFICATE_NAMESPACE: &str = "tls-cert-namespace";
-/// Without effect, because all routes support WebSockets.
+/// Ignored, because all routes support WebSockets.
 const WEBSOCKETS: &str = "websocket-routes";
 
 const KNOWN: [&str; 9] = [
@@ -50,7 +50,7 @@ pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static
     options.into_iter().filter_map(read)
 }
 
-/// If this returns an error, the Ingress must not be served.
+/// If this returns a message, the Ingress must not be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;

@@ -1,9 +1,8 @@
 //! Finds the listeners to which the rules of HTTPProxies and Ingresses attach.
 //!
 //! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname and allows
-//! their namespace. They also attach to the Gateway's own listeners without hostname that allow
-//! only the Gateway's namespace, because the administrator permits this by creating the
-//! IngressClass.
+//! their namespace. They also attach to the Gateway's own listeners that have no hostname and allow
+//! only the Gateway's namespace. The administrator permits this by creating the IngressClass.
 //!
 //! Each TLS host becomes an implicit listener. A rule for a wider host never attaches to another
 //! object's implicit listener, so the number of attachments is linear in the number of rules.
@@ -66,7 +65,7 @@ pub(crate) struct ListenersOfGateway<'g, 'w> {
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
     /// Contains only listeners that serve routes.
     by_hostname: HashMap<&'g str, usize>,
-    /// Number of other listeners, which precede the implicit ones.
+    /// Number of listeners before the implicit ones.
     others: usize,
 }
 
@@ -118,7 +117,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
-    /// Returns the listener that routes TLS connections, if it serves routes.
+    /// Returns the owner's TLS listener for `host`, if it serves routes.
     pub(crate) fn of_connections(
         &self,
         host: &Hostname,
@@ -163,7 +162,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         places.sort_unstable();
         places.dedup();
         // If the object's own listener holds or has lost the hostname, no wider HTTPS listener may
-        // serve the host either.
+        // serve the host.
         let added = self.added(host, owner);
         let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();

@@ -22,7 +22,7 @@ static NO_REFERENCE: ParentRef = ParentRef {
 };
 
 pub(crate) struct LayeredLookup<'a, 'w, 'o> {
-    /// Indexed like the Gateways.
+    /// In the same order as the Gateways.
     pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
     pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,

@@ -1,8 +1,8 @@
 //! Converts Ingresses to checked routes, and finds the Gateway of each Ingress.
 //!
-//! Gateway API routes come before Ingresses, so an HTTPRoute wins if its match equals an Ingress's.
-//! Older Ingresses come before newer ones. A rule that cannot be served responds with an error,
-//! because its requests must never reach a wider rule.
+//! Gateway API routes come before Ingresses, so an HTTPRoute wins over an Ingress with an equal
+//! match. Older Ingresses come before newer ones. A rule that cannot be served responds with an
+//! error, because its requests must never reach a wider rule.
 
 mod annotations;
 mod backends;
@@ -45,7 +45,7 @@ pub(crate) struct CheckedIngress<'w> {
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Errors in some rules while other rules are served.
+    /// Errors in some rules, if other rules are served.
     pub(crate) dropped: Verdict,
     /// Range in the list of all routes.
     pub(crate) routes: Range<usize>,

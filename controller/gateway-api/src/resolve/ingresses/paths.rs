@@ -12,7 +12,7 @@ use crate::resolve::syntax::regexes::Regexes;
 
 pub(super) type ReadPath = (RouteMatch, Option<UrlRewrite>);
 
-/// Errors start with the field path relative to the path's entry.
+/// Errors start with the field path relative to the entry in `paths`.
 pub(super) fn read_path(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -48,7 +48,7 @@ pub(super) fn read_path(
     Ok((read_as(type_, value, regexes)?, rewrite))
 }
 
-/// Errors start with the field path relative to the path's entry.
+/// Errors start with the field path relative to the entry in `paths`.
 pub(super) fn read_as(
     type_: PathMatchType,
     value: &str,

@@ -1,6 +1,6 @@
 //! Converts the rules of an Ingress to checked rules, grouped by host.
 //!
-//! Unlike in a route, a wildcard host in an Ingress covers exactly one label, so its matches also
+//! Unlike in a route, an Ingress's wildcard host covers exactly one label, so the matches also
 //! check the host.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES};
 use crate::status::{Reason, Verdict};
 
-/// Canary matches have indices between the path matches and this index.
+/// Index after all path matches and canary matches.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
 #[derive(Debug, Default)]
@@ -52,7 +52,6 @@ pub(super) struct RuleSettings<'a, 'w> {
     pub(super) contour: Forwarding,
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
-    /// These take precedence over additional names.
     pub(super) hosts: &'a RuleHosts<'w>,
     pub(super) connection: Connection,
 }
@@ -104,7 +103,7 @@ impl<'w> RuleSettings<'_, 'w> {
             backend, choice, ..
         }) = self.canary(host, path)
         {
-            // The canary Ingress reports errors in the canary's backend.
+            // Errors in the canary's backend are reported on the canary Ingress.
             let found = (&mut *of_host, &mut IngressFaults::default());
             let taken = rewritten(self.action(backend_at, backend, cx, found));
             let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;

@@ -16,7 +16,7 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// `object` is the object's [`Rank`] on the Gateway.
+/// `object` becomes the `object` field of each [`Rank`].
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
     object: usize,
@@ -61,7 +61,7 @@ fn check_one<'w>(
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
     let withheld = owner.unknown.refusal_of("listeners", index);
-    // These protocols have no hostnames and never share a port, so report the error immediately.
+    // TCP and UDP listeners have no hostname to hold, so report the error immediately.
     let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let (withheld, at_once) = if has_hostname {
         (withheld, None)
@@ -156,7 +156,7 @@ fn check_hostname(
     Some(host)
 }
 
-/// The protocol is `None` if it is unsupported.
+/// The returned protocol is `None` if unsupported.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

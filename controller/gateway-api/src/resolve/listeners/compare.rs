@@ -11,13 +11,13 @@ use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
 pub(crate) struct ComparedGateway<'c, 'w> {
-    /// For messages, as `Gateway namespace/name`.
+    /// Name for messages, in the form `Gateway namespace/name`.
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
     /// Number of listeners in the Gateway's spec. The listeners of other objects follow.
     pub(crate) own: usize,
-    /// Index ranges of these other listeners, with the namespace of their object.
+    /// Index ranges of other objects' listeners, with each object's namespace.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// The listeners in a Gateway's spec only count if several Gateways share the Envoys.
+/// Listeners in a Gateway's spec count only if several Gateways share the Envoys.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -126,8 +126,8 @@ impl<'w> ComparedGateway<'_, 'w> {
     }
 }
 
-/// Returns the largest share of `room` that a namespace can get. Requests up to an equal share are
-/// granted in full in any order, so large requests take nothing from small ones.
+/// Returns each namespace's maximum share of `room` (max-min fairness). Large requests take nothing
+/// from small ones.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();

@@ -1,8 +1,8 @@
 //! Finds listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
 //! If listeners of one object conflict, all of them are rejected. Between objects, the smaller
-//! [`Rank`] wins. A rejected listener does not affect others. The input must only contain valid
-//! listeners with a supported protocol.
+//! [`Rank`] wins. Rejected listeners do not affect others, unless a Gateway's own listeners
+//! conflict. The input must only contain valid listeners with a supported protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,7 +22,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) hostname: &'a Hostname,
 }
 
-/// Protocols of different groups cannot share a port.
+/// Protocols of different families cannot share a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     PlainHttp,
@@ -40,14 +40,14 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// UDP flag and port number. UDP and TCP ports are separate.
+/// True for UDP, and the port number. UDP and TCP ports are independent.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// `gateways` are the names in order of precedence.
+/// `gateways` contains Gateway names in order of precedence.
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -66,7 +66,7 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // If listeners of the Gateway itself conflict, no other object may use their ports and
+            // If the Gateway's own listeners conflict, no other object may use their ports and
             // hostnames.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
@@ -205,11 +205,11 @@ mod tests {
                 ],
             ),
             (
-                "both without hostname",
+                "both without a hostname",
                 &[(80, Http, "", H), (80, Http, "", H)],
             ),
             (
-                "same hostname, other port",
+                "same hostname, different ports",
                 &[(80, Http, "a.com", None), (81, Http, "a.com", None)],
             ),
             (
@@ -217,15 +217,15 @@ mod tests {
                 &[(80, Http, "a.com", P), (80, Https, "b.com", P)],
             ),
             (
-                "HTTPS and TLS by hostname",
+                "HTTPS and TLS with different hostnames",
                 &[(443, Https, "a.com", None), (443, Tls, "b.com", None)],
             ),
             (
-                "HTTPS and TLS of one hostname",
+                "HTTPS and TLS with the same hostname",
                 &[(443, Https, "a.com", H), (443, Tls, "a.com", H)],
             ),
             (
-                "TCP shares with nothing",
+                "TCP shares its port with nothing",
                 &[
                     (80, RawTcp, "", P),
                     (80, Http, "a.com", P),
@@ -234,7 +234,7 @@ mod tests {
             ),
             ("two TCP", &[(80, RawTcp, "", P), (80, RawTcp, "", P)]),
             (
-                "UDP beside TCP",
+                "UDP and TCP on a port",
                 &[(53, RawTcp, "", None), (53, RawUdp, "", None)],
             ),
             ("two UDP", &[(53, RawUdp, "", P), (53, RawUdp, "", P)]),
@@ -286,13 +286,13 @@ mod tests {
                 (2, 80, Http, "a.com", P),
                 (3, 80, RawTcp, "", P),
             ],
-            // Listeners of the Gateway itself conflict, so no listener gets the hostname.
+            // The Gateway's own listeners conflict, so no listener gets the hostname.
             &[
                 (0, 80, Http, "a.com", H),
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Listeners of a ListenerSet conflict, so the next one may have the hostname.
+            // A ListenerSet's listeners conflict, so the next ListenerSet may use the hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

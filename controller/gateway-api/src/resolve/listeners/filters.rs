@@ -1,7 +1,7 @@
 //! Resolves the filters of listeners.
 //!
 //! A listener whose filters cannot be served keeps its hostname and rejects all requests.
-//! Otherwise, a listener with a wider hostname and no filters might serve them.
+//! Otherwise, a listener with a wider hostname and no filters might serve these requests.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -21,7 +21,7 @@ pub(crate) struct CheckedFilters<'w> {
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
     /// True if the listener rejects all requests because a filter cannot be served.
     pub(crate) refuse: bool,
-    /// The Gateway is listed in the statuses of these backends or of their policies.
+    /// Backends whose status, or whose policies' statuses, list the Gateway.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 

@@ -1,5 +1,5 @@
-//! Prevents listeners with wider hostnames from serving the hostnames of rejected listeners, with
-//! the wrong certificate, filters and routes. Never takes a hostname away from a served listener.
+//! Keeps listeners with wider hostnames from serving a rejected listener's hostname with the wrong
+//! certificate, filters and routes. Never takes a hostname away from a served listener.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, HeldHostname};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Port, true for TLS, and hostname key.
+/// Port, TLS flag and hostname key.
 type HostnameKey = (u16, bool, String);
 
 /// `listeners` are all listeners on the same Envoys, in order of precedence. The flag is false if
@@ -45,7 +45,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     }
 }
 
-/// For an invalid hostname, returns the one that was probably intended.
+/// For an invalid hostname, returns the hostname that was probably intended.
 fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
     listener.hostname.clone().or_else(text)

@@ -36,7 +36,7 @@ pub struct HostClients {
     pub revoked: Option<ObjectRef>,
     /// Check only the leaf certificate against the revocation lists.
     pub leaf_only: bool,
-    /// Certificate details that backends get.
+    /// Client certificate details that backends receive.
     pub forward: Option<ForwardClientCertificate>,
 }
 

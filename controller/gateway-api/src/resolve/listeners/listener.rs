@@ -55,7 +55,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// As in `from` of a ReferenceGrant.
+    /// The object, as in a ReferenceGrant's `from`.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -85,7 +85,7 @@ pub(crate) struct Rank {
     pub(crate) object: usize,
 }
 
-/// Listeners with wider hostnames on the port must not serve requests for this hostname.
+/// A hostname that listeners with wider hostnames on the port must not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
     /// False for HTTP listeners.
@@ -104,28 +104,29 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// `None` if the hostname is invalid. No route then shares a hostname with the listener.
+    /// `None` if the hostname is invalid, so that no route matches the listener.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// Reason if an unknown field prevents the listener from being served. `filters::resolve` moves
-    /// it to `accepted`.
+    /// Why an unknown field prevents serving the listener. `filters::resolve` moves this message to
+    /// `accepted`.
     pub(crate) withheld: Option<String>,
-    /// Message of the condition Accepted.
+    /// Message for the Accepted condition.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// This listener makes its namespace exceed its share.
+    /// True if this listener makes its namespace exceed its share.
     pub(crate) beyond_share: bool,
-    /// Hostname that this unserved listener holds. All requests for it are rejected.
+    /// Hostname that this rejected listener holds, so that all requests for the hostname are
+    /// rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
     pub(crate) traffic: TrafficSettings,
-    /// HTTPS listeners on the port with overlapping hostnames. Descriptions reveal only what this
+    /// Descriptions of HTTPS listeners on the port with overlapping hostnames, limited to what this
     /// listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some listeners on the port with overlapping certificates: one certificate covers the other
-    /// listener's hostname.
+    /// Some listeners on the port for which either listener's certificate covers the other's
+    /// hostname.
     pub(crate) certificate_overlaps: Vec<String>,
     pub(crate) clients: Option<&'w HostClients>,
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
@@ -136,7 +137,7 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) certificate_names: Vec<String>,
     /// Set if no certificate covers the hostname.
     pub(crate) uncovered: Option<UncoveredHostname>,
-    /// The listener terminates TLS without a usable certificate.
+    /// True if the listener terminates TLS without a usable certificate.
     pub(crate) lacks_certificate: bool,
     /// Warnings about served certificates.
     pub(crate) advice: Vec<String>,

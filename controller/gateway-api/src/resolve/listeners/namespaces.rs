@@ -9,7 +9,7 @@ pub(crate) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// As configured, or because the configuration is invalid.
+    /// No namespace may attach, either as configured or because the configuration is invalid.
     Nothing,
 }
 

@@ -59,8 +59,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // Clients reject connections to a listener without a certificate for its host, so they
-        // cannot reuse them.
+        // Clients reject connections to a listener without a certificate for its host, so such
+        // connections are never reused.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);

@@ -5,7 +5,6 @@ use sesame_proto::schema;
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// For messages.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
 /// The kinds are in the order of `supportedKinds`.
@@ -21,8 +20,8 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     })
 }
 
-/// Also returns the names of unsupported kinds. Without requested kinds, returns all supported
-/// kinds.
+/// Returns the allowed kinds, and the names of requested kinds that are unsupported. If `asked` is
+/// empty, all supported kinds are allowed.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());

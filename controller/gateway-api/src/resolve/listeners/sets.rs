@@ -94,8 +94,8 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Only ListenerSets need permission from `allowedListeners`. The IngressClass grants it to the
-/// others.
+/// Only ListenerSets need permission from `allowedListeners`. For HTTPProxies and Ingresses, the
+/// IngressClass grants permission.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,

@@ -257,7 +257,7 @@ fn keys<'w>(
     keys
 }
 
-/// Only the hosts have these certificates, so they are not read here.
+/// These certificates exist only on the hosts, so they cannot be read here.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,

@@ -1,7 +1,6 @@
 //! Reads a listener's `tls.options`. Keys of other projects have no effect.
 //!
-//! Authors rely on the protection that an option provides, so a listener with an invalid option is
-//! not served.
+//! A listener with an invalid option is not served, because the option may be security-relevant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +24,7 @@ pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// In characters.
+/// Maximum length of a key or value in messages, in characters.
 const MAX_REPORTED: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,7 +190,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns a warning if the cipher suites have no effect, or do not work with these keys.
+    /// Returns a warning if the cipher suites have no effect, or support none of these keys.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;
@@ -217,7 +216,7 @@ impl TlsOptions {
     }
 }
 
-/// Returns the Secret with session ticket keys as written. The name may be invalid.
+/// Returns the name of the Secret with session ticket keys. The name is not validated.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }

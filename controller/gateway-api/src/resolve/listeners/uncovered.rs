@@ -1,4 +1,4 @@
-//! Listener hostnames without a certificate. Clients reject connections for them.
+//! Listener hostnames without a certificate. Clients reject connections to these hostnames.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,8 @@ pub struct UncoveredHostname {
     pub hostname: String,
 }
 
-/// Uncovered hostnames by the object that defines the listeners. Other objects are absent.
+/// Uncovered hostnames, keyed by the object that defines the listeners. Objects without uncovered
+/// hostnames are absent.
 pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
 
 impl fmt::Display for UncoveredHostname {

@@ -1,4 +1,4 @@
-//! Finds the listeners that a parentRef matches, and their common hostnames with the route.
+//! Finds the listeners that a parentRef matches, and the hostnames that each shares with the route.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -17,7 +17,7 @@ pub(crate) struct CommonHostname {
 }
 
 /// Returns listener indices, including invalid listeners. `set` is `None` for the Gateway itself.
-/// Empty `hostnames` mean all hosts.
+/// If `hostnames` is empty, all hosts match.
 pub(crate) fn matching(
     gateway: &CheckedGateway<'_>,
     set: Option<usize>,
@@ -66,7 +66,7 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
-    // Each route keeps this list until resolution ends.
+    // Each route keeps this list until resolution ends, so free unused capacity.
     matching.shrink_to_fit();
     Ok(matching)
 }

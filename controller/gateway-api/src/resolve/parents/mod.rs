@@ -11,7 +11,7 @@ use crate::resolve::listeners::sets;
 use crate::status::Grounds;
 use crate::world::{Kind, World};
 
-/// Indices of a Gateway or ListenerSet.
+/// Identifies a Gateway or ListenerSet by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
@@ -27,7 +27,7 @@ pub(crate) struct RouteParent<'w> {
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
-/// By kind, namespace and name.
+/// Keyed by kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
 pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
@@ -46,7 +46,7 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// `None` unless the kind is Gateway or ListenerSet. `own` is the route's namespace.
+/// Returns `None` unless the kind is Gateway or ListenerSet. `own` is the route's namespace.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,

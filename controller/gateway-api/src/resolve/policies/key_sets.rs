@@ -1,5 +1,5 @@
-//! Key sets (JWKS) of token issuers. A controller or an agent fetches them and copies them to
-//! ConfigMaps in the controller's namespace. Resolution reads only these ConfigMaps.
+//! Key sets (JWKS) of token issuers. The controller or an agent fetches them into ConfigMaps in the
+//! controller's namespace. Resolution reads only these ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Names the ConfigMap that holds the fetched copy.
+    /// Returns the name of the ConfigMap that holds the fetched copy.
     fn name(&self, options: &Options) -> String {
         let authorities = self.authorities.map(|it| {
             let Authorities {
@@ -200,7 +200,7 @@ fn check_uri(uri: &str) -> Result<(), String> {
 
 /// The remote key sets that the AccessPolicies and HTTPProxies of a world use, within the limits.
 pub struct RemoteKeySets<'w> {
-    /// Keyed by the names of the copies' ConfigMaps.
+    /// Keyed by the name of the ConfigMap that holds the fetched copy.
     by_name: BTreeMap<String, RemoteKeySet<'w>>,
     world: &'w World,
     options: &'w Options,
@@ -229,8 +229,7 @@ impl<'w> RemoteKeySets<'w> {
                 own.push((name, set));
             }
         }
-        // Take one from each namespace in turn, so that no namespace displaces another's first
-        // sets.
+        // Take one key set from each namespace in turn, so that no namespace crowds out another.
         let mut by_name: BTreeMap<String, RemoteKeySet<'_>> = BTreeMap::new();
         for turn in 0..MAX_PER_NAMESPACE {
             for (name, set) in by_namespace.values().filter_map(|own| own.get(turn)) {
@@ -248,7 +247,8 @@ impl<'w> RemoteKeySets<'w> {
         }
     }
 
-    /// Returns the key sets to fetch, keyed by the names of their copies' ConfigMaps.
+    /// Returns the key sets to fetch, keyed by the name of the ConfigMap that holds the fetched
+    /// copy.
     pub fn requests(&self) -> KeySetRequests {
         let requests = self
             .by_name

@@ -19,7 +19,7 @@ pub(crate) struct NamedTarget<'w> {
     section: Section<'w>,
 }
 
-/// A listener, a rule, or the port of a Service. `None` means the whole target.
+/// A listener, a rule, or a Service port. `None` means the whole target.
 type Section<'w> = Option<&'w str>;
 
 impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
@@ -59,7 +59,7 @@ pub(crate) struct PolicyTargets<'w> {
     policies: Vec<&'w Metadata>,
 }
 
-/// Oldest first, which is the order of precedence.
+/// Returns the objects in order of precedence, oldest first.
 pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -150,7 +150,7 @@ impl<'w> PolicyTargets<'w> {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
 
-    /// Matches exactly this section.
+    /// Returns only policies for exactly this section.
     pub(crate) fn at<'a>(
         &'a self,
         kind: Kind,

@@ -21,10 +21,10 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// Contains only paths that another Ingress shares.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
+    /// Paths that a canary shares with another Ingress.
     paths: BTreeSet<PathKey<'w>>,
 }
 
@@ -34,21 +34,21 @@ type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// Selects no request if an annotation is invalid.
+    /// Invalid annotations count as unset.
     pub(in super::super) choice: Rc<CanaryChoice>,
 }
 
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// In order of precedence, with costs. If the boolean is false, the canary never receives the
-    /// request.
+    /// Conditions in order of precedence, with their costs. False means that matching requests
+    /// never reach the canary.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
     /// Sum of both weights, at least 1.
     total: u32,
 }
 
-/// An invalid value counts as true: the Ingress must not compete with the main one.
+/// An invalid value counts as true, because the canary must not compete with the main Ingress.
 pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
@@ -134,7 +134,7 @@ pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<Strin
 }
 
 impl Canary<'_> {
-    /// Two values of a header, and two values of a cookie.
+    /// Two header values and two cookie values.
     pub(in super::super) const MAX_CONDITIONS: usize = 4;
 }
 

@@ -17,7 +17,7 @@ use crate::resolve::syntax::{hostnames, names};
 const COOKIE: &str = "INGRESSCOOKIE";
 /// Default in ingress-nginx, in milliseconds.
 const IDLE_MS: u64 = 60_000;
-/// Includes the first attempt.
+/// Default number of attempts, including the first.
 const TRIES: u32 = 3;
 
 #[derive(Default)]

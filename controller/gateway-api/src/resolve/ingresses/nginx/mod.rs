@@ -1,4 +1,4 @@
-//! The annotations of ingress-nginx on Ingresses. They apply if the IngressClass has the annotation
+//! ingress-nginx annotations on Ingresses. They apply if the IngressClass has the annotation
 //! `projectsesame.io/annotations: Nginx`.
 //!
 //! If an annotation that protects requests or selects their backend is invalid, all requests of the
@@ -82,7 +82,7 @@ const KNOWN: [&str; 53] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Without effect: sessions are always persistent, and Envoy needs no buffer settings.
+    // Ignored: sessions are always persistent, and Envoy needs no buffer settings.
     "affinity-mode",
     "proxy-buffering",
     "proxy-buffer-size",
@@ -137,7 +137,7 @@ impl NginxSettings {
     }
 
     pub(super) fn plain_http(&self, spec: &IngressSpec, host: &Hostname) -> PlainHttp {
-        // Aliases are names of the first host and get the same protection.
+        // Aliases of the first host get the same protection as that host.
         let first = spec.rules.iter().find(|rule| !rule.host.is_empty());
         let first = first.filter(|_| self.names.aliases.contains(host));
         let first = first.and_then(|rule| Hostname::parse(&rule.host).ok());
@@ -204,7 +204,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// An invalid value withholds the whole Ingress.
+    /// If the value is invalid, all requests of the Ingress get an error.
     fn require<T>(
         &mut self,
         name: &str,

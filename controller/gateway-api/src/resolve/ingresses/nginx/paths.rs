@@ -1,7 +1,7 @@
-//! Reads Ingress paths that may be regular expressions, rewrites and redirects.
+//! Reads rewrites, redirects, and Ingress paths that may be regular expressions.
 //!
 //! In ingress-nginx, `rewrite-target` or `use-regex` affects the paths of all Ingresses for the
-//! same host. Here, the annotations only affect their own Ingress.
+//! same host. Here, each annotation affects only its own Ingress.
 
 use sesame_proto::schema::path_match::Kind;
 use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
@@ -76,8 +76,8 @@ impl Paths {
         }
     }
 
-    /// ingress-nginx ignores case and treats every path as a prefix, even of type `Prefix`. Here,
-    /// paths without special characters are case-sensitive prefixes.
+    /// ingress-nginx ignores case and matches every path as a string prefix, even with type
+    /// `Prefix`. Here, paths without special characters are case-sensitive string prefixes.
     pub(in super::super) fn read_match(
         path: &IngressPath,
         regexes: &mut Regexes,
@@ -145,7 +145,8 @@ impl Paths {
     }
 }
 
-/// Other controllers read such an `ImplementationSpecific` path as a regular expression.
+/// Returns true if other controllers would read an `ImplementationSpecific` path as a regular
+/// expression.
 pub(in super::super) fn is_expression(path: &str) -> bool {
     path.contains(|c: char| OF_EXPRESSIONS.contains(c))
 }

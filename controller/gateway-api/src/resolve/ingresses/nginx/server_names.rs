@@ -13,7 +13,7 @@ const TO_OTHER_NAME: u32 = 308;
 
 #[derive(Default)]
 pub(in super::super) struct ServerNames {
-    /// The Ingress's first rule that has a host also applies to these.
+    /// The Ingress's first rule with a host also applies to these aliases.
     pub(in super::super) aliases: Vec<Hostname>,
     redirects_www: bool,
 }
@@ -35,8 +35,8 @@ impl ServerNames {
         }
     }
 
-    /// Returns the host with `www.` added or removed, or `None` if redirects are off or the host is
-    /// a wildcard.
+    /// Returns the host with `www.` added or removed, or `None` if redirects are disabled or the
+    /// host is a wildcard.
     pub(in super::super) fn redirect(&self, host: &Hostname) -> Option<(Hostname, RedirectTo)> {
         let name = Some(host.as_str()).filter(|name| self.redirects_www && !name.is_empty())?;
         let other = match name.strip_prefix("www.") {
@@ -50,7 +50,7 @@ impl ServerNames {
             path: None,
             status: TO_OTHER_NAME,
         };
-        // `www.` before a wildcard is not a hostname.
+        // `www.` cannot precede a wildcard.
         Some((Hostname::parse(&other).ok()?, redirect))
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     })
 }
 
-/// Additional names yield to these hosts.
+/// Hosts of Ingress rules, which take precedence over additional names.
 #[derive(Default)]
 pub(in super::super) struct RuleHosts<'w>(BTreeSet<(&'w str, &'w str)>);
 

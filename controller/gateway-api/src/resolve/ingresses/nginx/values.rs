@@ -1,10 +1,10 @@
-//! Parses the values of ingress-nginx's annotations.
+//! Parses ingress-nginx annotation values.
 
 use sesame_proto::schema::MAX_BACKEND_MS;
 
 use crate::resolve::syntax::sizes;
 
-/// Accepts the notations of Go's `strconv.ParseBool`.
+/// Accepts the same values as Go's `strconv.ParseBool`.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
