@@ -80,7 +80,7 @@ pub(crate) struct CheckedGateway<'w> {
     /// True if invalid parameters were left out of `settings`.
     pub(crate) parameters_refused: bool,
     pub(crate) not_understood: Vec<String>,
-    /// On error, the Gateway keeps its last state.
+    /// On error, a merged Gateway uses the class's settings, limited to the ports already served.
     pub(crate) passed_over: Verdict,
 }
 

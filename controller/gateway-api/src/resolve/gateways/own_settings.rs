@@ -20,7 +20,7 @@ pub(super) struct OwnSettings {
     /// True if invalid parameters were left out of the settings.
     pub(super) parameters_refused: bool,
     pub(super) merged: Option<NamespacedName>,
-    /// On error, the Gateway keeps its last state.
+    /// On error, a merged Gateway uses the class's settings, limited to the ports already served.
     pub(super) passed_over: Verdict,
 }
 

@@ -99,8 +99,8 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
     Ok(origins)
 }
 
-/// Contour treats such text as an exact origin: it has a scheme, and a host with only characters
-/// that Go allows in a URL.
+/// Returns true for text that Contour treats as an exact origin: a scheme, and a host of characters
+/// that Go allows in URLs.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;

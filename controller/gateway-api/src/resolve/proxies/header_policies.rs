@@ -11,7 +11,7 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// `None` if the changes apply to the whole route.
+/// Name and port of a Service, or `None` if the changes apply to the whole route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
 pub(super) fn header_policy(
@@ -50,7 +50,7 @@ pub(super) fn header_policy(
         if !removed.insert(lower.clone()) {
             return Err(format!("header {name:?} is removed twice"));
         }
-        // As in Contour, headers are removed before others are set, so setting wins.
+        // As in Contour, a header that is both removed and set is only set.
         if !names.contains(&lower) {
             changes.remove.push(name.clone());
         }
@@ -135,7 +135,7 @@ fn header(name: &str, parts: Vec<Kind>) -> Header {
 
 #[derive(Default)]
 struct Value<'v> {
-    /// Never empty. Adjacent literals are merged into one.
+    /// Literals are never empty or adjacent.
     parts: Vec<Kind>,
     unknown: Vec<&'v str>,
 }

@@ -12,11 +12,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// As in Contour.
+/// Contour's name for the session cookie.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Defaults for slow start, as in Contour. `AGGRESSION` is the exponent with which a new endpoint's
-/// weight grows.
+/// Contour's defaults for slow start.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
@@ -78,7 +77,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// TCP connections have no headers to hash.
+/// Ignores hash policies, which apply only to requests.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,

@@ -11,15 +11,15 @@ use crate::api::{
 use crate::resolve::syntax::{limits, names};
 
 const MAX_ENTRIES: usize = 32;
-/// `MAX_LABEL` is for a label value, and for a key without its prefix.
 const MAX_IMAGE: usize = 512;
+/// For a label value, and for a label key without its prefix.
 const MAX_LABEL: usize = 63;
 const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
-/// With field paths relative to `spec.fleet`.
+/// Returns errors with field paths relative to `spec.fleet`.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,
@@ -155,7 +155,7 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     }
 }
 
-/// Reports the API server's first error.
+/// Returns the first error that the API server would report.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,

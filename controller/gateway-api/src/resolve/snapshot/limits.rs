@@ -104,7 +104,7 @@ fn keep_shares<T>(
     }
 }
 
-/// `name` is `Kind/namespace/name/…`.
+/// `name` has the form `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! Rejects regular expressions that RE2 rejects or interprets differently than Rust's `regex`
-//! crate.
+//! Rejects regular expressions that RE2 rejects, or that RE2 and Rust's `regex` crate interpret
+//! differently.
 //!
-//! If RE2 rejects one expression, Envoy rejects the whole route table. Envoy passes bytes
-//! (Latin-1), so RE2 treats a non-ASCII character as several. `tests/tests/routes/regexes.rs`
+//! If RE2 rejects one expression, Envoy rejects the whole route table. Envoy passes Latin-1 bytes,
+//! so RE2 treats a non-ASCII character as several characters. `tests/tests/routes/regexes.rs`
 //! compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;
@@ -132,7 +132,7 @@ impl Differences<'_> {
         let times = match &op.kind {
             RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
             RepetitionKind::Range(range) => {
-                // RE2 takes `{,5}` and `{ 5 }` literally.
+                // RE2 matches `{,5}` and `{ 5 }` literally.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
                         "has the repetition {written:?}; expected a value such as {{0,5}}"

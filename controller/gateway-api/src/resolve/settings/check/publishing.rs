@@ -11,10 +11,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Load balancers provide their addresses.
+/// Types whose addresses a load balancer provides.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
-/// With a cluster IP.
+/// Types with a cluster IP.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
