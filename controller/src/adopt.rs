@@ -32,7 +32,9 @@ pub(crate) enum AdoptError {
         use CONTROLLER-NAMESPACE/CLASS"
     )]
     NoGateway(NamespacedName),
-    #[error("{what}: {why}; `fleet` and the controller must have the same version")]
+    #[error(
+        "{what}: {why}; `sesame-controller fleet` must have the same version as the controller"
+    )]
     Preview {
         /// Name of the ConfigMap.
         what: String,

@@ -66,7 +66,7 @@ pub async fn make_credential(path: &Path) -> Result<(), String> {
     }
     if path.symlink_metadata().is_ok() {
         return Err(format!(
-            "{}: already exists; data that was sealed with it would become unreadable without it",
+            "{}: already exists; replacing it would make data sealed with its key unreadable",
             path.display()
         ));
     }

@@ -144,11 +144,11 @@ impl Guard {
         if current.fingerprint != now {
             match Guarding::read(&self.files) {
                 Ok(guarding) => {
-                    tracing::info!("reloaded the access control files of an address");
+                    tracing::info!("reloaded the access control files");
                     current.guarding = guarding;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "invalid access control files of an address; \
+                    tracing::warn!(%error, "invalid access control files; \
                         keeping the previous ones");
                 }
             }
@@ -227,9 +227,13 @@ fn tls(
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder
-        .with_single_cert(chain, private)
-        .map_err(|error| content(certificate, "expected the certificate of the key", &error))?;
+    let mut config = builder.with_single_cert(chain, private).map_err(|error| {
+        content(
+            certificate,
+            "expected the private key's certificate",
+            &error,
+        )
+    })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -59,11 +59,11 @@ pub enum JoinTokenError {
     )]
     Prefix,
     /// A part of the token is missing or damaged.
-    #[error("the join token is damaged or truncated ({0}); copy it again completely")]
+    #[error("the join token is damaged or truncated ({0}); copy the whole token again")]
     Damaged(&'static str),
     /// A field has an invalid value.
     #[error(
-        "the join token has no usable {0}; create another one with `sesame-controller hosts token`"
+        "the join token has a missing or invalid {0}; create another one with `sesame-controller hosts token`"
     )]
     Field(&'static str),
 }

@@ -29,7 +29,7 @@ const PATH: &str = "/v1/traces";
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// An option has no effect without `--spans-endpoint`.
-    #[error("{0} needs --spans-endpoint; set it, or remove {0}")]
+    #[error("{0} requires --spans-endpoint; set --spans-endpoint, or remove {0}")]
     NoEndpoint(&'static str),
     /// The URL is not a valid collector URL.
     #[error(
@@ -92,7 +92,7 @@ impl CollectorSettings {
         }
         match endpoint.scheme_str() {
             Some("http") if ca.is_some() => {
-                return Err(fault("--spans-ca needs an https URL, and this is http"));
+                return Err(fault("--spans-ca requires an https URL"));
             }
             Some("https") if ca.is_none() => {
                 return Err(fault("https needs --spans-ca, a file of CA certificates"));

@@ -189,7 +189,7 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
     }
     text.push('\n');
     text.push_str(if comparison.restarts_pods() {
-        "Pods restart, in a roll-out.\n"
+        "Pods restart in a rolling update.\n"
     } else {
         "No Pod restarts.\n"
     });
@@ -206,7 +206,9 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
         ),
     };
     if !comparison.is_current {
-        text.push_str("The controller has not processed this yet; try again in a moment.\n");
+        text.push_str(
+            "The controller has not processed these changes yet; try again in a moment.\n",
+        );
     }
     text
 }

@@ -99,7 +99,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
         }
         None => Config::incluster().map_err(|error| {
             format!(
-                "no ServiceAccount of a Pod ({}); outside a cluster set --kubeconfig",
+                "no Pod ServiceAccount found ({}); outside a cluster, set --kubeconfig",
                 describe_chain(&error)
             )
         })?,

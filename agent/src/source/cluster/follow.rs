@@ -180,7 +180,7 @@ impl Follower {
         let gone = |_| {
             Failure::Lost(
                 ServerFault::Refused,
-                "the receiver of events is gone".to_owned(),
+                "the event receiver is gone".to_owned(),
             )
         };
         self.events.send(event).await.map_err(gone)

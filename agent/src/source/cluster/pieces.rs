@@ -72,7 +72,7 @@ pub(super) fn join(
         return Err(Blocked {
             reason: match faults {
                 [] => format!(
-                    "{} of its {} shards are being read, {} first",
+                    "{} of its {} shards are still being read, starting with {}",
                     missing.len(),
                     manifest.config.len(),
                     first.name
@@ -191,7 +191,7 @@ pub(super) fn read_manifest(
         .ok_or_else(|| at(format!("{:?} is not a Gateway", manifest.gateway)))?;
     if manifest_name(&gateway) != name || gateway_id(&gateway) != id {
         return Err(at(format!(
-            "its manifest is for Gateway {gateway}, whose ConfigMap is called {}",
+            "its manifest is for Gateway {gateway}, which belongs in ConfigMap {}",
             manifest_name(&gateway)
         )));
     }

@@ -327,7 +327,7 @@ impl ClusterStore {
             }
             Err(error) => {
                 let doubt = format!(
-                    "it is unknown whether the Gateway is withdrawn, so the Gateway is still served: {error}"
+                    "cannot confirm that the Gateway was withdrawn, so the Gateway is still served: {error}"
                 );
                 if let Some(entry) = self.gateways.get_mut(id) {
                     entry.assembler.doubt(doubt);

@@ -189,7 +189,7 @@ fn explain(field: &str, error: &OpenError) -> String {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let what_to_do = match error {
         OpenError::Io { source, .. } if denied(source) => format!(
-            "; the agent runs as user {}, which needs to read the file and to enter its directories, for example through a group",
+            "; the agent runs as user {}, which must be able to read the file and traverse its directories, for example through a group",
             rustix::process::geteuid().as_raw()
         ),
         _ => String::new(),

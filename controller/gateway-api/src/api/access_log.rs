@@ -31,7 +31,7 @@ open_enum! {
 
 #[expect(
     clippy::derivable_impls,
-    reason = "the macro derives what all open enumerations have, and few have a default"
+    reason = "most open enumerations have no default, so the macro does not derive it"
 )]
 impl Default for AccessLogProtocol {
     fn default() -> Self {

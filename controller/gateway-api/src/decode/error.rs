@@ -65,7 +65,7 @@ pub enum Reason {
         field: String,
     },
     /// The API server would reject this name.
-    #[error("{field}: {value:?} is not a name: {expected}")]
+    #[error("{field}: {value:?} is not a valid name: {expected}")]
     Name {
         /// Path of the field.
         field: String,

@@ -45,7 +45,7 @@ pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let names = reserved_headers.join(", ");
         filter(
             "ReservedHeaders",
-            format!("the client's {names} are removed"),
+            format!("{names} from the client are removed"),
         )
     });
     let claimed = claim_headers.iter().map(|it| {

@@ -15,7 +15,7 @@ use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
 /// Describes the default retry policy, as rendered for Envoy.
-pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
+pub(super) const RETRIES: &str = "up to 2, if no backend has received the request";
 
 pub(super) fn explain(
     snapshot: &Snapshot,
@@ -56,7 +56,7 @@ fn preflight_answer(
     let reason = if allowed {
         format!("CORS answers the preflight: origin {origin} is allowed")
     } else {
-        format!("CORS answers the preflight without its headers: origin {origin} is not allowed")
+        format!("CORS answers the preflight without CORS headers: origin {origin} is not allowed")
     };
     Some(ExplainedOutcome::Answered {
         status: 200,
@@ -201,9 +201,9 @@ fn retries(retry: Option<&Retry>) -> String {
     let names: Vec<String> = conditions.filter_map(Condition::name).collect();
     let mut words = if !names.is_empty() {
         let names = names.join(", ");
-        format!("up to {most}, while no backend has seen the request, and on {names}")
+        format!("up to {most}, if no backend has received the request, and on {names}")
     } else if *unprocessed_only {
-        format!("up to {most}, while no backend has processed the request")
+        format!("up to {most}, if no backend has processed the request")
     } else {
         format!("up to {most}, when a connection breaks or an attempt times out")
     };

@@ -76,7 +76,7 @@ fn plain<'s>(
             chain: Chain::Connections(listener.l4_routes.first()),
         }),
         None => Err(refused(format!(
-            "port {} expects TLS, and the connection is plain text: use https",
+            "port {} expects TLS, but the connection is plaintext: use https",
             port.port
         ))),
     }
@@ -106,7 +106,7 @@ fn over_tls<'s>(
                 chain: Chain::Connections(listener.l4_routes.first()),
             }),
             None => Err(refused(format!(
-                "port {} expects plain text, and the connection is TLS: use http",
+                "port {} expects plaintext, but the connection is TLS: use http",
                 port.port
             ))),
         };
@@ -115,7 +115,7 @@ fn over_tls<'s>(
     let Some(chain) = look_up(&chains, &sni) else {
         let names = bounds::join(chains.keys().map(|name| format!("{name:?}")), ", ");
         return Err(refused(format!(
-            "no listener on port {} has the server name {sni:?}; there are {names}",
+            "no listener on port {} matches server name {sni:?}; expected {names}",
             port.port
         )));
     };

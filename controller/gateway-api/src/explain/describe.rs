@@ -47,7 +47,7 @@ fn value(what: &str, of: &StringMatch) -> String {
     }
 }
 
-/// Example: `does not contain "x" in any case`.
+/// Example: `does not contain "x" (ignoring case)`.
 pub(super) fn comparison(text: &TextMatch) -> String {
     let verb = match (text.operator(), text.negate) {
         (Operator::Exact, false) => "is",
@@ -59,7 +59,7 @@ pub(super) fn comparison(text: &TextMatch) -> String {
         (Operator::Contains, false) => "contains",
         (Operator::Contains, true) => "does not contain",
     };
-    let case = if text.ignore_case { " in any case" } else { "" };
+    let case = if text.ignore_case { " (ignoring case)" } else { "" };
     let missing = if text.missing_is_empty {
         ", empty if missing"
     } else {

@@ -45,15 +45,15 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         }
         None if layer(later) > layer(first) => format!(
             "{name} takes precedence: neither is more specific, and routes of the Gateway API \
-            precede HTTPProxies, and these precede Ingresses"
+            precede HTTPProxies, which precede Ingresses"
         ),
         None if layer(first) == 1 => format!(
-            "{name} takes precedence: neither is more specific, and an HTTPProxy precedes what it \
+            "{name} takes precedence: neither is more specific, and an HTTPProxy precedes the proxies it \
             includes"
         ),
         None => format!(
             "{name} takes precedence: neither is more specific, and its route is older, or of the \
-            same age with a name that comes first"
+            same age and first by name"
         ),
     }
 }

@@ -161,7 +161,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
         return Err("it is too long");
     }
     if !url.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
-        return Err("it has a space or a character beyond ASCII, which has to be percent-encoded");
+        return Err("it has a space or a non-ASCII character, which must be percent-encoded");
     }
     let (scheme, rest) = url.split_once("://").ok_or("it has no scheme")?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {

@@ -93,7 +93,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     let with_this = cost.saturating_add(costs::of_route(route));
     if with_this > MAX_PER_VIRTUAL_HOST {
         return Some(
-            "it is left out: its regular expressions exceed the limit together with earlier ones"
+            "it is left out: together with earlier ones, its regular expressions exceed the limit"
                 .to_owned(),
         );
     }

@@ -183,7 +183,7 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
 
 fn for_grpc(status: Option<u32>) -> String {
     status.map_or(String::new(), |code| {
-        format!(" (for gRPC 200 with grpc-status {code})")
+        format!(" (gRPC clients get 200 with grpc-status {code})")
     })
 }
 

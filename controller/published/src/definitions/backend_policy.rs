@@ -45,11 +45,11 @@ fn specification() -> Value {
     balancer["x-kubernetes-validations"] = json!([
         {
             "rule": "(self.type in ['RingHash', 'Maglev']) == (has(self.hash) && size(self.hash) > 0)",
-            "message": "hash: required with type RingHash and Maglev, and not allowed with others",
+            "message": "hash: required with type RingHash or Maglev, and not allowed otherwise",
         },
         {
             "rule": "!has(self.slowStart) || self.type in ['RoundRobin', 'LeastRequest']",
-            "message": "slowStart: allowed with type RoundRobin and LeastRequest",
+            "message": "slowStart: allowed only with type RoundRobin or LeastRequest",
         },
     ]);
     schema::check_request_key(&mut balancer["properties"]["hash"]["items"]);

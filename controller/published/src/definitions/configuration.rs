@@ -182,7 +182,7 @@ fn status() -> Value {
         "type": "object",
         "description": "Status reported by the controller that reads the object.",
         "properties": {
-            "conditions": schema::conditions("Accepted: true if the controller can use it."),
+            "conditions": schema::conditions("Accepted: true if the configuration is valid."),
         },
     })
 }

@@ -47,7 +47,7 @@ pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_js
         &specification_of_ocg(),
         &status(
             "XMesh",
-            "Accepted and ResolvedRefs, and ClientCertificateTrusted: true if the mesh trusts all Gateways.",
+            "Accepted, ResolvedRefs, and ClientCertificateTrusted, which is true if the mesh trusts all Gateways.",
         ),
     )
 }
@@ -57,7 +57,7 @@ fn specification_of_ocg() -> Value {
     only_target(&mut schema, EXPERIMENTAL_GATEWAY_GROUP, "XMesh");
     schema["x-kubernetes-validations"] = json!([{
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
-        "message": "publish: requires gateways, whose CA certificates are published",
+        "message": "publish: requires gateways, because it publishes their CA certificates",
     }]);
     // Meshes are cluster-scoped, so there is no default for the namespace.
     let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
@@ -91,7 +91,7 @@ fn specification() -> Value {
         json!(["In", "NotIn", "Exists", "DoesNotExist"]);
     requirement["x-kubernetes-validations"] = json!([{
         "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
-        "message": "values: required with operator In and NotIn, and not allowed with others",
+        "message": "values: required with operator In or NotIn, and not allowed otherwise",
     }]);
     schema
 }

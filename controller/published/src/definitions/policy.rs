@@ -73,7 +73,7 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
 pub(super) fn status_of_gateways() -> Value {
     status(
         "Gateway",
-        "Accepted: true if the policy applies as written. Programmed: true if every host of the Gateway serves it.",
+        "Accepted: true if the policy applies as written. Programmed: true if all of the Gateway's hosts apply the policy.",
     )
 }
 

@@ -23,7 +23,7 @@ pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json:
     redirect["statusCode"]["enum"] = json!([301, 302, 303, 307, 308]);
     let schema = json!({
         "type": "object",
-        "description": "Filter for rules of HTTPRoutes in the same namespace, which refer to it by extensionRef.",
+        "description": "Filter for HTTPRoutes in the same namespace, whose rules reference it by extensionRef.",
         "required": ["spec"],
         "properties": {"spec": specification},
     });

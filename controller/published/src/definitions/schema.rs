@@ -78,7 +78,7 @@ pub(crate) fn conditions(description: &str) -> Value {
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",
-        "message": "name: required with each type but ClientAddress, with which it is not allowed",
+        "message": "name: required unless type is ClientAddress, and not allowed with ClientAddress",
     }]);
 }
 

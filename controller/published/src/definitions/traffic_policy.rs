@@ -46,7 +46,7 @@ fn specification() -> Value {
     let mut schema = schema::of::<TrafficPolicySpec>();
     schema["x-kubernetes-validations"] = json!([{
         "rule": SECTIONS.map(|section| format!("has(self.{section})")).join(" || "),
-        "message": format!("expected one of {}", SECTIONS.join(", ")),
+        "message": format!("expected at least one of {}", SECTIONS.join(", ")),
     }]);
     let fields = &mut schema["properties"];
     of_requests(&mut fields["targetRefs"]["items"]);

@@ -52,7 +52,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     for key in wanted {
         let Some((version, value)) = reader.get(&key).await? else {
             note(&format!(
-                "{key} cannot be read; objects that need it are left out of both sides"
+                "{key} cannot be read; objects that need it are excluded from the comparison"
             ));
             continue;
         };
@@ -78,12 +78,12 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}
-        Listed::Refused(why) => note(&format!("{kind} is left out of both sides: {why}")),
+        Listed::Refused(why) => note(&format!("{kind} is excluded from the comparison: {why}")),
         Listed::Objects(version, objects) => {
             for value in objects {
                 match decode_value(value, kind, version) {
                     Ok(decoded) => world.insert(decoded.object),
-                    Err(error) => note(&format!("left out of both sides: {error}")),
+                    Err(error) => note(&format!("excluded from the comparison: {error}")),
                 }
             }
         }
@@ -109,7 +109,7 @@ fn add_file(world: &mut World, file: &Path) -> Result<()> {
             match decoded {
                 Ok(decoded) => world.insert(decoded.object),
                 Err(error) if error.is_unsupported() => {
-                    note(&format!("{}: {error}; it changes no route", at()));
+                    note(&format!("{}: {error}; it does not affect routes", at()));
                 }
                 Err(error) => bail!("{}, line {}: {error}", at(), document.line),
             }

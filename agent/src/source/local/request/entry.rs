@@ -175,7 +175,9 @@ impl RequestedNames {
             return Err("it has no name".to_owned());
         }
         if dns_names.len() > MAX_NAMES || uris.len() > MAX_NAMES {
-            return Err(format!("it has more than {MAX_NAMES} names of one kind"));
+            return Err(format!(
+                "it has more than {MAX_NAMES} names of the same kind"
+            ));
         }
         if let Some(name) = common_name
             && (name.is_empty()

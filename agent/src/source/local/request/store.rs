@@ -133,7 +133,7 @@ fn waiting(
             format!("have your authority sign {file}, and put the certificate into {answer}")
         }
         Answerer::Command(words) => format!("it is passed to {}", words.join(" ")),
-        Answerer::Signer { name, .. } => format!("signer {name} of the cluster must sign it"),
+        Answerer::Signer { name, .. } => format!("the cluster's signer {name} must sign it"),
     };
     if let Some(why) = &open.refused {
         return Some((severity, format!("the answer is rejected: {why}; {how}")));

@@ -256,7 +256,7 @@ fn the_words_of_some() {
         ("- 5", "line 6: spec.rules[0]: 5 is not a mapping of fields"),
         (
             "- name: 'a/b'",
-            "line 6: spec.rules[0].name: \"a/b\" is not a name: expected at most 253",
+            "line 6: spec.rules[0].name: \"a/b\" is not a valid name: expected at most 253",
         ),
     ] {
         let told = route(rule);

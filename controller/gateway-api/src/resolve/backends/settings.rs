@@ -83,7 +83,7 @@ impl BackendSettings {
             let count = hashes.len();
             hashes.retain(|it| protocol != AppProtocol::TcpBytes || is_of_connections(it));
             if hashes.len() < count {
-                unfit.push("loadBalancer.hash has only ClientAddress for connections".to_owned());
+                unfit.push("loadBalancer.hash supports only ClientAddress for connections".to_owned());
             }
             balancer
         });
@@ -94,7 +94,7 @@ impl BackendSettings {
                      kubernetes.io/h2c or grpc"
                 }
                 Some(CheckKind::Http(_)) if traffic == Traffic::Connections => {
-                    "healthCheck.active.http has no effect where TLS is passed through; use tcp"
+                    "healthCheck.active.http has no effect with TLS passthrough; use tcp"
                 }
                 _ => return true,
             };

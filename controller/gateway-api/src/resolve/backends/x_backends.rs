@@ -168,8 +168,8 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
         Some("H2C") if !tls => return Ok(()),
         Some("HTTP2" | "WSS") if tls => return Ok(()),
         Some("H2C") => "must not be set with TLS; use HTTP2",
-        Some("HTTP2") => "needs spec.tls of mode ServerOnly; use H2C without TLS",
-        Some("WSS") => "needs spec.tls of mode ServerOnly",
+        Some("HTTP2") => "requires spec.tls with mode ServerOnly; use H2C without TLS",
+        Some("WSS") => "requires spec.tls with mode ServerOnly",
         Some(_) => "is not supported; expected HTTP, HTTP11, HTTP2, H2C, GRPC, WSS or TCP",
     };
     let protocol = protocol.unwrap_or_default();

@@ -39,7 +39,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     } else if gateway.addresses.nowhere() {
         verdict.refuse(
             Reason::ParentNotProgrammed,
-            format!("{name} has no address to be served on; see its status"),
+            format!("{name} has no usable address; see its status"),
         );
     }
     verdict

@@ -65,7 +65,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
         ));
     }
     let message = format!(
-        "{}; requests for them on a reused connection get 421",
+        "{}; requests for those hostnames on a reused connection get 421",
         what.join("; ")
     );
     let (type_, status) = (ConditionType::OverlappingTlsConfig, ConditionStatus::True);
@@ -118,7 +118,7 @@ fn conflicted(listener: &CheckedListener<'_>, generation: i64) -> Condition {
         None => (
             ConditionStatus::False,
             Reason::NoConflicts,
-            "no other listener conflicts",
+            "no conflict with other listeners",
         ),
     };
     Condition::new(

@@ -32,7 +32,7 @@ pub(crate) fn statuses(
             };
             if let Some(found) = x_backends.get(name) {
                 let metadata = &found.object.metadata;
-                let message = "the Pods that it selects get traffic";
+                let message = "the selected Pods receive traffic";
                 let mut verdict = found.accepted.clone();
                 let session = found.object.spec.session_persistence.as_ref();
                 check_session(session, &mut verdict);

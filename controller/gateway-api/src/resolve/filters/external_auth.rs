@@ -129,7 +129,7 @@ fn read_prefix(path: &str) -> Result<String, String> {
         return refused("must start with \"/\"");
     }
     if !names::is_path(path) {
-        return refused("has characters that a path must not have");
+        return refused("contains characters that are invalid in a path");
     }
     let lower = path.to_ascii_lowercase();
     if ["//", "/./", "/../", "%2f", "%5c", "%2e"]

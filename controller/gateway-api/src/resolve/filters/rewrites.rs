@@ -163,7 +163,7 @@ fn read_path(
         }
         _ => {
             return Err(format!(
-                "path: set exactly the field that type {type_} names"
+                "path: set only the field that matches type {type_}"
             ));
         }
     };

@@ -63,7 +63,7 @@ impl GatewayAddresses {
                 Ok(ip) => found.usable.push(ip),
                 Err(_) => found.unusable.refuse(
                     Reason::AddressNotUsable,
-                    format!("{at} {value:?} is not an IP address; it is left out"),
+                    format!("{at} {value:?} is not an IP address, so it is ignored"),
                 ),
             }
         }

@@ -27,7 +27,7 @@ pub(super) fn find<'w>(
     cx: &ResolveContext<'w, '_>,
 ) -> Result<FoundCollector, Grounds> {
     if meshed {
-        let why = format!("{what} is not supported on a Gateway that sends to a mesh");
+        let why = format!("{what} is not supported on a Gateway that sends traffic to a mesh");
         return Err((Reason::UnsupportedValue, why));
     }
     let (resolved, http) = backends.collector(referrer, collector, cx);

@@ -1,8 +1,8 @@
 //! GatewayClasses whose Gateways share the same Envoys.
 //!
-//! The name under which these Gateways are published does not change when Gateways are added or
-//! removed. A Gateway that overrides a per-Envoy setting is rejected without affecting the others.
-//! If that Gateway was already served, its previous state remains in effect.
+//! Their common name does not change when Gateways are added or removed. A Gateway that overrides a
+//! setting that exists once per Envoy is rejected without affecting other Gateways. If the Gateway
+//! was already served, it stays on its previous ports and uses the class's settings.
 
 use std::collections::BTreeSet;
 
@@ -113,8 +113,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the served ports, as input for the next resolution. A Gateway that keeps its previous
-/// state also keeps its ports.
+/// Returns the ports for the next resolution. Gateways whose own settings were rejected keep their
+/// ports, as do Gateways that cannot be published now.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],

@@ -202,7 +202,7 @@ fn checked_selector<'w>(
     let all = "so all routes count as meshed and are rejected";
     let Some(selector) = selector else {
         let why =
-            format!("spec.mesh.labelSelector is missing, {all}; name the labels of meshed routes");
+            format!("spec.mesh.labelSelector is missing, {all}; set it to the labels of meshed routes");
         accepted.refuse(Reason::Invalid, why);
         return None;
     };

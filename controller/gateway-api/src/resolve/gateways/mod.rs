@@ -80,7 +80,7 @@ pub(crate) struct CheckedGateway<'w> {
     /// True if `settings` omits invalid parameters.
     pub(crate) parameters_refused: bool,
     pub(crate) not_understood: Vec<String>,
-    /// If this is an error, the Gateway keeps its previous state.
+    /// On error, a merged Gateway uses the class's settings, limited to the ports already served.
     pub(crate) passed_over: Verdict,
 }
 
@@ -345,7 +345,7 @@ impl<'w> CheckedGateway<'w> {
         let own = self.answers_for();
         if !own.iter().any(|listener| listener.accepted.good()) {
             let message = if own.is_empty() {
-                "spec.listeners is empty; at least one is needed, here or in a ListenerSet"
+                "spec.listeners is empty; at least one listener is required, here or in a ListenerSet"
                     .to_owned()
             } else {
                 format!("no listener is valid: {}", invalid(own))

@@ -111,7 +111,7 @@ fn authorities(
     for GatewayRef { namespace, name } in names {
         let name = NamespacedName::new(namespace, name);
         let gateway = gateways.iter().find(|it| it.name() == name);
-        let gateway = gateway.ok_or_else(|| format!("this controller serves no Gateway {name}"))?;
+        let gateway = gateway.ok_or_else(|| format!("Gateway {name} is not served by this controller"))?;
         let key = gateway.client_key.as_deref().ok_or_else(|| {
             format!("Gateway {name} has no certificate in spec.tls.backend.clientCertificateRef")
         })?;
@@ -121,7 +121,7 @@ fn authorities(
         let secret = secret.and_then(|(namespace, name)| cx.world.secrets.get(namespace, name));
         let text = secret.and_then(|secret| secret.get("ca.crt"));
         let text = text.ok_or_else(|| {
-            format!("{key} of Gateway {name} has no ca.crt; add the CA certificate that has signed its tls.crt")
+            format!("{key} of Gateway {name} has no ca.crt; add the CA certificate that signed its tls.crt")
         })?;
         let of_gateway = certificates(text).map_err(|why| format!("ca.crt of {key} {why}"))?;
         for certificate in of_gateway {

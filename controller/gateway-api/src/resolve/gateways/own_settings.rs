@@ -20,7 +20,7 @@ pub(super) struct OwnSettings {
     /// True if `settings` omits invalid parameters.
     pub(super) parameters_refused: bool,
     pub(super) merged: Option<NamespacedName>,
-    /// If this is an error, the Gateway keeps its previous state.
+    /// On error, a merged Gateway uses the class's settings, limited to the ports already served.
     pub(super) passed_over: Verdict,
 }
 

@@ -83,7 +83,7 @@ pub(super) fn tell(
     let names: Vec<&str> = names.collect();
     if !names.is_empty() {
         let message = format!(
-            "unsupported metadata.annotations without effect: {}",
+            "unsupported metadata.annotations that have no effect: {}",
             names.join(", ")
         );
         problems.add(object.clone(), message);

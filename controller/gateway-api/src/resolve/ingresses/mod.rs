@@ -220,7 +220,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let found = listeners.find(host, OwnerName::of(Kind::Ingress, owner.metadata), self.cx);
         let reach = |what: &str| {
             format!(
-                "no {what} listener of {} with a hostname for {} allows namespace {:?}",
+                "no {what} listener of {} with a hostname that matches {} allows namespace {:?}",
                 listeners.gateway().owner.display(),
                 host.domain(),
                 owner.metadata.namespace
@@ -240,7 +240,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         };
         if serving.is_empty() {
             let message = format!(
-                "{}, and an annotation keeps the Ingress from being served in plain text",
+                "{}, and an annotation prevents serving the Ingress over plain HTTP",
                 reach("HTTPS")
             );
             return Err((Reason::NotAllowedByListeners, message));

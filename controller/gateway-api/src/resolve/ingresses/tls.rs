@@ -132,7 +132,7 @@ pub(super) fn tell(
                 None => {
                     let gateway = listeners.gateway().owner.display();
                     let why = format!(
-                        "secretName is missing, and {gateway} has no HTTPS listener for it"
+                        "secretName is missing, and {gateway} has no HTTPS listener for this host"
                     );
                     not_served(Reason::UnsupportedValue, &why);
                 }

@@ -183,7 +183,7 @@ fn check_kinds(
         resolved.refuse(
             Reason::InvalidRouteKinds,
             format!(
-                "allowedRoutes.kinds lists {}, which protocol {protocol} does not route; it routes {}",
+                "allowedRoutes.kinds lists {}, which protocol {protocol} does not support; supported kinds: {}",
                 unknown.join(", "),
                 if supported.is_empty() { "none".to_owned() } else { supported.join(", ") }
             ),

@@ -103,12 +103,12 @@ fn check(
     let protocol = &listener.spec.protocol;
     if !matches!(protocol, Protocol::Http | Protocol::Https) {
         return Err(unsupported(format!(
-            "filters must not be set with protocol {protocol}; they are for HTTP and HTTPS"
+            "filters must not be set with protocol {protocol}; only HTTP and HTTPS support filters"
         )));
     }
     if meshed && !requests.is_empty() {
         return Err(unsupported(
-            "filters.requests is not supported on a Gateway that sends to a mesh",
+            "filters.requests is not supported on a Gateway that sends traffic to a mesh",
         ));
     }
     limits::entries(

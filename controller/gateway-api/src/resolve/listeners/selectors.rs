@@ -24,7 +24,7 @@ pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
         match (operator.as_str(), values.is_empty()) {
             ("In" | "NotIn", true) => {
                 return Err(format!(
-                    "{at}.values is empty; {operator} needs at least one"
+                    "{at}.values is empty; {operator} requires at least one value"
                 ));
             }
             ("Exists" | "DoesNotExist", false) => {

@@ -239,7 +239,7 @@ fn keys<'w>(
         let mut before = keys.iter().filter_map(|name| certificates.named(name));
         if let Some(first) = before.find(|first| first.stands_for(&certificate)) {
             let message = format!(
-                "{at}: clients never see {name}, because {} has a key of the same kind and all of its names",
+                "{at}: clients never see {name}, because {} has the same key type and covers all its names",
                 first.key.name
             );
             advise(owner, listener, message, cx);

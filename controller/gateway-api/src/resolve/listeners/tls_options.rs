@@ -183,7 +183,7 @@ impl TlsOptions {
             "clients are not asked for a certificate on this port; set spec.tls.frontend of the \
             Gateway to the clients' CA certificates"
         } else if termination.client_mode() != ClientMode::Required {
-            "clients without a valid certificate are let in on this port (AllowInsecureFallback); expected AllowValidOnly"
+            "clients without a valid certificate are allowed on this port (AllowInsecureFallback); expected AllowValidOnly"
         } else {
             return None;
         };

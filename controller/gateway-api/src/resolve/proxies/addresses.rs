@@ -1,5 +1,5 @@
-//! Client address filters in HTTPProxies. A virtual host's filter applies to routes without their
-//! own.
+//! Client address filters in HTTPProxies. A virtual host's filter applies to its routes that have
+//! no filter.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // As in Contour, an address may lack a prefix length.
+        // As in Contour, the prefix length is optional.
         let network = Network::of_host_or_network(cidr);
         let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
         let network = network.to_string();

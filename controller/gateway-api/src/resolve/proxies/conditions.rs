@@ -1,4 +1,4 @@
-//! Match conditions of routes, merged with the conditions of all includes that lead to the route.
+//! Merges a route's match conditions with the conditions of all includes above the route.
 //!
 //! An include's prefix is literal, and the included routes match only paths below it. A request
 //! must meet all conditions.
@@ -13,7 +13,7 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason, and the message.
+/// Contour's reason, and a message.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
@@ -73,13 +73,13 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // Check the pattern by itself: an unbalanced `)` in it could close the group around
-                // it.
+                // Check the pattern alone first, because an unbalanced `)` could close the group
+                // that `self.pattern` adds.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
                 if let Some(escape) = regexes::impossible_escape(pattern) {
-                    let why = format!("regex {pattern:?} never matches: no path has {escape}");
+                    let why = format!("regex {pattern:?} never matches: no path contains {escape}");
                     return Err((PATH, why));
                 }
                 own.instructions = own.instructions.saturating_add(checked);
@@ -89,7 +89,7 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Accepts at least the requests that the author intended, but none that the includes exclude.
+    /// Covers every request that the author may have meant, but never more than the includes allow.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -123,7 +123,7 @@ impl Inherited {
             mut query_params,
             instructions,
         } = self;
-        // Matches with the same conditions in a different order must be equal.
+        // Sort, because the order of conditions must not affect equality.
         headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         RouteMatch {
@@ -156,7 +156,7 @@ impl Inherited {
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 
-    /// Matches only paths below the includes' prefix.
+    /// Prepends the includes' prefix.
     fn pattern(&self, pattern: &str) -> String {
         match self.prefix.trim_end_matches('/') {
             "" => pattern.to_owned(),

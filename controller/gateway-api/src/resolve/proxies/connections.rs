@@ -19,7 +19,7 @@ use crate::world::Kind;
 pub(super) struct RouteConnections {
     /// If empty, the client's Host is kept.
     pub(super) host: String,
-    /// In milliseconds: `Some(0)` for no timeout, `None` for the default.
+    /// In milliseconds. `Some(0)` disables the timeout, and `None` means the default.
     idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,

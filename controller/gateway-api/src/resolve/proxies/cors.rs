@@ -44,7 +44,7 @@ fn read(spec: &ProxyCors, regexes: &mut Regexes) -> Result<Cors, String> {
         limits::entries(field, list.len(), least..=MAX_CORS_ENTRIES)?;
         let is_valid = |value: &&String| field == "allowOrigin" || names::is_token(value);
         if let Some(value) = list.iter().find(|value| !is_valid(value)) {
-            return Err(format!("{field} {value:?} is not a name"));
+            return Err(format!("{field} {value:?} is not a valid name"));
         }
     }
     let max_age_seconds = match max_age.as_str() {
@@ -99,8 +99,8 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
     Ok(origins)
 }
 
-/// Contour treats such text as an exact origin: it has a scheme, and a host with only characters
-/// that Go allows in a URL.
+/// Returns true for text that Contour treats as an exact origin: a scheme, and a host of characters
+/// that Go allows in URLs.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;

@@ -1,4 +1,4 @@
-//! Collects the errors and warnings in the statuses of HTTPProxies.
+//! Collects errors and warnings for the statuses of HTTPProxies.
 
 use std::collections::BTreeMap;
 

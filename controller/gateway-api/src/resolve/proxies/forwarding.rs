@@ -8,10 +8,10 @@ use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
-/// Envoy defines fewer conditions than this.
+/// Envoy defines fewer retry conditions.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
-/// Default in milliseconds, as in Contour.
+/// Contour's default, in milliseconds.
 const RESPONSE_MS: u64 = 15_000;
 
 pub(super) fn timeouts(

@@ -11,7 +11,7 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// `None` if the changes apply to the whole route.
+/// Name and port of a Service, or `None` if the changes apply to the whole route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
 pub(super) fn header_policy(
@@ -43,14 +43,14 @@ pub(super) fn header_policy(
     let mut removed = BTreeSet::new();
     for (i, name) in remove.iter().enumerate() {
         if name.eq_ignore_ascii_case("host") {
-            return Err("Host cannot be removed; set another host".to_owned());
+            return Err("Host cannot be removed; set it to another hostname".to_owned());
         }
         check_name(format_args!("remove[{i}]"), name)?;
         let lower = name.to_ascii_lowercase();
         if !removed.insert(lower.clone()) {
             return Err(format!("header {name:?} is removed twice"));
         }
-        // As in Contour, headers are removed before others are set, so setting wins.
+        // As in Contour, a header that is both removed and set is only set.
         if !names.contains(&lower) {
             changes.remove.push(name.clone());
         }
@@ -84,11 +84,11 @@ pub(super) fn variables_without_value(
             };
             matches!(fact, Fact::TlsJa3Fingerprint | Fact::TlsJa4Fingerprint).then(|| {
                 let variable = fact.as_str_name();
-                format!("header {name:?}: %{variable}% is empty, because it is not computed")
+                format!("header {name:?}: %{variable}% is empty, because the proxy does not compute it")
             })
         };
         let unknown = unknown.into_iter().map(|variable| {
-            format!("header {name:?}: variable %{variable}% is unknown here, and stays as it is")
+            format!("header {name:?}: variable %{variable}% is unknown here, and is sent unchanged")
         });
         unknown
             .chain(parts.iter().filter_map(fingerprint))
@@ -113,7 +113,7 @@ fn rewritten_host(parts: &[Kind]) -> Result<UrlRewrite, String> {
             host_header: name.clone(),
             ..UrlRewrite::default()
         }),
-        _ => Err("Host: expected a hostname, or nothing but %REQ(header)%".to_owned()),
+        _ => Err("Host: expected either a hostname or only %REQ(header)%".to_owned()),
     }
 }
 
@@ -135,7 +135,7 @@ fn header(name: &str, parts: Vec<Kind>) -> Header {
 
 #[derive(Default)]
 struct Value<'v> {
-    /// Never empty. Adjacent literals are merged into one.
+    /// Literals are never empty or adjacent.
     parts: Vec<Kind>,
     unknown: Vec<&'v str>,
 }

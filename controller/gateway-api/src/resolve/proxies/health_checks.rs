@@ -10,16 +10,16 @@ use crate::resolve::syntax::limits;
 
 pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
 
-/// The Host header, as in Contour.
+/// Contour's default for the Host header.
 const HOST: &str = "contour-envoy-healthcheck";
 
-/// Defaults as in Contour. Interval and timeout are in seconds.
+/// Contour's defaults. The interval and timeout are in seconds.
 const INTERVAL: u64 = 10;
 const TIMEOUT: u64 = 2;
 const UNHEALTHY: u64 = 3;
 const HEALTHY: u64 = 2;
 
-/// The string is a warning.
+/// Health check and warning.
 pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
 
 pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {

@@ -12,11 +12,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// As in Contour.
+/// Contour's name for the session cookie.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Defaults for slow start, as in Contour. `AGGRESSION` is the exponent with which a new endpoint's
-/// weight grows.
+/// Contour's defaults for slow start.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
@@ -78,7 +77,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// TCP connections have no headers to hash.
+/// Ignores hash policies, which apply only to requests.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,
@@ -92,7 +91,7 @@ pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
         "" | "RoundRobin" => return Balance::default(),
         "Random" => return Balance::by(Strategy::Random),
         "WeightedLeastRequest" => return Balance::by(Strategy::LeastRequest),
-        "Cookie" | "RequestHash" => "needs requests",
+        "Cookie" | "RequestHash" => "applies only to HTTP requests",
         _ => "is unknown; expected RoundRobin, WeightedLeastRequest, Random, RequestHash or Cookie",
     };
     Balance::in_turn(format!(
@@ -110,7 +109,7 @@ fn hashed(policies: &[ProxyHashPolicy]) -> Balance {
     for (at, policy) in policies.iter().take(most).enumerate() {
         let read = match hash_policy(policy) {
             Ok(read) if hash_policies.iter().any(|it| it.kind == read.kind) => {
-                Err("an earlier one has the same value".to_owned())
+                Err("an earlier entry hashes the same value".to_owned())
             }
             read => read,
         };
@@ -182,7 +181,7 @@ pub(super) fn with_slow_start(
     match balancer.strategy() {
         Strategy::RoundRobin | Strategy::LeastRequest => {}
         Strategy::Random | Strategy::RingHash | Strategy::Maglev => {
-            return Err("only RoundRobin and WeightedLeastRequest have it".to_owned());
+            return Err("only RoundRobin and WeightedLeastRequest support it".to_owned());
         }
     }
     balancer.slow_start = Some(slow_start(policy)?);

@@ -54,7 +54,7 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// For requests that match the conditions of an invalid include.
+/// Status for requests that match an invalid include's conditions.
 const BAD_GATEWAY: u32 = 502;
 
 pub(crate) struct CheckedProxy<'w> {
@@ -66,16 +66,16 @@ pub(crate) struct CheckedProxy<'w> {
     pub(crate) routes: Vec<usize>,
 }
 
-/// References from HTTPProxies and Ingresses of Sesame classes to Secrets.
+/// References to Secrets in HTTPProxies and Ingresses of Sesame classes.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
-    /// The listeners for hosts with TLS. They reference certificates.
+    /// Listeners for hosts with TLS, which reference certificates.
     pub listeners: Vec<ImplicitListeners<'w>>,
     /// References to CA certificates for Services and token issuers, and to key sets.
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
-/// Returns all references from HTTPProxies and Ingresses of Sesame classes to Secrets.
+/// Finds all references to Secrets in HTTPProxies and Ingresses of Sesame classes.
 pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);
@@ -203,7 +203,7 @@ fn add<'w>(
         return;
     }
     let policy = cors::of_root(root, lookup.regexes, details);
-    // Secrets of providers are looked up in the root's namespace, even for included routes.
+    // Look up token providers' Secrets in the root's namespace, even for included routes.
     let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
     providers.tell(&root.name, details);
@@ -227,7 +227,7 @@ type ServedHost<'a, 'w> = (
     &'a TokenProviders<'w>,
 );
 
-/// Returns `None` if the routes, and all routes below the place, are withdrawn.
+/// Returns `None` if this HTTPProxy's routes and all routes below it are withdrawn.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     host: ServedHost<'_, 'w>,
@@ -328,8 +328,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// Gives the shares of unusable Services to the others if so configured. Returns true if any
-/// Service was removed.
+/// Gives unusable Services' shares to the other Services if `missingBackend` is `Reweight`. Returns
+/// true if any Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -359,7 +359,7 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
     }
 }
 
-/// Redirects to HTTPS, except for routes with `permitInsecure` if `permits` is true.
+/// Redirects requests to HTTPS. If `permits` is true, routes with `permitInsecure` stay unchanged.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);

@@ -1,4 +1,4 @@
-//! Rate limits in HTTPProxies. All routes without their own limit share the virtual host's.
+//! Rate limits in HTTPProxies. All routes without their own limit share the virtual host's limit.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// Rate limit services are not supported.
+    /// True if the limit requires a rate limit service, which is not supported.
     by_service: bool,
 }
 

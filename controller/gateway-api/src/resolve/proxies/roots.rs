@@ -67,7 +67,8 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// If several roots share a hostname, keeps only the oldest, or none if so configured.
+/// Of roots with the same hostname, keeps only the oldest. If `duplicates` is `AllInvalid`, drops
+/// all of them.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,

@@ -20,7 +20,7 @@ use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::names;
 
-/// Contour's type and reason, and the message.
+/// Contour's type and reason, and a message.
 pub(super) type RouteFault = (Words, String);
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) fn read<'w>(
     read
 }
 
-/// If this returns an error, the route must not be served.
+/// Returns the reason why the route must not be served.
 fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     let ProxyHost {
         fqdn: _,

@@ -14,7 +14,7 @@ use crate::status::Reason;
 
 #[derive(Debug, Default)]
 pub(super) struct ServiceShares {
-    /// The share of an unusable Service has an empty backend name.
+    /// An unusable Service's share has an empty backend name.
     pub(super) backends: Vec<WeightedBackend>,
     pub(super) mirrors: Vec<Mirror>,
 }
@@ -72,7 +72,8 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Services other than mirrors get equal shares if all weights are 0, the default.
+/// Returns true if all weights are 0, the default, so that all Services except mirrors get equal
+/// shares.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)

@@ -183,7 +183,6 @@ pub(super) fn add<'w>(
     Some((name, added))
 }
 
-/// Returns no shares if any Service is invalid.
 fn services<'w>(
     tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -229,7 +228,7 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Fails for mirrors, and for TLS settings with passthrough.
+/// Fails if the Service is a mirror, or has TLS settings with passthrough.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -58,7 +58,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Without a route, the listener closes TLS connections.
+/// Changes the protocol to TLS. The listener closes connections unless a route is attached.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -134,8 +134,7 @@ fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
         maximum_protocol_version: _,
         passthrough,
         client_validation,
-        // Clients without SNI do not get the fallback certificate. This is harmless, because a
-        // certificate grants no access.
+        // Not supported, but safe to ignore: a fallback certificate grants no access.
         enable_fallback_certificate: _,
     } = tls;
     let why = if *passthrough != secret_name.is_empty() {

@@ -35,7 +35,7 @@ pub(super) struct TokenProviders<'w> {
     fault: Option<RouteFault>,
     default: Option<&'w str>,
     by_name: Vec<(&'w str, ReadProvider)>,
-    /// Key sets that could not be renewed.
+    /// Warnings about key sets that could not be refreshed.
     warnings: Vec<RouteFault>,
 }
 

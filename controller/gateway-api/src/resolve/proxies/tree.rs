@@ -19,7 +19,7 @@ pub(super) struct Place<'w> {
     pub(super) inherited: Inherited,
     pub(super) depth: usize,
     pub(super) number: usize,
-    /// Matches of invalid includes. Their requests get an error.
+    /// Matches of invalid includes, whose requests get an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct IncludeTree<'a, 'w> {
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Counted per namespace of the root, so no namespace can exhaust another's limit.
+    /// Counted per root namespace, so that one namespace cannot use up another's limit.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
@@ -114,8 +114,8 @@ impl<'w> IncludeTree<'_, 'w> {
         }
     }
 
-    /// Returns `None` if an earlier include with equal conditions receives the requests. The error
-    /// is the match for the requests of an invalid include.
+    /// Returns `None` if an earlier include with equal conditions receives the requests. For an
+    /// invalid include, the error is the match for its requests.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,
@@ -172,7 +172,7 @@ impl<'w> IncludeTree<'_, 'w> {
             return fault(self.details, "RootIncludesRoot", why);
         }
         if !conditions.is_empty() && seen.contains(&below) {
-            let why = format!("include {child} has the conditions of an earlier include");
+            let why = format!("include {child} has the same conditions as an earlier include");
             let words = ("IncludeError", "DuplicateMatchConditions");
             self.details.error(
                 &own,

@@ -24,7 +24,7 @@ pub(crate) struct Attachment<'a> {
     pub(crate) hosts: &'a [CommonHostname],
     /// True if the route counts towards the listener's `attachedRoutes`.
     pub(crate) counts: bool,
-    /// Name of the Gateway, if it connects to the route's backends through a mesh.
+    /// Name of the Gateway if the Gateway reaches the route's backends through a mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 

@@ -44,8 +44,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     }
                     match filters {
                         Ok(_) => {}
-                        // For filters in backendRefs, only an invalid extensionRef is a reference
-                        // error.
+                        // Of all filter errors, only an invalid extensionRef affects
+                        // `ResolvedRefs`.
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(

@@ -142,7 +142,7 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Skips unreadable parts, and accepts at least the requests that the author intended.
+/// Skips invalid parts, so the match covers every request that the author may have meant.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
@@ -200,8 +200,8 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Check each pattern by itself: an unbalanced `)` in it could close the group
-                // around it.
+                // Check each pattern alone first, because an unbalanced `)` could close the group
+                // around the pattern.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

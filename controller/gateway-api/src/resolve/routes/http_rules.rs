@@ -72,8 +72,7 @@ impl RouteRule for HttpRule {
         let filters = filters::read(filters, one_prefix, Some(scope))?;
         check_unforwarded(&filters, backend_refs).map_err(unsupported)?;
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
-        // Since release 1.7, the API forbids retries of requests that a backend may already have
-        // processed.
+        // Since release 1.7, the API forbids retrying requests that a backend may have processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let most = schema::Retry::MAX_ATTEMPTS;
         if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
@@ -196,7 +195,7 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
             "retry.attempts {attempts} is out of range; expected at least 0"
         ));
     };
-    // The API sets no maximum, and the conformance suite configures 100.
+    // Cap the number instead of rejecting it, because the API has no maximum.
     let attempts = attempts.min(schema::Retry::MAX_ATTEMPTS);
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {

@@ -21,7 +21,7 @@ pub(crate) enum Spec<'w> {
     Connections(&'w RouteSpec<L4Rule>),
 }
 
-/// Ties in age and name are broken by kind.
+/// Sorts by age, then by name, then by kind.
 pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     fn add<'w, R>(
         routes: &mut Vec<Route<'w>>,

@@ -22,7 +22,7 @@ pub(crate) struct RouteMatch {
     /// True if the first header match limits a wildcard hostname to a single label. This match on
     /// the Host header does not count towards precedence.
     pub(crate) one_label: bool,
-    /// The length that determines the precedence of an Ingress's regular expression.
+    /// Length by which an Ingress's regular expression is ranked.
     pub(crate) ranked_length: Option<usize>,
     /// Total number of instructions in the compiled regular expressions.
     pub(crate) instructions: u64,
@@ -86,8 +86,8 @@ impl RouteMatch {
     }
 }
 
-/// Each match accepts at least the intended requests, because they must not reach another route.
-/// Returns `all` if the list is empty or too long.
+/// Matches may be wider than intended, because no intended request may reach another route. Returns
+/// `all` if the list is empty or too long.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -99,7 +99,7 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Skips unreadable parts, and accepts at least the requests that the author intended.
+/// Skips invalid parts, so the match covers every request that the author may have meant.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -123,7 +123,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let is_method = names::check_token(format_args!("method"), method).is_ok();
     RouteMatch {
         path: by_path.path,
-        // An unsupported method still narrows the match as the author intended.
+        // Keep an unsupported method, because the method narrows the match as intended.
         method: if is_method { method } else { "" }.to_owned(),
         headers: by_headers.headers,
         query_params: by_query.query_params,
@@ -134,7 +134,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Returns only `all` if the list is empty.
+/// Returns `all` if the list is empty.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -238,7 +238,7 @@ fn read_path(
     }
 }
 
-/// Normalizes a path as Envoy normalizes the paths of requests.
+/// Normalizes a path in the same way as Envoy normalizes request paths.
 pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
@@ -251,7 +251,7 @@ pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
         return Err(never("the proxy resolves the path element %2e first"));
     }
     if value.contains("%5c") || value.contains("%5C") {
-        return Err(never("an escaped backslash (%5C) is a slash in requests"));
+        return Err(never("the proxy treats an escaped backslash (%5C) as a slash"));
     }
     let path = collapse_dots(value)
         .ok_or_else(|| never("requests with an escaped NUL (%00) are rejected"))?;

@@ -43,14 +43,14 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) rules: Rules,
     /// In bytes, for one virtual host.
     pub(crate) size: u64,
-    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
+    /// Backends that list the route's Gateways in their own status or in their policies' status.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) accepted: Verdict,
-    /// The route is not accepted but attaches to reject requests that might need protection.
+    /// True if the route is not accepted but must reject requests that might need protection.
     pub(crate) refuses: bool,
     /// Whether all references are valid, which does not depend on the parent.
     pub(crate) resolved: Verdict,
-    /// `None` if no rules are dropped, or if all are.
+    /// `None` if no rules or all rules are dropped.
     pub(crate) dropped: Option<Grounds>,
 }
 
@@ -70,7 +70,8 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// Sorted from oldest to newest. For equal matches, the oldest route takes precedence.
+/// Gateway API routes, oldest first, then HTTPProxies and Ingresses. For equal matches, the first
+/// route takes precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 struct Lookup<'a, 'w, 'o> {
@@ -163,8 +164,7 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Skip the rules of a route that exceeds a limit, because the limits also bound the cost of
-    // checks.
+    // Never check the rules of a route over a limit, because limits also bound the cost of checks.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -227,8 +227,8 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Ignores unknown fields if one of them might narrow the parents or hostnames. The route would
-/// reject requests that its author did not mean.
+/// Ignores unknown fields if one might narrow the parents or hostnames, because the route could
+/// then reject unrelated requests.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -238,7 +238,7 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// The flag is true if a listener of a TLSRoute terminates TLS.
+/// The flag is true if the route is a TLSRoute and one of its listeners terminates TLS.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -271,7 +271,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // This unsupported field is reported elsewhere.
+        // The caller reports this unsupported field.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -286,7 +286,7 @@ fn check_limits<R: RouteRule>(
         ("parentRefs", parent_refs.len(), &(0..=MAX_PARENTS)),
         ("hostnames", hostnames.len(), &limits.hostnames),
         ("rules", rules.len(), &limits.rules),
-        ("matches of all rules", matches, &(0..=MAX_ROUTE_MATCHES)),
+        ("rules[*].matches", matches, &(0..=MAX_ROUTE_MATCHES)),
     ] {
         let (least, most) = (allowed.start(), allowed.end());
         if count > 0 && *most == 0 {

@@ -76,12 +76,12 @@ pub(crate) struct Order {
     /// Specificity of the route's own hostname, not of its intersection with the listener's.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// Counts only rules that are served.
+    /// Index of the route, and index among the route's checked rules.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 
-/// Routes are ordered from oldest to newest, with Ingresses last.
+/// Orders Gateway API routes by age, before HTTPProxies and Ingresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,

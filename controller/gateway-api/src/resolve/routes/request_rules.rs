@@ -125,7 +125,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Excludes the settings of listeners. The error counts their rate limits too.
+    /// Returns the settings that apply to the rule and its route. The error also counts listeners'
+    /// rate limits.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -162,7 +163,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map_err(unsupported)?;
         let weights = read_weights(backend_refs).map_err(unsupported)?;
 
-        // From here on, errors affect only parts of the rule's traffic.
+        // From here on, errors affect only part of the rule's traffic.
         if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
             self.cx
                 .problems
@@ -209,8 +210,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Clears `backends` if the session persistence is invalid, because its sessions might have to
-    /// stay on separate endpoints.
+    /// Clears `backends` if the session persistence is invalid, because requests without a session
+    /// might reach the wrong endpoint.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,

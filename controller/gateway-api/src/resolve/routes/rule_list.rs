@@ -17,7 +17,7 @@ pub(super) struct CheckedRules<'w> {
     pub(super) refuses: bool,
     pub(super) resolved: Verdict,
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// `None` if no rules are dropped, or if all are.
+    /// `None` if no rules or all rules are dropped.
     pub(super) dropped: Option<Grounds>,
 }
 
@@ -31,7 +31,7 @@ struct RuleFault {
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Counts rules of which at least a part is served.
+    /// Number of rules that are served at least in part.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
@@ -86,8 +86,8 @@ pub(super) fn check<'w, R: RouteRule>(
     for (i, rule) in rules.iter().enumerate() {
         let name = rule.name();
         let at = place(i, name);
-        // Drop a rule with an unknown field in a match, because the match would be wider without
-        // it.
+        // Drop a rule with an unknown field in a match, because ignoring the field would widen the
+        // match.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));

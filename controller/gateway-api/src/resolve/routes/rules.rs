@@ -1,7 +1,8 @@
 //! Checked rules of all route kinds, and the context for checking them.
 //!
-//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its share
-//! of the traffic, and requests in that share get an error.
+//! An invalid rule is dropped, or rejects its requests if it might be security-relevant. Other
+//! rules are not affected. An invalid backendRef keeps its share of the traffic, and requests in
+//! that share get an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns `None` if other routes may serve the requests. `withheld` is true if the invalid
-    /// rule has unknown fields that might be security-relevant.
+    /// Returns a rule that rejects the requests, or `None` if other routes may serve them.
+    /// `withheld` is true if the invalid rule has unknown fields that might be security-relevant.
     fn refusing(
         &self,
         index: usize,
@@ -80,7 +81,7 @@ impl RuleReferences<'_> {
     }
 }
 
-/// The affected requests, which may be only one backend's share, get an error.
+/// The affected requests, possibly only one backend's share, get an error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
@@ -101,8 +102,8 @@ pub(crate) enum Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedRule {
     pub(crate) index: usize,
-    /// Index of the first match in the original rule. One Ingress rule becomes several checked
-    /// rules.
+    /// Index of the first match in the source rule, because one Ingress rule may become several
+    /// checked rules.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -110,8 +111,7 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if policies for the rule or route set timeouts. Timeouts for listeners then do not
-    /// apply.
+    /// True if policies for the rule or route set timeouts, which override listeners' timeouts.
     pub(crate) timeouts_decided: bool,
     /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits with the same rejection response. Used
     /// only if the rule forwards requests.
@@ -144,7 +144,7 @@ pub(crate) struct Shares {
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Unlike for passed-through connections, a backend may need a TLS policy.
+    /// May differ from the verdict for passthrough, because a backend may need a TLS policy.
     pub(crate) resolved: Verdict,
 }
 
@@ -197,7 +197,7 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// In bytes, for each match. `inherited` is the number of rate limits of the route's listeners.
+    /// In bytes, for each match. `inherited` is the number of rate limits that listeners add.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -260,8 +260,7 @@ impl Rules {
         };
         let mut matches = rules.iter().flat_map(|rule| &rule.matches);
         let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
-        // A route with regular expressions might be left out because of their cost, and then
-        // matches nothing.
+        // A route with expensive regular expressions might be left out, and then matches nothing.
         takes_all
             && rules
                 .iter()
@@ -347,7 +346,7 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) route: &'a str,
     pub(crate) hostnames: usize,
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
-    /// The largest number of rate limits on any of the route's listeners.
+    /// The highest number of rate limits on a single listener of the route's Gateways.
     pub(crate) inherited: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,

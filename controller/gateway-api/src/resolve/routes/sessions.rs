@@ -80,7 +80,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 
 const MAX_NAME: usize = 256;
 
-/// The two API releases name some of the fields differently.
+/// Common form of both API releases, which name some fields differently.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -183,8 +183,7 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// Unique to the rule, because sessions of different rules must not mix, and the same on every
-/// host.
+/// Unique to the rule, because rules must not share sessions, and the same on every host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// All settings except the rules about which requests to log.
+/// All access log settings except the rules that select requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -24,7 +24,7 @@ pub(crate) struct ConfiguredLog {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredSinks {
-    /// Receivers' backends are looked up in this namespace.
+    /// Namespace of the receivers' backends.
     pub(crate) namespace: String,
     pub(crate) sinks: Vec<LogReceiver>,
 }
@@ -33,12 +33,12 @@ const MAX_EXTRA_FIELDS: usize = 32;
 const MAX_SINKS: usize = 4;
 const MAX_LITERAL: usize = 1024;
 
-/// Each starts with the field path.
+/// Returns errors that start with the field path.
 pub(super) fn faults_of_format(format: &AccessLogFormat) -> Vec<String> {
     read_form(format).err().into_iter().collect()
 }
 
-/// Each starts with the field path.
+/// Returns errors that start with the field path.
 pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     if let Err(why) = limits::entries("sinks", sinks.len(), 0..=MAX_SINKS) {
         return vec![why];
@@ -122,7 +122,7 @@ fn read_extra(fields: &[ExtraLogField]) -> Result<Vec<ExtraField>, String> {
     found.sort_by(|a, b| a.name.cmp(&b.name));
     match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
         Some(pair) => Err(format!(
-            "format.extraFields has {:?} more than once",
+            "format.extraFields contains duplicate name {:?}",
             pair[0].name
         )),
         None => Ok(found),
@@ -164,7 +164,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
             limits::max_bytes("literal", text, MAX_LITERAL)?;
             if text.is_empty() || text.chars().any(char::is_control) {
                 return Err(format!(
-                    "literal {text:?} must not be empty or have control characters"
+                    "literal {text:?} must not be empty or contain control characters"
                 ));
             }
             Source::Literal(text.clone())
@@ -179,7 +179,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads all but the backend. The error starts with the field path relative to `sink`.
+/// Reads all fields except the backend. The error starts with the field path relative to `sink`.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {
         protocol,

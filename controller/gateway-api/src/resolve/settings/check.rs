@@ -19,9 +19,9 @@ use crate::resolve::syntax::{durations, limits, names};
 const MAX_LISTED: usize = 64;
 /// The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
-/// Hosts without a report for this time are considered lost.
+/// Allowed range of `spec.hosts.lostAfter`.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// How long a certificate stays trusted after it leaves a trust bundle.
+/// Maximum time for which a certificate stays trusted after it leaves a trust bundle.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
 const MAX_PORT_OFFSET: i32 = 65_534;
@@ -120,8 +120,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // Authors of Gateways must not choose programs for Pods, which can see processes on their
-    // nodes. Nor may they affect other Gateways.
+    // A Gateway's author must not choose fleet images, because fleet Pods can see processes on
+    // their nodes. Nor may the author affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
@@ -402,7 +402,7 @@ mod tests {
             "spec.hosts.addresses[0]: \"192.0.2.1\"",
             "spec.hosts.lostAfter: \"60s\": expected 90s to 24h",
             "spec.ingress.duplicates \"Newest\" is not one of Oldest, AllInvalid",
-            "spec.ingress.classes[0].name \"\": expected a name that no other entry has",
+            "spec.ingress.classes[0].name \"\": expected a unique name that is not empty",
             "spec.publishing.ipFamilyPolicy: \"Both\"",
             "spec.publishing.loadBalancerClass: allowed only with type LoadBalancer, not ClusterIP",
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",

@@ -12,7 +12,7 @@ pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header
     let unsaid = |header: &Header| header.value.contains('%');
     if let Some(place) = headers.iter().position(unsaid) {
         return Err(unsupported(format!(
-            "{field}[{place}].value has \"%\", which Envoy does not send as it is; leave it out"
+            "{field}[{place}].value has \"%\", which Envoy would not send unchanged; leave it out"
         )));
     }
     checked(field, headers).map_err(|why| (Reason::Invalid, why))
@@ -38,7 +38,7 @@ fn checked(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Strin
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(format!("{field} has {:?} more than once", pair[0].name)),
+        Some(pair) => Err(format!("{field} contains duplicate header {:?}", pair[0].name)),
         None => Ok(found),
     }
 }

@@ -28,7 +28,7 @@ enum Upgrade {
 pub(super) struct EdgeDefaults(Edge);
 
 impl EdgeDefaults {
-    /// `None` for the defaults.
+    /// Returns `None` if all values are defaults.
     pub(super) fn difference(self) -> Option<Edge> {
         (self.0 != Edge::default()).then_some(self.0)
     }
@@ -102,7 +102,7 @@ impl EdgeDefaults {
                 wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
                 continue;
             }
-            // Configurations capitalize the values of annotations.
+            // Values are capitalized in configurations, but not in annotations.
             let outcome = set(&mut self.0, name, &value.to_lowercase());
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }
@@ -147,7 +147,8 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Records annotations as sources. Returns a message for each invalid one.
+    /// Applies annotations and records them as sources. Returns a message for each invalid
+    /// annotation.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,

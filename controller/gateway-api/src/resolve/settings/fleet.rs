@@ -11,15 +11,15 @@ use crate::api::{
 use crate::resolve::syntax::{limits, names};
 
 const MAX_ENTRIES: usize = 32;
-/// `MAX_LABEL` is for a label value, and for a key without its prefix.
 const MAX_IMAGE: usize = 512;
+/// For a label value, and for a label key without its prefix.
 const MAX_LABEL: usize = 63;
 const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
-/// With field paths relative to `spec.fleet`.
+/// Returns errors with field paths relative to `spec.fleet`.
 pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     let FleetSettings {
         management,
@@ -145,17 +145,17 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     for (key, value) in labels {
         let key_told = quoted(key);
         if !is_qualified(key) {
-            found.push(format!("{field}: {key_told} is not the key of a label"));
+            found.push(format!("{field}: {key_told} is not a valid label key"));
         } else if !is_label_value(value) {
             let value = quoted(value);
             found.push(format!(
-                "{field}[{key}]: {value} is not the value of a label"
+                "{field}[{key}]: {value} is not a valid label value"
             ));
         }
     }
 }
 
-/// Reports the API server's first error.
+/// Returns the first error that the API server would report.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,
@@ -179,14 +179,14 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
         return Some("key: required unless operator is Exists".to_owned());
     }
     if !key.is_empty() && !is_qualified(key) {
-        return Some(format!("key: {} is not the key of a taint", quoted(key)));
+        return Some(format!("key: {} is not a valid taint key", quoted(key)));
     }
     if *operator == TolerationOperator::Exists && !value.is_empty() {
         return Some("value: must be empty with operator Exists".to_owned());
     }
     if !is_label_value(value) {
         return Some(format!(
-            "value: {} is not the value of a taint",
+            "value: {} is not a valid taint value",
             quoted(value)
         ));
     }
@@ -206,7 +206,7 @@ fn resources(found: &mut Vec<String>, container: &str, resources: &ContainerReso
             let Quantity(text) = quantity;
             if !is_qualified(name) {
                 let name = quoted(name);
-                found.push(format!("{field}: {name} is not the name of a resource"));
+                found.push(format!("{field}: {name} is not a valid resource name"));
             } else if quantity.billionths().is_none_or(|it| it < 0) {
                 let text = quoted(text);
                 found.push(format!(
@@ -288,7 +288,7 @@ mod tests {
             "images.agent: \"-x\"",
             "images.envoy: \"sesame envoy\"",
             "imagePullPolicy: \"Sometimes\"",
-            "nodeSelector: \"a b\" is not the key",
+            "nodeSelector: \"a b\" is not a valid label key",
             "nodeSelector[edge]: \"-\"",
             "tolerations[0].key: required unless operator is Exists",
             "tolerations[1].value: must be empty",

@@ -17,8 +17,7 @@ const MAX_CLASSES: usize = 64;
 /// As in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// The controller's own configuration takes precedence, then the oldest GatewayClass with valid
-/// parameters.
+/// Prefers the controller's own configuration, then the oldest GatewayClass with valid parameters.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {
@@ -36,7 +35,7 @@ pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o
     })
 }
 
-/// With field paths relative to `spec.ingress.`.
+/// Returns errors with field paths relative to `spec.ingress`.
 pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
     let IngressSettings {
         gateway_ref,
@@ -67,7 +66,7 @@ pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
         faults.extend(fault_of(&field, gateway_ref.as_ref()));
         if name.is_empty() || !seen.insert(name) {
             faults.push(format!(
-                "classes[{i}].name {name:?}: expected a name that no other entry has"
+                "classes[{i}].name {name:?}: expected a unique name that is not empty"
             ));
         }
     }

@@ -85,7 +85,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // Invalid lists are already rejected.
+            // Validation has already rejected invalid lists.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
@@ -235,7 +235,7 @@ impl Merged {
     }
 }
 
-/// Also records the source of each entry.
+/// Merges entries by name, and records each entry's source.
 fn lay_entries<T: Clone>(
     of: &BTreeMap<String, T>,
     on: &mut BTreeMap<String, T>,

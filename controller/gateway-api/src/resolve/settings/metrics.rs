@@ -1,5 +1,5 @@
-//! Reads the routes with separate request metrics. They are limited because hosts keep a limited
-//! number of series.
+//! Reads the routes with separate request metrics. Their number is limited, because hosts keep a
+//! limited number of series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
@@ -7,7 +7,7 @@ use crate::resolve::syntax::{limits, names};
 /// As in the schema.
 const MAX_ROUTES: usize = 32;
 
-/// Returns sorted, distinct names in the snapshot. The error names the field.
+/// Returns sorted, unique route names as in the snapshot. The error names the field.
 pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
     limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
     let mut found = Vec::with_capacity(routes.len());

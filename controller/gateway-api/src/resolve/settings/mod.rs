@@ -1,8 +1,8 @@
 //! Merges a Gateway's settings.
 //!
 //! Precedence from low to high: controller configuration, GatewayClass parameters, Gateway
-//! parameters, annotations. All layers must allow a port. Never apply a configuration with an error
-//! partially.
+//! parameters, annotations. A port is allowed only if every layer allows it. Never apply parts of
+//! an invalid configuration.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -39,14 +39,14 @@ pub struct GatewaySettings {
     pub publishing: Publishing,
     /// Settings for the agents and Envoys of the Gateway.
     pub fleet: FleetSettings,
-    /// `None` for the defaults.
+    /// `None` if all values are defaults.
     pub(crate) edge: Option<schema::Edge>,
-    /// `None` for the defaults.
+    /// `None` if all values are defaults.
     pub(crate) rotation: Option<schema::Rotation>,
-    /// `None` if no configuration sets them.
+    /// `None` if no configuration sets tracing.
     pub(crate) tracing: Option<ConfiguredTracing>,
     pub(crate) log: ConfiguredLog,
-    /// Route names in the snapshot.
+    /// Route names as in the snapshot.
     pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
     /// Object or annotation that sets each field.
@@ -74,7 +74,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // Invalid settings are already rejected.
+        // Validation has already rejected invalid settings.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -107,8 +107,8 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// Returns the fields with different sources, each with the source in `self`. Ignores allowed
-    /// ports.
+    /// Returns the fields with different sources, each with its source in `self`, or nothing if all
+    /// values are equal. Ignores allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,
@@ -143,8 +143,8 @@ impl GatewaySettings {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the Service type. Pods default to a cluster IP, because their addresses are
-    /// short-lived.
+    /// Returns the Service type. On the Pod network, the default is a cluster IP, because Pod
+    /// addresses are short-lived.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -154,7 +154,7 @@ impl GatewaySettings {
         })
     }
 
-    /// `source` is the origin of the restriction, for messages.
+    /// `source` names the origin of the restriction in messages.
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
@@ -166,10 +166,10 @@ impl GatewaySettings {
     }
 }
 
-/// `None` for the defaults.
+/// `None` if all values are defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // An invalid duration is already rejected.
+    // Validation has already rejected invalid durations.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),

@@ -18,7 +18,7 @@ pub(crate) enum Scope<'w> {
 pub(crate) enum Parameters<'w> {
     Absent,
     Valid(&'w SesameConfiguration),
-    /// The configuration is missing or invalid, or the reference is.
+    /// The reference is invalid, or the configuration is missing or invalid.
     Refused,
 }
 
@@ -31,7 +31,6 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Adds errors to `verdict`.
 pub(crate) fn find<'w>(
     field: &str,
     reference: Option<&'w ObjectRef>,

@@ -14,7 +14,7 @@ const MAX_REPORTED: usize = 40;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// Opened port by listener port.
+    /// Ports that hosts open, by listener port.
     map: BTreeMap<u16, u16>,
     /// Configuration that sets the map.
     mapped_by: String,
@@ -22,14 +22,14 @@ pub(crate) struct PortLimits {
     offset: u16,
     /// Configuration that sets the offset.
     offset_by: String,
-    /// All of them must allow a port.
+    /// Every entry must allow a port.
     allowed: Vec<AllowedPorts>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct AllowedPorts {
     ranges: Vec<RangeInclusive<u16>>,
-    /// As in the configuration.
+    /// The ranges as written in the configuration.
     text: String,
     source: String,
 }
@@ -41,7 +41,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Invalid ports are already rejected.
+    /// Validation has already rejected invalid ports.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -50,7 +50,7 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// An invalid offset is already rejected.
+    /// Validation has already rejected an invalid offset.
     pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
         self.offset = u16::try_from(offset).unwrap_or_default();
         source.clone_into(&mut self.offset_by);
@@ -74,7 +74,8 @@ impl PortLimits {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Also rejects a listener if hosts would open its port for another listener port in `used`.
+    /// Rejects listeners whose port is not allowed, out of range, or opened on hosts for another
+    /// port in `used`.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {

@@ -1,4 +1,5 @@
-//! Converts tracing settings. If Envoy does not support a setting, all are rejected.
+//! Converts tracing settings. If Envoy does not support one of the settings, all of them are
+//! rejected.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
@@ -25,7 +26,7 @@ pub(crate) enum TracingDecision<'s> {
     To(&'s BackendObjectRef, Tracing),
 }
 
-/// Low because Gateways handle many requests.
+/// The default is low, because Gateways handle many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
@@ -161,7 +162,8 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Letters, digits, `_.:/-`, and characters in `more` except at either end. Empty if unset.
+/// Accepts letters, digits, `_.:/-` and, except at either end, characters in `more`. Returns an
+/// empty string if unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -196,7 +198,7 @@ fn read_attributes(attributes: &[TracingAttribute]) -> Result<Vec<SpanAttribute>
     found.sort_by(|a: &SpanAttribute, b| a.name.cmp(&b.name));
     match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
         Some(pair) => Err(invalid(format!(
-            "attributes has {:?} more than once",
+            "attributes contains duplicate name {:?}",
             pair[0].name
         ))),
         None => Ok(found),
@@ -250,7 +252,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// By OpenTelemetry name, sorted.
+/// Sorted by OpenTelemetry name.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

@@ -96,7 +96,7 @@ fn keep_shares<T>(
     });
     for object in without {
         let message = format!(
-            "its {what} have no room, because its namespace may use {each} of the Gateway's \
+            "its {what} are dropped, because its namespace may use only {each} of the Gateway's \
             {most}; requests that need them get {}",
             refusal::HTTP
         );
@@ -104,7 +104,7 @@ fn keep_shares<T>(
     }
 }
 
-/// `name` is `Kind/namespace/name/…`.
+/// `name` has the form `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

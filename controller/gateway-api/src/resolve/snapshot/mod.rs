@@ -25,11 +25,11 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// Listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// Key pairs for `snapshot.keys`, sorted by name. Keys on hosts have none.
+    /// Key pairs for `snapshot.keys`, sorted by name. Excludes keys that are stored on hosts.
     pub keys: Vec<KeyPair>,
 }
 
-/// `most` is in bytes. Each group is served together.
+/// `most` is in bytes. The Gateways of a group are served together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -92,7 +92,7 @@ pub(crate) fn assemble<'w>(
         .into_iter()
         .filter_map(|name| certificates.published(name))
         .collect();
-    // Bundles with equal names are equal.
+    // Bundles with the same name are identical.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
@@ -135,7 +135,7 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Removes filters from virtual hosts if all Gateways share them.
+/// Removes filters that all Gateways share from virtual hosts, and returns these filters.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,

@@ -1,4 +1,5 @@
-//! Collects the Backends of route tables, tracing and access logs, with client keys and meshes.
+//! Collects the Backends that route tables, tracing and access logs use, with client keys and
+//! meshes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,10 +18,10 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// By Gateway name. `None` if the mesh's traffic is rejected.
+/// TLS settings for the mesh, by Gateway name. `None` if the mesh's traffic is rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// A Backend with a client key or mesh gets its own name, which replaces the reference.
+/// A Backend with a client key or mesh gets its own name, and references to it are updated.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
@@ -60,8 +61,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Name the Backend first. Otherwise, other routes' requests would move to another Backend
-        // when a route starts to use sessions.
+        // Set the key only after the Backend has its name. Otherwise, a route that starts to use
+        // sessions would rename the Backend for other routes.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
@@ -91,7 +92,7 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Also returns the subset with session persistence.
+/// Returns all names, and the names of Backends with session persistence.
 fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
     let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());
     for host in tables

@@ -9,7 +9,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// In milliseconds. `field` is named in errors.
+/// Returns milliseconds. Errors start with `field`.
 pub(crate) fn read(field: &str, text: Option<&str>) -> Result<Option<u64>, String> {
     let read = text.map(milliseconds).transpose();
     read.map_err(|why| format!("{field}: {why}"))
@@ -36,7 +36,7 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
-/// In nanoseconds. Use the first unit that is a prefix of the text.
+/// In nanoseconds. The order matters, because the first unit that matches is used.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),

@@ -12,7 +12,7 @@ pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     check_writable(at, name)
 }
 
-/// Some headers are reserved for the proxy or, like Host, must be changed in another way.
+/// Rejects headers that are reserved for the proxy or, like Host, must be changed in another way.
 pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),

@@ -24,8 +24,8 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Parses leniently everything that a client may send as a host, to find out which requests an
-    /// invalid route must reject. Returns `None` if no request can have this host.
+    /// Parses leniently, to determine for which hosts an invalid route must reject requests.
+    /// Returns `None` if no client can send such a host.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -43,13 +43,13 @@ impl Hostname {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// Returns the hostname without a wildcard's `*`. The key of a wider hostname is a suffix of
-    /// the keys of narrower ones.
+    /// Returns the hostname without a wildcard's `*`. A wider hostname's key is a suffix of
+    /// narrower hostnames' keys.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
 
-    /// Narrowest first, starting with the hostname's own key.
+    /// Returns the keys of all hostnames that cover `self`, narrowest first.
     pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
         let key = self.key();
         let dots = key
@@ -87,7 +87,7 @@ impl Hostname {
     }
 }
 
-/// Both in the API's notation.
+/// Both hostnames are in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {

@@ -1,5 +1,5 @@
-//! Limits on fields. They repeat the API's schemas, because no API server validates objects from
-//! files. A list that is too long is rejected unread, which bounds the cost of resolution.
+//! Limits on fields. Most repeat the API's schemas, because no API server validates objects from
+//! files. Lists that are too long are rejected unread, which bounds the cost of resolution.
 
 use std::fmt::Arguments;
 use std::ops::RangeInclusive;
@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use super::names::is_field_value;
 
 pub(crate) const MAX_LISTENERS: usize = 64;
-/// Including ListenerSets. The API has no such limit. In Envoy, each HTTPS listener is a filter
-/// chain with its own connection manager.
+/// Per Gateway, including its ListenerSets. The API has no such limit. In Envoy, each HTTPS
+/// listener is a filter chain with its own connection manager.
 pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
 pub(crate) const MAX_ADDRESSES: usize = 16;
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
@@ -28,10 +28,10 @@ pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
 /// The API has no such limit.
 pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
-/// Includes between a root and an HTTPProxy. The API has no such limit.
+/// Maximum depth of an HTTPProxy below its root. The API has no such limit.
 pub(crate) const MAX_PROXY_DEPTH: usize = 32;
-/// Routes and includes of an HTTPProxy, for all occurrences below the roots of one namespace. The
-/// API has no such limit.
+/// Routes and includes of an HTTPProxy, summed over all its occurrences below one namespace's
+/// roots. The API has no such limit.
 pub(crate) const MAX_PROXY_ROUTES: usize = 4096;
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
 pub(crate) const MAX_PATH: usize = 1024;
@@ -62,7 +62,7 @@ pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
 pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
 pub(crate) const MAX_URI: usize = 253;
 pub(crate) const MAX_SUBJECT_NAMES: usize = 8;
-/// Real chains and bundles are smaller. The API has neither limit.
+/// Larger than real chains and bundles. The API has neither limit.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
 pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
 /// The API has neither limit.

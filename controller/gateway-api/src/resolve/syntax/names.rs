@@ -7,7 +7,7 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 pub(crate) const CA_KEY: &str = "ca.crt";
 
-/// Names in the snapshot contain both, so neither may contain their separators.
+/// Snapshot names contain the namespace and name, so neither may contain a separator.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -49,7 +49,7 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Tabs are the only control characters in header values.
+/// Header values must not contain control characters other than tabs.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
@@ -76,7 +76,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{field} {path:?} has characters that a path must not have; escape them"
+        "{field} {path:?} contains characters that are invalid in a path; escape them"
     ))
 }
 

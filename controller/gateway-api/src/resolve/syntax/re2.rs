@@ -1,8 +1,8 @@
-//! Rejects regular expressions that RE2 rejects or interprets differently than Rust's `regex`
-//! crate.
+//! Rejects regular expressions that RE2 rejects, or that RE2 and Rust's `regex` crate interpret
+//! differently.
 //!
-//! If RE2 rejects one expression, Envoy rejects the whole route table. Envoy passes bytes
-//! (Latin-1), so RE2 treats a non-ASCII character as several. `tests/tests/routes/regexes.rs`
+//! If RE2 rejects one expression, Envoy rejects the whole route table. Envoy passes Latin-1 bytes,
+//! so RE2 treats a non-ASCII character as several characters. `tests/tests/routes/regexes.rs`
 //! compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;
@@ -132,7 +132,7 @@ impl Differences<'_> {
         let times = match &op.kind {
             RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
             RepetitionKind::Range(range) => {
-                // RE2 takes `{,5}` and `{ 5 }` literally.
+                // RE2 matches `{,5}` and `{ 5 }` literally.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
                         "has the repetition {written:?}; expected a value such as {{0,5}}"
@@ -185,7 +185,7 @@ impl Visitor for Differences<'_> {
                 | AssertionKind::WordBoundaryEndAngle
                 | AssertionKind::WordBoundaryStartHalf
                 | AssertionKind::WordBoundaryEndHalf => Err(
-                    r"has a start or end of a word, which RE2 does not support; expected \b"
+                    r"has a word-start or word-end assertion, which RE2 does not support; expected \b"
                         .to_owned(),
                 ),
             },
@@ -216,7 +216,7 @@ impl Visitor for Differences<'_> {
             }
             ClassSetItem::Unicode(class) => unicode_class(class),
             ClassSetItem::Bracketed(_) => {
-                Err("has a class inside of a class, which RE2 does not support".to_owned())
+                Err("has a nested character class, which RE2 does not support".to_owned())
             }
             ClassSetItem::Empty(_)
             | ClassSetItem::Ascii(_)
@@ -281,7 +281,7 @@ fn literal(it: &Literal) -> Result<(), String> {
         LiteralKind::HexFixed(kind) | LiteralKind::HexBrace(kind) => match kind {
             HexLiteralKind::X if u32::from(it.c) <= 0xff => Ok(()),
             HexLiteralKind::X => {
-                Err(r"has \x of more than one byte; write the character itself".to_owned())
+                Err(r"has \x with more than one byte; write the character itself".to_owned())
             }
             HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong => Err(
                 r"has \u or \U, which RE2 does not support; write the character itself".to_owned(),

@@ -14,7 +14,7 @@ use super::re2;
 pub(crate) struct Regexes(Parsed<u64>);
 
 impl Regexes {
-    /// Returns the number of instructions. The error completes the sentence "value x …".
+    /// Returns the number of instructions. Errors continue a sentence that starts with the pattern.
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         self.0.get(pattern, check)
     }
@@ -47,7 +47,7 @@ pub(crate) fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is the message; the others quote the expression.
+        // The last line is the message; the other lines quote the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a supported regular expression (RE2): {last}")
     })?;
@@ -56,7 +56,7 @@ pub(crate) fn check(pattern: &str) -> Result<u64, String> {
     Ok(size.unwrap_or(MAX_INSTRUCTIONS))
 }
 
-/// Returns an escape that every matching path must contain, but that normalized paths never have.
+/// Returns an escape that every matching path must contain, but no normalized path contains.
 pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     if !pattern.contains('%') {
         return None;

@@ -20,8 +20,8 @@ pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// The route's expressions exceed the limit, but its requests must not reach other routes.
-    /// Requests that meet the other conditions get an error.
+    /// True if the route's expressions exceed the limit, but its requests must not reach other
+    /// routes. Requests that meet the other conditions get an error.
     pub(super) refuses: bool,
 }
 
@@ -112,7 +112,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Ignores the match's expressions.
+    /// Ignores regular expressions, so the result may match more requests.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -148,8 +148,9 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the cost of each route over the limit, and the total cost within it. Older routes take
-/// precedence. Drops all matches of a route, because the rest would behave differently.
+/// Returns the routes over the limit, each with its cost and the total cost of the routes within
+/// the limit. Older routes take precedence. A route is dropped as a whole, because its remaining
+/// matches would behave differently.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {

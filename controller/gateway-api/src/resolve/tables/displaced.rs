@@ -7,7 +7,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Per message.
+/// Maximum number of losses listed in one message.
 const MAX_SHOWN: usize = 4;
 
 /// Route index and parent index.
@@ -28,7 +28,6 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    /// Reports the losses as problems.
     pub(crate) fn tell(
         &self,
         routes: &Routes<'_>,
@@ -61,7 +60,7 @@ impl Displaced {
     }
 }
 
-/// For the author of `loser`. Both are route indices.
+/// Names the winning route for the author of `loser`. Both arguments are route indices.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

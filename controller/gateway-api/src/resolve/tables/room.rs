@@ -89,7 +89,7 @@ impl RoomOfGateways {
     fn reason(self) -> String {
         let Self { each, all } = self;
         let of_gateway = format!(
-            "because all namespaces together may take {}",
+            "because all namespaces together are limited to {}",
             in_words(each)
         );
         if each < MAX_PER_GATEWAY {
@@ -344,7 +344,7 @@ fn overdrawn(
             } else {
                 let message = format!(
                     "none of its matches is served: the routes in namespace {namespace} take {} \
-                    of this Gateway's configuration, this route {}; the share of the namespace is \
+                    of this Gateway's configuration, this route takes {}; the namespace's share is \
                     {}, {reason}",
                     in_words(wanted),
                     in_words(own),

@@ -125,7 +125,7 @@ impl Shadowed {
             let lost_at = at(loser, *first);
             let others = match lost.len() {
                 1 => String::new(),
-                count => format!("; nor are {} other matches of the route", count - 1),
+                count => format!("; other unreachable matches of the route: {}", count - 1),
             };
             let message = format!(
                 "{lost_at} is never reached: its requests go to {who}, which comes first because {why}{others}"
@@ -192,10 +192,10 @@ fn why_first(
         }
         First::Place if before.object == loser.object => "it is listed first",
         First::Place if loser.object.kind != before.object.kind && is_layered(loser) => {
-            "routes of the Gateway API precede HTTPProxies, and these precede Ingresses"
+            "routes of the Gateway API precede HTTPProxies, which precede Ingresses"
         }
         First::Place if before.metadata.creation_timestamp == loser.metadata.creation_timestamp => {
-            "both are of the same age, and its name comes first"
+            "both have the same age, and its name sorts first"
         }
         First::Place => "it is older",
     }

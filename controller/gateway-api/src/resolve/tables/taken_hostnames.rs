@@ -99,7 +99,7 @@ impl<'p, 'a> Taker<'p, 'a> {
         let holder = if own.gateway == other.gateway {
             "a ListenerSet"
         } else {
-            "another Gateway of the same Envoys"
+            "another Gateway on the same Envoys"
         };
         (self.listener.hostname, holder)
     }

@@ -144,7 +144,7 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
         [
             "rules[0].http.paths[0] is never reached: its requests go to rules[0].matches[0] of \
              HTTPRoute/web/r, which comes first because routes of the Gateway API precede \
-             HTTPProxies, and these precede Ingresses"
+             HTTPProxies, which precede Ingresses"
         ]
     );
     let wild = rule("*.h.test", &[path("/x", "Prefix", "a")]);

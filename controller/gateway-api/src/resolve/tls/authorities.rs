@@ -138,7 +138,7 @@ pub(super) fn authorities(
     let (authorities, unused) = read(field, text, lists)?;
     if let Some(i) = unused {
         return Err(format!(
-            "ca.crl list {i} is not from an authority of {field}; remove it, or add its issuer"
+            "ca.crl list {i} was issued by none of the CAs in {field}; remove the list, or add its issuer"
         ));
     }
     Ok(Arc::new(authorities))

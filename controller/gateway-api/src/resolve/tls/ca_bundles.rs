@@ -127,7 +127,7 @@ impl<'w> CaBundles<'w> {
             .clone();
         let bundle = union.bundle.as_ref().map_err(|size| {
             format!(
-                "certificates and revocation lists take {size} bytes together; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
+                "certificates and revocation lists take {size} bytes in total; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
             )
         })?;
         if let Some(namespace) = charged {
@@ -169,7 +169,7 @@ impl<'w> CaBundles<'w> {
         let name = reference.name.as_str();
         if let Some(namespace) = reference.namespace.as_deref() {
             return Err(invalid(format!(
-                "namespace {namespace:?} must not be set: a ClusterTrustBundle has none"
+                "namespace {namespace:?} must not be set: ClusterTrustBundles are cluster-scoped"
             )));
         }
         let Some(bundle) = cx.world.cluster_trust_bundles.get("", name) else {

@@ -98,7 +98,7 @@ pub(super) fn advice(
     }
     if bytes > MAX_BYTES {
         advice.push(format!(
-            "tls.crt of {name} has {} certificates of {bytes} bytes; clients reject more than {MAX_BYTES}",
+            "tls.crt of {name} has {} certificates with a total of {bytes} bytes; some clients reject more than {MAX_BYTES}",
             certificates.len()
         ));
     }
@@ -131,14 +131,14 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
         && !usage.value.any
     {
         advice.push(format!(
-            "the certificate of {name} is not for servers (extended key usage); clients reject it"
+            "the certificate of {name} is not for servers, because its extended key usage lacks serverAuth; clients reject it"
         ));
     }
     if !names_a_host(leaf) {
         let what = if leaf.subject().iter_common_name().next().is_none() {
             "no name at all; Envoy is known to reject it"
         } else {
-            "no host name or address as subject alternative name; clients reject it, because they do not look at the common name"
+            "no DNS name or IP address as subject alternative name; clients reject it, because they do not look at the common name"
         };
         advice.push(format!("the certificate of {name} has {what}"));
     }

@@ -105,7 +105,7 @@ impl FrontendValidation {
                 accepted.refuse(
                     Reason::NoValidCaCertificate,
                     format!(
-                        "no CA certificate to validate clients with: {}",
+                        "no valid CA certificate for client validation: {}",
                         messages.join("; ")
                     ),
                 );

@@ -27,11 +27,11 @@ const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a ce
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
-        ", but one in the form of OpenSSH; convert it to PEM (ssh-keygen -p -m PKCS8)",
+        ", but one in OpenSSH format; convert it to PEM (ssh-keygen -p -m PKCS8)",
     ),
     (
         "PRIVATE KEY-----",
-        ", but one of a kind that TLS does not use",
+        ", but a private key of a type that TLS does not use",
     ),
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];

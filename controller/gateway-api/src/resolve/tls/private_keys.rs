@@ -218,7 +218,7 @@ fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     };
     #[allow(
         clippy::disallowed_types,
-        reason = "the function has to be ready to sign; its answer does not depend on it"
+        reason = "ring requires a random source for signing; the check does not depend on it"
     )]
     let random = ring::rand::SystemRandom::new();
     EcdsaKeyPair::from_private_key_and_public_key(algorithm, scalar, point, &random).is_ok()

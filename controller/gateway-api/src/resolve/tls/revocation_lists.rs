@@ -13,7 +13,7 @@ use crate::resolve::syntax::limits::MAX_REVOKED;
 /// Envoy cannot combine partial lists with other lists.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
-    ("2.5.29.28", "for a part of the certificates only"),
+    ("2.5.29.28", "limited to certain certificates"),
 ];
 
 pub(super) struct RevocationList {
@@ -51,7 +51,7 @@ fn check(list: &TbsCertList<'_>) -> Result<(), String> {
     for extension in list.extensions() {
         let id = extension.oid.to_id_string();
         if let Some((_, what)) = PARTS.iter().find(|(known, _)| *known == id) {
-            return Err(format!("is {what}; expected the full list of its issuer"));
+            return Err(format!("is {what}; expected the issuer's full list"));
         }
         if extension.critical && id != "2.5.29.20" && id != "2.5.29.35" {
             return Err(format!(

@@ -54,7 +54,7 @@ impl<'w> CaBundles<'w> {
         let size = bundle.pem.len() + bundle.crl.len();
         if size > MAX_TRUST_BUNDLE_BYTES {
             return Err(invalid(format!(
-                "{name}: certificates and revocation lists take {size} bytes together; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
+                "{name}: certificates and revocation lists take {size} bytes in total; at most {MAX_TRUST_BUNDLE_BYTES} are allowed"
             )));
         }
         let bundle = Arc::new(bundle);

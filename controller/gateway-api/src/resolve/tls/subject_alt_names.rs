@@ -134,7 +134,7 @@ pub(crate) fn read(
             }
             _ => {
                 return Err(at(format!(
-                    ": set exactly the field that type {} names",
+                    ": set only the field that matches type {}",
                     type_.as_str()
                 )));
             }

@@ -126,7 +126,7 @@ pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<Strin
     let names: Vec<&str> = names.collect();
     (!names.is_empty()).then(|| {
         format!(
-            "metadata.annotations of a canary without effect: {}; set them on the Ingress whose \
+            "metadata.annotations that have no effect on a canary: {}; set them on the Ingress whose \
              requests it receives",
             names.join(", ")
         )

@@ -137,7 +137,7 @@ fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
             }
             (cause, status) => {
                 let why = match status {
-                    Some(_) => "it needs non_idempotent, because POST requests are repeated, too",
+                    Some(_) => "it requires non_idempotent, because POST requests are also retried",
                     None => "it is unknown",
                 };
                 from.notes.push(format!(

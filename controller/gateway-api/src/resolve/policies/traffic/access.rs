@@ -22,7 +22,7 @@ use crate::world::Kind;
 
 const MAX_EXEMPTIONS: usize = 16;
 const MAX_LISTS: usize = 8;
-/// Includes networks in ConfigMaps.
+/// Per `allow` or `deny` list, including networks from ConfigMaps.
 const MAX_LISTED: usize = 2048;
 const MAX_LIST_BYTES: usize = 128 * 1024;
 const DEFAULT_LIST: &str = "networks";
@@ -33,7 +33,7 @@ pub(crate) struct AccessCheck {
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
-    /// Keyed by `HTTPRoute/namespace/name`, with the parts that do not apply to the route.
+    /// Exempt routes as `HTTPRoute/namespace/name`, each with the parts that do not apply to it.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
@@ -228,7 +228,7 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// `needs_tokens` is true if the policy's rules have conditions on claims.
+/// `needs_tokens` is true if the policy's authorization rules match token claims.
 fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<AccessPart>, String> {
     if exemption.parts.is_empty() {
         return Ok(AccessPart::ALL.to_vec());
@@ -245,7 +245,7 @@ fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<Acc
     let has = |part| parts.contains(&part);
     if needs_tokens && has(AccessPart::Jwt) && !has(AccessPart::Authorization) {
         return Err(
-            ": authorization has conditions on claims, so exempt its requests from it as well"
+            ": authorization rules match token claims, so exempt the route from authorization as well"
                 .to_owned(),
         );
     }

@@ -139,7 +139,7 @@ fn read_path(at: &str, spec: &AccessPath) -> Result<PathRule, String> {
     let field = format!("{at}.value");
     if !value.starts_with('/') {
         return Err(format!(
-            "{field} {value:?} is not a path; expected it to begin with `/`"
+            "{field} {value:?} is not a path; a path must begin with `/`"
         ));
     }
     limits::max_bytes(&field, value, limits::MAX_PATH)?;

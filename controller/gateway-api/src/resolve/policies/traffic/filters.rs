@@ -12,7 +12,7 @@ use sesame_proto::schema::{
 use super::access::{AccessCheck, AccessPart};
 use super::jwt::TokenCheck;
 
-/// `None` means that the setting of a wider scope applies.
+/// A field that is `None` inherits the setting of the next wider scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
     /// In bytes.
@@ -27,11 +27,11 @@ pub(crate) struct FilterSettings {
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
     /// In bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// Keyed by the policy or object that requires the check. Requests must pass all of them.
+    /// Access checks by the policy or object that requires them. A request must pass every check.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
-/// The policy is given as `TrafficPolicy/namespace/name`.
+/// `policy` has the form `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -96,13 +96,13 @@ impl FilterSettings {
         })
     }
 
-    /// Returns non-fatal problems: tokens are still checked.
+    /// Returns warnings that do not prevent tokens from being checked.
     pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
         let notes = self.token_checks().flat_map(|it| &it.notes);
         notes.map(String::as_str)
     }
 
-    /// If true, requests must never fall through to another route.
+    /// Returns true if requests must never fall through to another route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
@@ -111,8 +111,7 @@ impl FilterSettings {
         *self == Self::default()
     }
 
-    /// Access checks accumulate, the lowest limit applies, and other settings in `self` take
-    /// precedence.
+    /// Adds access checks and keeps the lower limits. Other settings in `self` take precedence.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -166,7 +165,7 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// The rule's changes to response headers take precedence.
+    /// Changes to response headers in `rule` override changes in policies.
     pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
         let headers = self.headers.as_ref().map(|it| &*it.value);
         let [request_headers, mut response_headers] = match headers {
@@ -312,7 +311,8 @@ impl FilterSettings {
     }
 }
 
-/// Excludes headers that are also sent to the service, because it must see the client's values.
+/// Excludes headers that are also sent to the service, because the service must see the client's
+/// values.
 fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     let http = match &auth.protocol {
         Some(Protocol::Http(http)) => Some(http),
@@ -341,7 +341,7 @@ pub(super) fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// A part's name is `TrafficPolicy/namespace/name/part`.
+/// Joins names of the form `TrafficPolicy/namespace/name/part`.
 fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     let parts = parts.into_iter().flatten();
     let parts: Vec<String> = parts

@@ -17,13 +17,12 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
 const DEFAULT_KEY: &str = "jwks";
-/// Maximum number of headers and other places for a provider's tokens.
+/// Headers, query parameters and cookies that may carry a provider's tokens.
 const MAX_SOURCES: usize = 4;
-/// For an issuer, audience or claim.
+/// Maximum length of an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Proxies or other services between client and backend set these headers, so policies must not set
-/// them from claims.
+/// Proxies set headers with these prefixes, so policies must not set such headers from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,15 +30,14 @@ pub(crate) struct TokenCheck {
     pub(super) name: String,
     pub(super) policy: TokenPolicy,
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
-    /// Removed before requests reach a backend.
+    /// Headers to remove from requests to backends.
     pub(super) token_headers: BTreeSet<String>,
-    /// Non-fatal problems: tokens are still checked.
+    /// Warnings that do not prevent tokens from being checked.
     pub(super) notes: Vec<String>,
 }
 
 impl TokenCheck {
-    /// Unless `forward` is true, the headers that contain tokens are removed from requests to
-    /// backends.
+    /// Removes token headers from requests to backends unless `forward` is true.
     pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
         let headers = headers_of(&provider).into_iter();
         Self {
@@ -72,7 +70,7 @@ pub(super) fn read(
         let name = &spec.name;
         if providers.iter().any(|it| it.name == *name) {
             return Err(format!(
-                "{at}.name {name:?} is taken; expected a unique name"
+                "{at}.name {name:?} is already used; names must be unique"
             ));
         }
         let (provider, note) = read_provider(&at, spec, namespace, cx)?;
@@ -164,7 +162,7 @@ pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::max_bytes(field, text, MAX_CHARACTERS)
 }
 
-/// Returns the outermost name first.
+/// Splits a claim's path at dots, outermost name first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();

@@ -34,14 +34,13 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Filled in only for listeners.
+    /// Set only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
     /// True if a protective setting is invalid or a field is unknown.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from claims or authorization responses, keyed by the policies'
-/// namespace.
+/// Headers that policies set from claims or authorization responses, by policy namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
 /// In milliseconds. 0 disables a timeout, and `None` means the proxy's default.
@@ -70,7 +69,7 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// If true, requests must never fall through to another route.
+    /// Returns true if requests must never fall through to another route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
@@ -79,8 +78,8 @@ impl TrafficSettings {
         self.timeouts.is_some()
     }
 
-    /// If `decided` is true, a policy nearer to the rule sets timeouts, so the timeouts in `self`
-    /// have no effect.
+    /// Ignores timeouts in `self` if `decided` is true, because a policy nearer to the rule sets
+    /// them.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -168,8 +167,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns `None` if a policy targets a single listener or any ListenerSet, because the filters
-    /// may then differ.
+    /// Returns `None` if a policy targets a single listener or any ListenerSet, because listeners
+    /// may then have different filters.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {

@@ -1,4 +1,4 @@
-//! The TrafficPolicies or the AccessPolicies: their effect on targets, and whether they are
+//! All TrafficPolicies, or all AccessPolicies: how they affect their targets, and which are
 //! accepted.
 
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// On error, requests to the policy's targets are rejected.
+    /// If `part` is an error, reports it and rejects requests to the policy's targets.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -113,7 +113,7 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Any ListenerSet counts, even of another Gateway.
+    /// A policy for any ListenerSet counts, even if the ListenerSet belongs to another Gateway.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
         let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
         let mut sections = of_gateway.map(|(_, section)| section);
@@ -199,7 +199,7 @@ impl<'w> PoliciesOfKind<'w> {
             let lost = lost.next().map(|(older, field)| {
                 let at = targets::part(kind, name, *section);
                 let why = format!(
-                    "{at} has an older {}, {older}, which sets {field} there",
+                    "{at} has an older {}, {older}, which already sets {field}",
                     self.kind
                 );
                 (Reason::Conflicted, why)

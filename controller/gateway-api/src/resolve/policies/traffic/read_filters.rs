@@ -76,7 +76,7 @@ pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Comp
         };
         let algorithm = i32::from(algorithm);
         if algorithms.contains(&algorithm) {
-            return Err(format!("compression.types[{i}] is listed twice"));
+            return Err(format!("compression.types[{i}] duplicates an earlier type"));
         }
         algorithms.push(algorithm);
     }

@@ -11,10 +11,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Load balancers provide their addresses.
+/// Types whose addresses a load balancer provides.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
-/// With a cluster IP.
+/// Types with a cluster IP.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
@@ -77,7 +77,7 @@ impl Faults<'_> {
             let class: String = class.chars().take(MAX_LISTED).collect();
             self.add(
                 "publishing.upstream.gatewayClassName",
-                format!("{class:?} is not the name of a GatewayClass"),
+                format!("{class:?} is not a valid GatewayClass name"),
             );
         }
         self.number("publishing.annotations", annotations.len(), MAX_ENTRIES);
@@ -219,7 +219,7 @@ mod tests {
             "{found}"
         );
         assert!(
-            found.contains("gatewayClassName: \"../x\" is not the name"),
+            found.contains("gatewayClassName: \"../x\" is not a valid"),
             "{found}"
         );
         let found = of(Publishing {
