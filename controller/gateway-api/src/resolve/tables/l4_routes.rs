@@ -1,7 +1,8 @@
-//! Routes for connections or datagrams.
+//! Selects routes for connections and datagrams.
 //!
-//! The most specific listener on the port gets the connection, then its route with the most
-//! specific hostname, then the oldest. Without server names, the oldest route gets all traffic.
+//! The listener with the most specific hostname on a port receives a connection. Among its routes,
+//! the most specific hostname wins, then the oldest route. TCP and UDP listeners have no server
+//! names, so their oldest route receives all traffic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +18,7 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// `owns` returns true if no more specific listener receives the connections for a hostname.
+/// `owns` returns true unless a more specific listener receives connections for the hostname.
 pub(crate) fn by_server_name(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
@@ -40,7 +41,7 @@ pub(crate) fn by_server_name(
             by_route.entry(*route).or_default().push(&host.domain);
             (*route, host)
         });
-        // Authors of wildcards expect to lose connections to more specific hostnames.
+        // Do not report connections lost to a more specific hostname, because that is expected.
         if winner != *route && of_winner.rank == host.rank {
             displaced.add(
                 *route,
@@ -65,7 +66,7 @@ pub(crate) fn by_server_name(
         .collect()
 }
 
-/// Returns the oldest route, which receives all traffic.
+/// Returns the oldest route, which receives all traffic, and reports the others.
 pub(crate) fn oldest(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,

@@ -34,9 +34,10 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// Up to this many HTTPS and TLS listeners on a port, each HTTPS listener responds with 421 for the
-/// hostnames of all others. The number of virtual hosts grows quadratically. With more listeners,
-/// they only cover names in certificates, because clients reuse connections only for these.
+/// If a port has at most this many HTTPS and TLS listeners, each HTTPS listener responds with 421
+/// for all other listeners' hostnames. The number of these virtual hosts grows quadratically. With
+/// more listeners, each responds with 421 only for names in its own certificates, because clients
+/// reuse connections only for those names.
 const MAX_EACH_BESIDE: usize = 128;
 
 /// Backend names also encode how to reach the Backend (see `reached_by`).
@@ -44,11 +45,11 @@ const MAX_EACH_BESIDE: usize = 128;
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
-    /// In bytes, if no route were left out.
+    /// Size of all routes in bytes, including routes that are left out.
     pub(crate) wanted: u64,
 }
 
-/// Findings to report to the routes' authors.
+/// Lost traffic to report to route authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
     shadowed: Shadowed,
@@ -56,7 +57,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// `shadowed` determines which hidden matches to record.
+    /// Pass [`Shadowed::by_host`] to also record hidden matches per virtual host.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,
@@ -89,13 +90,13 @@ impl Findings {
 
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
-    /// For lost hostnames and connections, and expressions over the cost limit.
+    /// Traffic lost to other routes or listeners, and matches left out because of limits.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// By route index.
+    /// Keyed by route index.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
-/// In bytes, if no route were left out.
+/// Returns the size of all routes in bytes, before any are left out.
 pub(crate) fn wanted<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -149,8 +150,8 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // Clients may reuse a connection for another hostname in the certificate, even one whose
-        // listener passes TLS through.
+        // Clients may reuse a connection for any hostname in the certificate, including hostnames
+        // of TLS passthrough listeners.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -169,7 +170,7 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// Listeners on a port by what selects among them: Host header or TLS server name.
+/// Listeners on a port, grouped by how Envoy selects among them: by Host header or server name.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
@@ -204,7 +205,7 @@ impl<'p, 'a> Families<'p, 'a> {
     }
 }
 
-/// By transport and port, most specific hostname first.
+/// Groups listeners by transport and port, most specific hostname first.
 fn by_port<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
 ) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
@@ -216,7 +217,7 @@ fn by_port<'a>(
     } in listeners.filter(|attached| attached.listener.is_served())
     {
         let (protocol, hostname) = match &listener.holds {
-            // Connections are closed before the TLS handshake.
+            // A TLS listener without routes closes connections before the handshake.
             Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
             Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
             None => (listener.protocol, listener.hostname.as_ref()),
@@ -252,7 +253,7 @@ fn by_port<'a>(
     by_port
 }
 
-/// `owners` has the hostnames of all HTTPS and TLS listeners on the port.
+/// `owners` contains the hostnames of all HTTPS and TLS listeners on the port.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -260,7 +261,7 @@ fn to_schema(
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
-        // Reject all traffic if a required filter is not available.
+        // Without routes, the listener rejects all traffic.
         _ if placed.listener.refuses() => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
@@ -282,7 +283,7 @@ fn to_schema(
     }
 }
 
-/// Only Backends with session persistence.
+/// Adds the names of Backends with session persistence.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,
@@ -292,7 +293,7 @@ pub(crate) fn session_backends_of<'h>(
     }
 }
 
-/// Backends for requests, mirrors and authorization.
+/// Adds the names of Backends for requests, mirrors and external authorization.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for forward in forwards(host) {
         let weighted = forward.backends.iter().map(|share| share.backend.as_str());

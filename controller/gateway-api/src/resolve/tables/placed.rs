@@ -1,4 +1,4 @@
-//! Listeners on the same Envoys, and how hostnames divide requests among them.
+//! Listeners on the same Envoys, and the hostnames that each listener owns.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Client key for connections to backends.
+    /// Name of the client certificate's key, for connections to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -41,7 +41,6 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Backend names also encode how to reach the Backends.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -60,12 +59,12 @@ impl PlacedListener<'_> {
     }
 }
 
-/// All HTTP listeners on a port share this route table.
+/// Returns the name of the route table that all HTTP listeners on a port share.
 pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The most specific hostname that covers a host selects the listener.
+/// A host's owner is the listener with the most specific hostname that covers the host.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -85,10 +84,10 @@ impl<'a> HostnameOwners<'a> {
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// True if no other listener covers the whole domain more specifically. Some of its hosts may
-    /// still have more specific listeners.
+    /// True unless another listener covers the entire domain more specifically. Single hosts in
+    /// the domain may still have more specific listeners.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
-        // A single listener owns each domain that it covers.
+        // A port's only hostname owns every domain that it covers.
         self.0.len() == 1
             || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }

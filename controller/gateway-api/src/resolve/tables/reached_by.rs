@@ -1,19 +1,19 @@
-//! Encodes client key and mesh in Backend names.
+//! Encodes the client key and mesh in Backend names.
 //!
-//! A table may have routes from several Gateways, and only `snapshot` looks up Backends. Until
-//! then, names must distinguish how a Gateway reaches them.
+//! Gateways that share a route table may reach the same Backend differently. Backend names encode
+//! the difference until `snapshot` looks up the Backends.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
-/// Cannot occur in names.
+/// Never occurs in Backend, key or Gateway names.
 const SEPARATOR: char = '\n';
 
 /// How a Gateway reaches a Backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
-    /// Key of the client certificate.
+    /// Name of the client certificate's key.
     pub(crate) client_key: Option<&'a str>,
-    /// Name of the Gateway, if it uses a mesh.
+    /// Name of the Gateway, if it connects to the Backend through a mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 

@@ -1,8 +1,8 @@
 //! Limits the size of routes per hostname, per Gateway and in total, with fair shares for
 //! namespaces and Gateways.
 //!
-//! Sizes are computed before any route is built. A route that does not fit is left out as a whole.
-//! If it might be security-relevant, its requests get an error.
+//! Sizes are computed before any route is built. A route that does not fit is left out entirely.
+//! If that route might be security-relevant, its requests get an error.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,8 +18,8 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Leaving out a route may reveal routes that it hid, so each round may increase charges. A
-/// namespace that still exceeds its share loses all routes.
+/// Leaving out a route may expose routes that it hid, so each round may increase charges. A
+/// namespace that exceeds its share after the last round loses all routes.
 const MAX_ROUNDS: usize = 8;
 
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
@@ -55,7 +55,7 @@ impl<'a> ListenerHosts<'a> {
         self.domains.iter().copied()
     }
 
-    /// Grouped by hostname, most specific first.
+    /// Returns the routes that cover `domain`, grouped by hostname, most specific first.
     pub(super) fn covering(&self, domain: &Hostname) -> impl Iterator<Item = &[Hosted<'a>]> {
         domain
             .covering_keys()
@@ -64,7 +64,7 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// In bytes.
+/// Size limits per Gateway and for all Gateways, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomOfGateways {
     pub(super) each: u64,
@@ -72,8 +72,8 @@ pub(crate) struct RoomOfGateways {
 }
 
 impl RoomOfGateways {
-    /// `wanted` returns each Gateway's size, and is called only if space might be short. See
-    /// [`share`].
+    /// Divides space as in [`share`]. `wanted` returns each Gateway's size, and is only called if
+    /// space might be short.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
@@ -85,7 +85,6 @@ impl RoomOfGateways {
         Self { each, all }
     }
 
-    /// For messages.
     fn reason(self) -> String {
         let Self { each, all } = self;
         let of_gateway = format!(
@@ -107,13 +106,13 @@ impl RoomOfGateways {
 /// Routes left out because their namespaces exceed their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
-    /// In bytes, if no route were left out.
+    /// Size of all routes in bytes, including routes that are left out.
     pub(super) wanted: u64,
     all_requests: RouteMatch,
     all_calls: RouteMatch,
 }
 
-/// Message for the author, by route index.
+/// Messages for route authors, by route index.
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
@@ -137,7 +136,7 @@ impl Room {
         room
     }
 
-    /// In bytes, if no route were left out.
+    /// Returns the size of all routes in bytes, before any are left out.
     pub(super) fn wanted<'l>(
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
         routes: &Routes<'_>,
@@ -157,8 +156,8 @@ impl Room {
         }
     }
 
-    /// If a virtual host needs copies of routes with wider hostnames, its own oldest route is
-    /// charged. No namespace can use up another's share this way.
+    /// A virtual host contains copies of routes with wider hostnames. Its own oldest route is
+    /// charged for the copies, so that no namespace can use up another namespace's share.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -208,8 +207,8 @@ impl Room {
         charges
     }
 
-    /// True if the requests go to a wider hostname, because all routes are left out and none
-    /// rejects them.
+    /// True if all routes are left out and none of them rejects requests. A wider hostname then
+    /// receives the requests.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -222,8 +221,8 @@ impl Room {
         })
     }
 
-    /// Includes routes that are left out of the Gateway. More specific hostnames take precedence,
-    /// then older routes.
+    /// Returns the routes to leave out of a virtual host, including routes left out of the entire
+    /// Gateway. More specific hostnames take precedence, then older routes.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -291,7 +290,7 @@ impl Room {
         left_out
     }
 
-    /// Requests to reject for a route that is left out.
+    /// Returns the match for requests to reject if the route is left out.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -300,12 +299,13 @@ impl Room {
     }
 }
 
-/// True if a route that is left out rejects every request.
+/// True if the route rejects every request when left out.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
 
-/// Older routes take precedence. If `all` is true, a namespace over its share loses all routes.
+/// Returns the routes to leave out, with messages. Older routes take precedence. If `all` is true,
+/// a namespace that exceeds its share loses all routes.
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
     routes: &Routes<'_>,
@@ -361,8 +361,8 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
     charges.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Returns the maximum per consumer. Consumers that want less than an equal share get it, and the
-/// others share the rest equally.
+/// Returns the maximum per consumer (max-min fairness). A consumer that wants less than an equal
+/// share gets its full demand, and the others divide the rest equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;
@@ -405,7 +405,7 @@ mod tests {
         };
         assert_eq!(each(u64::MAX, &[MAX; 9]), MAX);
         assert_eq!(each(2 * MAX, &[MAX, MAX]), MAX);
-        // A Gateway that wants more than its limit takes nothing from the others.
+        // Demand above a Gateway's limit does not reduce the other Gateways' shares.
         assert_eq!(each(2 * MAX, &[u64::MAX, MAX / 2, MAX / 2]), MAX);
         assert_eq!(each(2 * MAX, &[MAX; 4]), MAX / 2);
         assert_eq!(each(MAX, &[MAX, 100]), MAX - 100);

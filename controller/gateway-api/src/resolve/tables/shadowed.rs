@@ -1,4 +1,4 @@
-//! Finds matches that other matches hide in every virtual host of every listener.
+//! Finds matches that other matches hide in every virtual host.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::{Kind, ObjectKey};
 
-/// Matches of all virtual hosts.
+/// Reached and hidden matches of all virtual hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
-    /// With the first match that hides it in any virtual host.
+    /// For each hidden match, the first match found to hide it in any virtual host.
     hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
 }
@@ -28,18 +28,18 @@ struct HiddenBy {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
-    /// An equal match in another HTTPProxy route receives the requests.
+    /// True if an equal match of an HTTPProxy receives the requests.
     pub(crate) duplicate: bool,
 }
 
 /// Why the hiding match takes precedence.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// It accepts every request of the hidden match, and ranks higher.
+    /// The hiding match accepts all requests or all gRPC calls, and ranks higher.
     TakesAll,
-    /// The matches are equal, and its route has a more specific hostname.
+    /// The matches are equal, but the hiding match has a more specific hostname.
     Hostname,
-    /// Matches and hostnames are equal, and its route, rule or index comes first.
+    /// Matches and hostnames are equal, but the hiding route, rule or match comes first.
     Place,
 }
 
@@ -58,7 +58,7 @@ pub(crate) type Match = (ObjectKey, usize, usize);
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
-    /// Also records the matches that each virtual host hides.
+    /// Also records hidden matches per virtual host.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -73,7 +73,7 @@ impl Shadowed {
         }
     }
 
-    /// Empty unless recorded by virtual host.
+    /// Empty unless created with [`Self::by_host`].
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
@@ -86,7 +86,7 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports each route's first unreachable match. Keyed by route index.
+    /// Reports each route's first unreachable match, and returns them by route index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -142,7 +142,7 @@ impl Shadowed {
     }
 }
 
-/// Never reveals a route in another namespace.
+/// Never names a route in another namespace.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let winner = at(before, winner.place);
     if before.object == loser.object {
@@ -159,7 +159,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// For an HTTPProxy, returns the path of the route.
+/// Returns the field path of a match, or of its route for an HTTPProxy.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
@@ -201,7 +201,7 @@ fn why_first(
     }
 }
 
-/// A match for every gRPC request also hides later gRPC matches.
+/// Removes hidden matches. A match for all gRPC calls hides later gRPC matches only.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,

@@ -1,7 +1,8 @@
-//! Finds hostnames that a route loses to a more specific listener of an object with lower
-//! precedence.
+//! Finds hostnames that a route loses to a more specific listener of a lower-ranking Gateway,
+//! ListenerSet, HTTPProxy or Ingress.
 //!
-//! Hostnames within one object are not reported, because authors may split them intentionally.
+//! Listeners of the same object are not compared, because authors may split hostnames
+//! intentionally.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -28,7 +29,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    // Exact hostnames cannot lose any hosts, and there may be thousands.
+    // Skip exact hostnames: no hostname is more specific, and there may be thousands of them.
     for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
@@ -72,7 +73,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener whose object ranks below another, and its routes.
+/// A listener that may take hostnames from listeners of higher-ranking objects.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -87,7 +88,7 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// True if the other hostname covers this one, but this object has lower precedence.
+    /// True if `other` ranks higher, but this listener's hostname is more specific.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname

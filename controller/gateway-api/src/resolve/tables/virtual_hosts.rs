@@ -1,5 +1,5 @@
-//! Builds the virtual hosts of a route table: for each listener's hostname, and each hostname of
-//! its routes unless a more specific listener owns it.
+//! Builds a route table's virtual hosts: one for each listener's hostname, and one for each route
+//! hostname that the listener owns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +22,7 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// In the table's order.
+/// Sorted as in the route table.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
@@ -68,7 +68,7 @@ impl VirtualHosts {
         self.0.insert(DomainOrder::of(domain), host);
     }
 
-    /// Adds the listener's hostname, and all domains of its routes that it owns.
+    /// Adds virtual hosts for the listener's hostname and for route hostnames that it owns.
     pub(crate) fn add_listener(
         &mut self,
         (listener, hosts): &WithHosts<'_, '_>,
@@ -105,8 +105,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Responds with 421 for other HTTPS or TLS listeners on the port. Skips hostnames below a
-    /// domain that already does.
+    /// Adds 421 responses for the hostnames of other HTTPS and TLS listeners on the port. Skips
+    /// hostnames below a domain that already responds with 421.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -120,7 +120,7 @@ impl VirtualHosts {
                 (key.to_owned(), false)
             })
             .collect();
-        // Add wider domains before the domains that they cover.
+        // Add wider domains first, so that the hostnames that they cover can be skipped.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -138,8 +138,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Only adds names in the listener's certificates, because clients reuse connections only for
-    /// these. A wildcard covers all hosts below it.
+    /// Adds 421 responses only for names in the listener's certificates, because clients reuse
+    /// connections only for those names. A wildcard name covers all hosts below its domain.
     pub(crate) fn add_misdirected_by_certificate(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -239,7 +239,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// Matches that might be security-relevant remain, to reject their requests.
+/// Removes matches of routes whose expressions exceed the cost limit. Matches that might be
+/// security-relevant stay, and reject their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -288,7 +289,6 @@ fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Named after the listener.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

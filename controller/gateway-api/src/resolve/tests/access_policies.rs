@@ -178,7 +178,7 @@ fn tokens_of_all_policies_are_needed() {
     let names: Vec<&str> = shared.iter().map(|it| it.name.as_str()).collect();
     let both = format!("{all_name},{own_name}");
     assert_eq!(names, [&*all_name, &*both, &*own_name]);
-    // An invalid policy for a route does not affect the policy for its Gateway.
+    // An invalid policy on the route does not affect the Gateway's policy.
     let broken = policy("own", SCOPES[1], ", jwt: {providers: []}");
     let resolution = served(&(all + &broken));
     assert!(is_refused(&resolution));

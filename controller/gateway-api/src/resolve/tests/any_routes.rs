@@ -81,8 +81,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // If the route might be security-relevant, it rejects requests for the hostname that
-            // its author probably meant.
+            // Invalid. If the route might be security-relevant, requests for the hostname that was
+            // probably intended are rejected.
             "B.example.com",
         ],
         2,
@@ -104,7 +104,7 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates each rule in two versions: for HTTPRoutes and for GRPCRoutes. Most are valid, and most
+/// Generates rules, each in an HTTPRoute and a GRPCRoute version. Most rules are valid, and most
 /// forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
@@ -113,8 +113,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes use these Services, so changes often add the first reference or remove the
-        // last one.
+        // Rarely used, so changes often add a Service's first reference or remove its last.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
@@ -124,7 +123,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let kind = prop_oneof![
         4 => Just("type: PathPrefix"),
         4 => Just("type: Exact"),
-        // Only a few regular expressions fit within a virtual host's cost limit.
+        // Expensive: only a few of these expressions fit within a virtual host's cost limit.
         2 => Just("type: RegularExpression"),
     ];
     let protects = prop::bool::weighted(0.2);

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-/// Some of the addresses are invalid.
+/// Includes invalid addresses.
 pub(crate) const ADDRESSES: &[&str] = &[
     "10.0.0.1",
     "10.0.0.2",
@@ -12,10 +12,10 @@ pub(crate) const ADDRESSES: &[&str] = &[
     "no address",
     "10.1.0.1",
 ];
-/// FQDN is not supported.
+/// Includes `FQDN`, which is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// The Gateways' routes use the same Services. Some ports of a Service share a number or a name.
+/// Routes of both Gateways share Services, and some Service ports share a number or name.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}

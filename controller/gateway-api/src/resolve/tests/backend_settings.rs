@@ -206,7 +206,7 @@ fn annotations_of_services_limit_all_references() {
     for object in [&of_proxy, &of_ingress, of_route] {
         let resolution = with(&[annotated(limits), object.to_owned()]);
         let [backend] = backends(&resolution) else {
-            panic!("one Backend is expected for {object}");
+            panic!("expected one Backend for {object}");
         };
         assert_eq!(backend.breaker.as_deref(), Some(&expected), "{object}");
     }

@@ -1,4 +1,4 @@
-//! Gateways of a GatewayClass that are not isolated (`spec.fleet.gateways`).
+//! GatewayClasses that serve a single Gateway or merge their Gateways (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{ConditionState, HTTP, gateway, holds, route, world};
@@ -44,7 +44,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Asserts that incremental and full resolution agree.
+/// Changes a route, and asserts that incremental and full resolution agree.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -164,7 +164,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
             "sesame-system/sesame"
         );
     }
-    // The name of the snapshot does not depend on which Gateway is deleted.
+    // The snapshot keeps its name when the oldest Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

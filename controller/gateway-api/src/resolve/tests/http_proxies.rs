@@ -263,7 +263,7 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // An element prefix takes precedence over a character prefix of equal length.
+        // The Ingress matches whole path elements, so it precedes the HTTPProxy's equal prefix.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

@@ -1,4 +1,4 @@
-//! Client addresses that HTTPProxies allow and deny.
+//! `ipAllowPolicy` and `ipDenyPolicy` in HTTPProxies.
 
 use sesame_proto::schema::AddressFilter;
 

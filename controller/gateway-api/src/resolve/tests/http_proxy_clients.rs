@@ -84,7 +84,7 @@ fn client_validation_is_served_as_written() {
         assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80", "{clients}");
         assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0", "{clients}");
         let tls = listener(&resolution).and_then(|it| it.tls.clone());
-        let tls = tls.expect("a termination");
+        let tls = tls.expect("TLS termination");
         assert_eq!(tls.client_mode(), mode, "{clients}");
         assert_eq!(tls.client_trust_bundle, bundle, "{clients}");
         assert_eq!(tls.forward_client_certificate, None, "{clients}");
@@ -219,7 +219,7 @@ fn routes_stay_off_listeners_without_their_validation() {
     let resolution = resolved(&format!("{}{}", gateway(&other), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(send(&resolution, 8443, "/", &[]), "404");
-    // A listener of the Gateway itself has the same hostname.
+    // The Gateway's own listener has the same hostname.
     let own = https("own", "h.test", "{name: s}");
     let resolution = resolved(&format!("{}{}", gateway(&own), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "404");

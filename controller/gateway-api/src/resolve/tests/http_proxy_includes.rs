@@ -1,5 +1,5 @@
-//! Includes in HTTPProxies: an included route cannot match outside the include's prefix, and the
-//! size of the include tree is limited.
+//! Includes in HTTPProxies: included routes match only below the include's prefix, and the include
+//! tree's size is limited.
 
 use super::http_proxies::{NONE, ask, errors, proxy, root, send, with};
 use super::router::{GET, Request, answer};
@@ -132,7 +132,7 @@ fn routes_beyond_limit_are_withheld_from_one_namespace() {
         let includes: String = (0..number).map(include).collect();
         format!("virtualhost: {{fqdn: {host}.test}}\nincludes:\n{includes}")
     };
-    // The two roots have the same age, so the one in namespace `app` takes precedence.
+    // Both roots have the same age, so the root in namespace `app` takes precedence.
     let many =
         proxy("many", &spec("many", 5)).replace("namespace: web}\nspec", "namespace: app}\nspec");
     let resolution = with(&[many, proxy("child", &child), proxy("r", &spec("h", 1))]);

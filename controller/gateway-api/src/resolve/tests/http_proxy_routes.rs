@@ -1,4 +1,4 @@
-//! Settings of HTTPProxy routes that affect requests and responses.
+//! HTTPProxy route settings that affect requests and responses.
 
 use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::retry::Condition;
@@ -281,7 +281,7 @@ fn regex_precedes_prefixes_of_all_layers() {
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),
         ("/a/exact", "web/c/80"),
-        // Only HTTPRoutes match these paths. The longer path takes precedence.
+        // Only the HTTPRoute matches these paths. Its longer path takes precedence.
         ("/r/longer/x", "web/b/80"),
         ("/r/x", "web/c/80"),
     ] {

@@ -39,7 +39,7 @@ fn backends(resolution: &Resolution) -> &[Backend] {
 
 fn only(resolution: &Resolution) -> (AppProtocol, Option<&BackendTls>) {
     let [backend] = backends(resolution) else {
-        panic!("one Backend is expected: {:?}", errors(resolution, "r"));
+        panic!("expected one Backend: {:?}", errors(resolution, "r"));
     };
     (backend.protocol(), backend.tls.as_deref())
 }
@@ -179,7 +179,7 @@ fn unverified_backend_answers_503_for_its_share() {
             "protocol: h3".to_owned(),
             "ServiceError/UnsupportedProtocol",
         ),
-        // The settings require validation but no TLS, so requests would be sent in plaintext.
+        // Validation requires TLS. Without TLS, requests would be sent in plaintext.
         (&opaque, format!("validation: {CA}"), unverified),
         (
             &opaque,
@@ -260,7 +260,7 @@ routes:
     assert_eq!(answers[2], "web/a/80");
     assert_eq!(ask(&resolution, "/bad"), "503");
     assert_eq!(backends(&resolution).len(), 3);
-    // All Backends for the port share its endpoint set.
+    // All Backends for the Service port share one endpoint set.
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
 
@@ -282,7 +282,7 @@ fn idle_timeout_distinguishes_backends_of_service() {
         let resolution = of(value);
         assert_eq!(errors(&resolution, "r"), NONE, "{value}");
         let [backend] = backends(&resolution) else {
-            panic!("one Backend is expected for {value}");
+            panic!("expected one Backend for {value}");
         };
         assert_eq!(backend.idle_timeout_ms, expected, "{value}");
         let is_plain = backend.name == "Service/web/a/80";

@@ -1,5 +1,4 @@
-//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors that close
-//! connections.
+//! `tcpproxy` in HTTPProxies: routing by server name, includes, and errors that close connections.
 
 use sesame_proto::schema::{L4Route, Listener, Protocol};
 
@@ -266,7 +265,7 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
         assert_eq!(warnings(&resolution, "r"), ["TLSError/Overridden"]);
         assert_eq!(errors(&resolution, "r"), NONE);
     }
-    // A listener of the Gateway itself has the same hostname.
+    // The Gateway's own listener has the same hostname.
     let own = https("own", "h.test", "{name: s}");
     let all = [gateway(&own), CLASS.to_owned(), pair(), root(PASS, TO_A)];
     let resolution = resolved(&all.concat());

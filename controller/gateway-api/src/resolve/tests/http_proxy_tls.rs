@@ -137,7 +137,7 @@ fn what_protects_and_is_not_supported_withholds_routes() {
         );
         let resolution = with(&[proxy("r", &spec)]);
         assert_eq!(ask(&resolution, "/"), expected, "{host} {of_route}");
-        // Providers without TLS are an error, even if no route needs their tokens.
+        // `jwtProviders` without TLS is an error, even if no route requires a token.
         let is_valid = expected != "500" && !host.contains("jwtProviders");
         assert_eq!(
             errors(&resolution, "r").is_empty(),

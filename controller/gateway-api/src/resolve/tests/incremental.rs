@@ -1,4 +1,4 @@
-//! Incremental resolution of changed routes and endpoints has the same result as full resolution.
+//! Incremental resolution gives the same result as full resolution.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -57,7 +57,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
         let snapshot = snapshot(&mut resolution, &gateway);
         let encoded = EncodedSnapshot::new(snapshot, Vec::new());
         let changed = encoded.with_changes(&delta);
-        *snapshot = changed.expect("the Gateway as it was").snapshot();
+        *snapshot = changed.expect("a delta for this snapshot").snapshot();
     }
     for RouteStatusChange {
         route,
@@ -71,7 +71,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Asserts that incremental resolution, if possible, gives the same result.
+/// If incremental resolution is possible, asserts that it gives the same result as full resolution.
 fn compare(
     before: &World,
     world: &World,
@@ -220,7 +220,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// A few of the changes cause problems that only full resolution reports.
+/// A few slices are invalid, and only full resolution reports these problems.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -228,7 +228,8 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if the change is resolved incrementally, and asserts that the result is the same.
+/// Asserts that incremental and full resolution agree. Returns false if the change requires full
+/// resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -246,7 +247,7 @@ fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
         ..Options::default()
     };
     let off = incremental::resolve(&before, &world, &changed, &mut resolver, &full);
-    assert!(off.is_none(), "it is turned off");
+    assert!(off.is_none(), "incremental resolution is disabled");
     incremental::resolve(&before, &world, &changed, &mut resolver, &options).is_some()
 }
 
@@ -263,8 +264,8 @@ fn hidden_route_beyond_changed_hosts_needs_full_resolution() {
     let only_a = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     let only_b = "parentRefs: [{name: edge}], hostnames: [b.example.com]";
     let both = "parentRefs: [{name: edge}], hostnames: [a.example.com, b.example.com]";
-    // On one hostname, `far` receives all requests that `wide` matches. If `a` takes the requests
-    // on the other hostname, no request reaches `wide`.
+    // `far` hides `wide` on `b.example.com`. If `a` also hides `wide` on `a.example.com`, `wide`
+    // becomes unreachable.
     let far = route("far", 1, only_b, "/", "s0");
     for service in ["s0", "s1"] {
         let wide = route("wide", 2, both, "/", service);
@@ -279,8 +280,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
-    // Service `s1` seems to be used by `near`. But a different listener owns the first hostname of
-    // `near`, and `far` hides `near` on the second.
+    // `near` references Service `s1`, but receives no requests: another listener owns its first
+    // hostname, and `far` hides `near` on the second.
     let far = route(
         "far",
         0,
@@ -297,8 +298,7 @@ fn apparent_backend_use_is_verified_with_few_references() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // Incremental resolution checks all references to the Service. With too many, full resolution
-    // is needed.
+    // Incremental resolution checks all references to the Service, unless there are too many.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -314,7 +314,7 @@ fn backend_switch_with_few_users_resolves_as_delta() {
     assert!(told("", place, [("/", "s0"), ("/", "s3")]));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
     assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
-    // A policy targets the Service, so the change would add more than a Backend.
+    // A policy targets `s2`, so the change affects more than a Backend.
     assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))

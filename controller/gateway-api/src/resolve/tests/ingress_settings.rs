@@ -1,4 +1,4 @@
-//! `spec.ingress`: Gateways for classes, restrictions on roots, and invalid HTTPProxies.
+//! `spec.ingress`: Gateways for classes, restrictions on root HTTPProxies, and invalid HTTPProxies.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn classes_without_object_name_a_gateway() {
         (listed, "ingressClassName: other", "404"),
         (by_default, "ingressClassName: contour", "web/a/80"),
         (by_default, "ingressClassName: ''", "404"),
-        // The settings name no Gateway for the class.
+        // The settings do not name a Gateway for the class.
         (
             "{classes: [{name: contour}]}",
             "ingressClassName: contour",
@@ -82,7 +82,7 @@ fn duplicate_roots_are_all_invalid_if_asked() {
     let roots = format!("{}{}", root("r", &to("a")), root("s", &to("b")));
     let objects = format!("{CLASS}{roots}{of_ingress}");
     let resolution = with("{duplicates: AllInvalid}", &objects);
-    // The Ingress receives the requests, because no root is served.
+    // Neither root is served, so the Ingress receives the requests.
     assert_eq!(ask(&resolution, "/"), "web/c/80");
     for name in ["r", "s"] {
         assert_eq!(
@@ -171,7 +171,7 @@ spec:
     );
     let resolution = resolve(&world(&yaml), &Options::default());
     assert_eq!(ask(&resolution, "/"), "web/a/80");
-    // A configuration with an error does not apply at all.
+    // An invalid configuration is not applied, not even in part.
     let broken = yaml.replace("[web]", "[web]\n    duplicates: Newest");
     let resolution = resolve(&world(&broken), &Options::default());
     assert!(resolution.gateways.is_empty() || ask(&resolution, "/") == "404");

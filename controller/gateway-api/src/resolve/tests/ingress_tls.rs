@@ -209,7 +209,7 @@ fn gateway_and_older_ingress_decide_on_the_certificate() {
     assert_eq!(unused(&alone), ["Ingress/web/new"]);
     assert_eq!(keys(&alone, "TLSHost/web/gw/listeners/h.test").len(), 1);
 
-    // A listener of the Gateway has the same hostname.
+    // The Gateway's own listener has the same hostname.
     let same = with_listener(&https("own", "h.test", "{name: of-gateway}"));
     check(&same);
     assert_eq!(unused(&same), ["Ingress/web/new", "Ingress/web/old"]);
@@ -249,7 +249,7 @@ fn plain_http_redirects_to_the_hosts_listener() {
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
 
-    // Without a certificate, plaintext requests are not served either.
+    // Without a certificate, plaintext requests are still redirected instead of served.
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);

@@ -136,7 +136,7 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
     let of_route = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
     let resolution = with(&[ingress("i", &of_ingress), route("r", of_route)]);
     assert_eq!(ask(&resolution, "h.test", "/"), "web/b/80");
-    // A more specific match still receives its requests.
+    // The Ingress's more specific match still receives requests.
     assert_eq!(ask(&resolution, "h.test", "/api/x"), "web/a/80");
     let hidden: Vec<&str> = resolution.problems.iter().map(|it| &*it.message).collect();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The last valid certificate remains in use, unless its Secret is deleted or the reference to it
-//! is no longer permitted.
+//! The last valid certificate remains in use, unless its Secret is deleted or the reference is no
+//! longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
 use super::{ConditionState, gateway, holds};
@@ -77,7 +77,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         assert_eq!(
             resolution,
             resolve(&world, &options),
-            "{what}: without memory"
+            "{what}: cached and full resolution differ"
         );
         assert_eq!(served(&resolution), lines(&pem), "{what}");
         let conditions = resolution.listener_conditions("x");
@@ -105,8 +105,8 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
     let world = after(&mended.last_good, &(broken.clone() + GRANT));
     assert_eq!(served(&resolver.resolve(&world, &options)), lines(&other));
 
-    // If the grant or the Secret is removed, the certificate stays unused, even if the grant
-    // returns or an invalid Secret returns.
+    // Removing the grant or the Secret discards the certificate, even if the grant or an invalid
+    // Secret is added again.
     for without in [broken.clone(), GRANT.to_owned()] {
         let world = after(&kept, &without);
         let withdrawn = resolver.resolve(&world, &options);
@@ -116,7 +116,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         assert_eq!(served(&resolver.resolve(&world, &options)), None);
     }
 
-    // If the Secret cannot be read, it may still exist, so the certificate is kept.
+    // An unreadable Secret may still exist, so its certificate is kept.
     let mut world = after(&kept, GRANT);
     world
         .last_good

@@ -160,7 +160,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     assert!(resolution.gateways.is_empty());
     assert_eq!(attached(&resolution), 0);
 
-    // The Gateway's own listener has no certificate. This does not affect the ListenerSets.
+    // A Gateway listener without a certificate does not affect ListenerSets.
     let bare = "- {name: bare, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -174,7 +174,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     );
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // A Gateway without its own listeners still serves the listeners of its ListenerSets.
+    // A Gateway without listeners still serves its ListenerSets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -192,7 +192,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     );
     assert!(resolved(&empty).gateways.is_empty());
 
-    // The Gateway has no address on which it can be served.
+    // The Gateway has no usable address.
     let nowhere = gateway_with(
         &format!("{ALLOWED}\n  addresses: [{{value: nowhere}}]"),
         HTTP,
@@ -227,7 +227,7 @@ fn route_attaches_to_named_gateway_or_set_only() {
             0,
             ConditionState::False(Reason::NoMatchingParent),
         ),
-        // The namespace of the reference defaults to the namespace of the ListenerSet.
+        // The reference's namespace defaults to the route's namespace, `shop`.
         (&format!("{{{set}}}"), 0, 1, ConditionState::True),
         (
             &format!("{{{set}, sectionName: extra}}"),
@@ -260,7 +260,7 @@ fn route_attaches_to_named_gateway_or_set_only() {
         assert_eq!(listener.attached_routes, set_routes, "{parents}");
         let route = resolution.statuses.routes.values().next().expect("a route");
         let [parent] = route.parents.as_slice() else {
-            panic!("one parent is expected");
+            panic!("expected one parent");
         };
         assert_eq!(
             holds(&parent.conditions, ConditionType::Accepted),
@@ -314,11 +314,11 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    // One port of the Gateway itself, and 1,023 of ListenerSets, which each count as a listener and
-    // as a port.
+    // The Gateway's port, and 1,023 ListenerSet ports. Each of these counts as a listener and as a
+    // port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, ConditionState::True);
-    // This is the last ListenerSet in name order.
+    // `s9` is the last ListenerSet by name.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(
@@ -333,7 +333,7 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..count).map(one).collect::<Vec<_>>().join(", ")
     };
-    // The namespace `greedy` comes first in name order.
+    // Namespace `greedy` sorts before `modest`.
     let greedy: String = (0..33)
         .map(|i| set("greedy", &format!("a{i:02}"), &listeners(i * 64, 64)))
         .collect();
@@ -341,14 +341,14 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
     assert_eq!(holds(modest, ConditionType::Accepted), ConditionState::True);
-    // One port of the Gateway itself, three ports of the small namespace, and half of the remaining
-    // 2,047 - 6.
+    // The Gateway's port, three ports in `modest`, and half of the remaining 2,047 - 6 listeners
+    // and ports.
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1 + 3 + 1020);
     let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;
     let refused = last
         .iter()
         .find(|condition| condition.type_ == ConditionType::Accepted)
-        .expect("it is judged");
+        .expect("an Accepted condition");
     assert_eq!(refused.reason, Reason::TooManyListeners);
     assert!(
         refused.message.contains("2041 listeners and ports"),

@@ -1,5 +1,5 @@
-//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. A listener then
-//! responds with 421 only for names in its own certificates that are hostnames of other listeners.
+//! On ports with many HTTPS listeners, a listener responds with 421 for another listener's hostname
+//! only if its own certificates contain the hostname.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ fn in_sets(listeners: &[String]) -> String {
             "---\nkind: ListenerSet\nmetadata: {{name: s{number}, namespace: web}}\nspec:\n  parentRef: {{name: gw}}\n  \
              listeners: [{of_set}]\n"
         )
-        .expect("a text");
+        .expect("write to a String");
         parents.push(format!("{{kind: ListenerSet, name: s{number}}}"));
     }
     let spec = format!(
@@ -84,7 +84,7 @@ fn listener_among_many_answers_421_for_certificate_names() {
         let said = answer(snapshot, &request);
         assert_eq!(said, expected, "SNI {sni}, host {host}");
     }
-    // Only the route table of the wildcard listener has virtual hosts for the other hostnames.
+    // Only the wildcard listener's route table has virtual hosts for all other hostnames.
     let hosts = snapshot.route_tables.iter();
     let hosts: usize = hosts.map(|table| table.virtual_hosts.len()).sum();
     assert!(hosts < 4 * count, "{hosts} virtual hosts");

@@ -1,4 +1,4 @@
-//! End-to-end resolution from YAML objects to statuses and to responses to requests.
+//! Resolves YAML objects, and checks statuses and responses to requests.
 
 mod access_policies;
 mod any_routes;

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which policy applies, how it affects a backend, and its status.
+//! BackendTLSPolicies: precedence, effects on Backends, and statuses.
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
@@ -33,7 +33,7 @@ fn ancestors<'r>(resolution: &'r Resolution, name: &str) -> &'r [PolicyAncestorS
 
 fn says(resolution: &Resolution, name: &str) -> (ConditionState, ConditionState) {
     let [only] = ancestors(resolution, name) else {
-        panic!("one ancestor is expected");
+        panic!("expected one ancestor");
     };
     assert!(only.conditions.iter().all(|c| c.observed_generation == 4));
     (
@@ -226,8 +226,8 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    // Do not truncate the ancestors: only the code that writes the status knows which ancestors the
-    // stored status already contains.
+    // Resolution does not truncate the ancestors, because only the status writer knows the stored
+    // ancestors.
     assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
     assert_eq!(resolution.problems[0].object.name.name, "p");

@@ -1,5 +1,5 @@
-//! Arbitrary objects cause no panic, produce a valid snapshot, and give a result that does not
-//! depend on the order of objects or on caches.
+//! For arbitrary objects, resolution never panics, and produces a valid snapshot that does not
+//! depend on object order or caches.
 
 use std::collections::HashSet;
 
@@ -255,7 +255,7 @@ fn check(snapshot: &Snapshot) {
                     !route.hostnames.is_empty()
                 );
                 for name in &route.hostnames {
-                    assert!(server_names.insert(name), "{name} twice");
+                    assert!(server_names.insert(name), "duplicate {name}");
                 }
                 for share in route.backends.iter().filter(|b| !b.backend.is_empty()) {
                     assert!(backends.contains(share.backend.as_str()));
@@ -268,7 +268,7 @@ fn check(snapshot: &Snapshot) {
         for host in &table.virtual_hosts {
             assert!(
                 domains.insert(host.domain.as_str()),
-                "{} twice",
+                "duplicate {}",
                 host.domain
             );
             assert!(!host.domain.is_empty());
@@ -299,8 +299,7 @@ proptest! {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),
     ) {
-        // Keep only one object per name, because otherwise only the last one would be used and the
-        // order would matter.
+        // Keep one object per name. Otherwise, the last object wins and the order matters.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
         let first = world_of(unique.clone());
