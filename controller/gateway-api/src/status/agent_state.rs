@@ -10,8 +10,8 @@ pub enum AgentState {
     /// Envoy has not yet applied the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves traffic, but it rejected a part of the configuration, or the source of the
-    /// configuration cannot be read.
+    /// Envoy serves traffic, but rejected part of the configuration, or the configuration source
+    /// cannot be read.
     Degraded,
     /// Envoy serves no traffic.
     Down,

@@ -1,4 +1,4 @@
-//! Conditions about listener certificates. They never affect traffic or the Gateway API's own
+//! Conditions for listener certificates. They never affect traffic or the Gateway API's standard
 //! conditions, because a certificate that expires soon still works.
 
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Keeps messages readable and below their size limit.
+/// Keeps messages readable and below the size limit.
 const MAX_TOLD: usize = 20;
 
-/// Adds CertificatesValid to listeners whose certificates are expired, expire soon or are not valid
-/// yet. `expiries` is keyed by listener name.
+/// Adds CertificatesValid to listeners with certificates that have expired, expire soon or are not
+/// valid yet. `expiries` is keyed by listener name.
 pub fn tell_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,

@@ -11,21 +11,20 @@ use super::SignatureTrust;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The aspect that the condition is about.
+    /// The condition's type.
     #[serde(rename = "type")]
     pub type_: ConditionType,
     /// Whether the condition holds.
     pub status: ConditionStatus,
     /// The machine-readable reason.
     pub reason: Reason,
-    /// The human-readable explanation, with the field, the value, the expected value and the
-    /// remedy.
+    /// The human-readable message, with the field, its value, the expected value and the remedy.
     pub message: String,
-    /// The observed generation of the object; 0 for objects from files.
+    /// The object's observed generation; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// Certificate trust on which the condition depends; it ends when certificates expire. Usually
-    /// `None`.
+    /// Trust paths that the condition depends on: if none is valid now, the condition is False.
+    /// Usually `None`.
     #[serde(skip)]
     pub trust: Option<Arc<[SignatureTrust]>>,
 }
@@ -45,8 +44,7 @@ macro_rules! words {
             /// All values, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns the value's meaning: its doc comment, which the conditions reference also
-            /// shows.
+            /// Returns the value's doc comment, which the conditions reference also shows.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($meaning),*).trim_ascii(),)+ }
             }
@@ -89,54 +87,53 @@ words! {
 }
 
 words! {
-    /// The aspect that a condition describes. The variants are in the order in which an object's
-    /// conditions are listed.
+    /// Condition types, in the order in which they appear in an object's status.
     ConditionType {
         /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",
-        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on the number of hosts that the message states, and the Gateway has its addresses.
+        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on at least one host, and the Gateway has its addresses. The message states the number of hosts.
         Programmed = "Programmed",
-        /// Gateways, listeners, routes, policies: everything that the object refers to exists, is permitted and can be used.
+        /// Gateways, listeners, routes, policies: all references are permitted, and the referenced objects exist and are usable.
         ResolvedRefs = "ResolvedRefs",
         /// Listeners: another listener has the same port and hostname, or a protocol that cannot share the port.
         Conflicted = "Conflicted",
-        /// Listeners: certificates or hostnames of listeners on the same port overlap. Requests that arrive on a connection for another listener get 421.
+        /// Listeners: certificates or hostnames of listeners on the same port overlap. Requests on a connection for another listener get 421.
         OverlappingTlsConfig = "OverlappingTLSConfig",
-        /// HTTPProxies: everything is served as written.
+        /// HTTPProxies: the whole HTTPProxy is served as written.
         Valid = "Valid",
-        /// Routes: some rules are invalid and left out; the others are served.
+        /// Routes: some rules are invalid and not served; the others are served.
         PartiallyInvalid = "PartiallyInvalid",
-        /// Gateways: clients are accepted without a verified certificate, as the Gateway requests.
+        /// Gateways: the Gateway is configured to accept clients without a verified certificate.
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
         /// Gateways: every requested address is assigned. Absent if no addresses are requested.
         AddressesAssigned = "AddressesAssigned",
-        /// GatewayClasses: this version of Sesame supports the installed release of the Gateway API's definitions.
+        /// GatewayClasses: this version of Sesame supports the installed release of the Gateway API CRDs.
         SupportedVersion = "SupportedVersion",
-        /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. Absent if none of this applies to any certificate.
+        /// Gateways and listeners: whether all certificates are currently valid. Absent unless a certificate has expired, is not valid yet, or expires soon.
         CertificatesValid = "projectsesame.io/CertificatesValid",
         /// Listeners: whether the agents' test handshakes get the newest certificate. Absent if they do.
         CertificatesShown = "projectsesame.io/CertificatesShown",
         /// Gateways: problems with the Service that the controller maintains for the Gateway. Absent if there are none.
         GatewayService = "projectsesame.io/Service",
-        /// Gateways: the fleet that the controller manages. Present only with problems, or if an adoption awaits consent.
+        /// Gateways: problems with the fleet that the controller manages, or an adoption that awaits consent. Absent otherwise.
         GatewayFleet = "projectsesame.io/Fleet",
-        /// Gateways: the controller has released the fleet, which you manage from then on.
+        /// Gateways: the controller has released the fleet, so you now manage it.
         FleetReleased = "projectsesame.io/Released",
         /// Routes: part of the route is not served, because another route or tenant takes precedence.
         Displaced = "projectsesame.io/Displaced",
-        /// Gateways and routes: backends are reached over the mTLS of a mesh.
+        /// Gateways and routes: backends are reached over a mesh's mTLS.
         Meshed = "projectsesame.io/Meshed",
         /// Gateways, ListenerSets and routes: TrafficPolicies apply to requests. Absent if no policy targets the object itself.
         TrafficPolicyAffected = "projectsesame.io/TrafficPolicyAffected",
         /// Gateways, ListenerSets and routes: AccessPolicies restrict requests. Absent if no policy targets the object itself.
         AccessPolicyAffected = "projectsesame.io/AccessPolicyAffected",
-        /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares its trust.
+        /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares which certificates it trusts.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
     }
 }
 
 words! {
-    /// The reason for the status of a condition.
+    /// The reason for a condition's status.
     Reason {
         /// All is well.
         Accepted = "Accepted",
@@ -144,7 +141,7 @@ words! {
         AddressNotAssigned = "AddressNotAssigned",
         /// No host has the requested address, or it was not assigned.
         AddressNotUsable = "AddressNotUsable",
-        /// The Service, or its port, does not exist. Its share of requests gets 500.
+        /// The Service or its port does not exist. The backend's share of requests gets 500.
         BackendNotFound = "BackendNotFound",
         /// A certificate has expired; it is still served.
         CertificateExpired = "CertificateExpired",
@@ -162,63 +159,63 @@ words! {
         ConfigurationChanged = "ConfigurationChanged",
         /// Another policy for the same target takes precedence.
         Conflicted = "Conflicted",
-        /// The HTTPProxy has errors; they are listed below the condition.
+        /// The HTTPProxy has errors; the message lists them.
         ErrorPresent = "ErrorPresent",
-        /// An object of the fleet could not be created; the message names it.
+        /// A fleet object could not be created; the message names it.
         FleetIncomplete = "FleetIncomplete",
         /// Another listener has the same port, protocol and hostname.
         HostnameConflict = "HostnameConflict",
         /// Another Gateway or ListenerSet has a more specific listener for the hostname.
         HostnameTaken = "HostnameTaken",
-        /// Filters of a rule cannot be combined.
+        /// A rule's filters cannot be combined.
         IncompatibleFilters = "IncompatibleFilters",
-        /// A value is invalid, or Envoy rejects it; the message has the field or Envoy's message.
+        /// A value is invalid, or Envoy rejects it; the message contains the field or Envoy's error.
         Invalid = "Invalid",
         /// A reference to CA certificates names an unsupported kind.
         InvalidCaCertificateKind = "InvalidCACertificateKind",
         /// Referenced CA certificates do not exist or cannot be read.
         InvalidCaCertificateRef = "InvalidCACertificateRef",
-        /// The Secret of a certificate does not exist, has the wrong type, or does not contain a valid key pair.
+        /// The certificate's Secret does not exist, has the wrong type, or does not contain a valid key pair.
         InvalidCertificateRef = "InvalidCertificateRef",
         /// The Gateway's client certificate for backends cannot be used.
         InvalidClientCertificateRef = "InvalidClientCertificateRef",
         /// A reference names an unsupported kind.
         InvalidKind = "InvalidKind",
-        /// A filter of the listener is not valid; the listener is not served.
+        /// A listener filter is invalid; the listener is not served.
         InvalidListenerFilter = "InvalidListenerFilter",
-        /// A filter of the listener refers to a missing or unusable object; its requests are rejected.
+        /// A listener filter refers to a missing or unusable object; the listener's requests are rejected.
         InvalidListenerFilterRef = "InvalidListenerFilterRef",
         /// `parametersRef` names a missing object, an object of the wrong kind, or an invalid configuration.
         InvalidParameters = "InvalidParameters",
         /// `allowedRoutes.kinds` contains a kind that the listener's protocol cannot serve.
         InvalidRouteKinds = "InvalidRouteKinds",
-        /// The trust bundle of a mesh is missing, empty or malformed.
+        /// A mesh's trust bundle is missing, empty or malformed.
         InvalidTrustBundle = "InvalidTrustBundle",
-        /// References of some listeners are not resolved; see their conditions.
+        /// Some listeners have unresolved references; see their conditions.
         ListenersNotResolved = "ListenersNotResolved",
         /// Some listeners are invalid; see their conditions. With status `True`, the others are served.
         ListenersNotValid = "ListenersNotValid",
         /// Backends are reached over mTLS.
         Meshed = "Meshed",
-        /// An object of the same name exists and does not belong to the controller.
+        /// An object with the same name exists, but does not belong to the controller.
         NameTaken = "NameTaken",
         /// All is well.
         NoConflicts = "NoConflicts",
-        /// No listener has a hostname in common with the route.
+        /// None of the route's hostnames matches a listener's hostname.
         NoMatchingListenerHostname = "NoMatchingListenerHostname",
         /// The parent has no listener with this name or port.
         NoMatchingParent = "NoMatchingParent",
-        /// No CA certificate can be used, so nothing can be verified; the message lists them.
+        /// No CA certificate is usable, so certificates cannot be verified; the message lists the errors.
         NoValidCaCertificate = "NoValidCACertificate",
         /// The Gateway's `allowedListeners` does not permit this ListenerSet.
         NotAllowed = "NotAllowed",
-        /// The listeners' `allowedRoutes` does not permit the route's namespace or kind.
+        /// No listener's `allowedRoutes` permits the route's namespace or kind.
         NotAllowedByListeners = "NotAllowedByListeners",
         /// None of the requested addresses is assigned.
         NotAssigned = "NotAssigned",
-        /// Only the oldest GatewayClass is served here, and this one is newer.
+        /// Only the oldest GatewayClass is served, and this GatewayClass is newer.
         OlderGatewayClassExists = "OlderGatewayClassExists",
-        /// Only the oldest Gateway is served here, and this one is newer.
+        /// Only the oldest Gateway is served, and this Gateway is newer.
         OlderGatewayExists = "OlderGatewayExists",
         /// An older route uses the listener, which can serve only one route.
         OtherRoute = "OtherRoute",
@@ -226,15 +223,15 @@ words! {
         OverlappingCertificates = "OverlappingCertificates",
         /// The hostnames of two listeners on the same port overlap.
         OverlappingHostnames = "OverlappingHostnames",
-        /// The Gateway of the ListenerSet is not accepted.
+        /// The ListenerSet's Gateway is not accepted.
         ParentNotAccepted = "ParentNotAccepted",
-        /// The Gateway of the ListenerSet is not programmed.
+        /// The ListenerSet's Gateway is not programmed.
         ParentNotProgrammed = "ParentNotProgrammed",
         /// Some of the requested addresses are missing; the message lists them.
         PartiallyAssigned = "PartiallyAssigned",
         /// Hosts have not reported yet; the message names them.
         Pending = "Pending",
-        /// The port is not allowed (`spec.ports.allowed`), or hosts open it for another port of the Gateway (`spec.ports.map`, `spec.ports.offset`).
+        /// The port is not allowed (`spec.ports.allowed`), or hosts already use it for another Gateway port (`spec.ports.map`, `spec.ports.offset`).
         PortUnavailable = "PortUnavailable",
         /// All is well.
         Programmed = "Programmed",
@@ -250,23 +247,23 @@ words! {
         ResolvedRefs = "ResolvedRefs",
         /// All is well.
         SupportedVersion = "SupportedVersion",
-        /// The target of the policy does not exist.
+        /// The policy's target does not exist.
         TargetNotFound = "TargetNotFound",
-        /// The routes for the hostname or in the namespace are too large; the newest are left out.
+        /// The hostname's or namespace's routes are too large; the newest routes are not served.
         TooLarge = "TooLarge",
-        /// Regular expressions for the hostname are too costly; the newest routes lose theirs.
+        /// The hostname's regular expressions are too costly; the newest routes with expressions are not served for the hostname.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.
         TooManyListeners = "TooManyListeners",
         /// The address type is not supported.
         UnsupportedAddress = "UnsupportedAddress",
-        /// The protocol of the listener or of the Service's port is not supported.
+        /// The listener's or Service port's protocol is not supported.
         UnsupportedProtocol = "UnsupportedProtocol",
         /// The field in the message has an unsupported value, or it is unknown and may be security-relevant. The object or part that contains it is not served.
         UnsupportedValue = "UnsupportedValue",
-        /// This version of Sesame does not support the installed release of the Gateway API's definitions.
+        /// This version of Sesame does not support the installed release of the Gateway API CRDs.
         UnsupportedVersion = "UnsupportedVersion",
-        /// Everything is served as written.
+        /// The whole HTTPProxy is served as written.
         Valid = "Valid",
     }
 }

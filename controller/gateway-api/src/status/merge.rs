@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Condition, ConditionType};
 
-/// A `metav1.Condition` of this or another controller.
+/// A `metav1.Condition` from this or another controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
-    /// The aspect that the condition describes.
+    /// The condition's type.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
@@ -19,14 +19,15 @@ pub struct TimedCondition {
     /// The human-readable message.
     #[serde(default)]
     pub message: String,
-    /// The object's generation when the condition was determined.
+    /// The object's generation for which the condition was determined.
     #[serde(default)]
     pub observed_generation: i64,
     /// Time at which the condition's status last changed.
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store, followed by other controllers' conditions unchanged.
+/// Returns the conditions to store: this controller's, then other controllers' conditions
+/// unchanged.
 ///
 /// A condition keeps its transition time while its status stays the same. A stored condition for a
 /// later generation wins, because `new` was computed from an old object.

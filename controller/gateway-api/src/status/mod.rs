@@ -1,4 +1,4 @@
-//! Statuses as values, without transition times.
+//! Statuses of objects, without transition times.
 //!
 //! Resolution derives [`Statuses`] only from objects. [`program`] and [`refuse_rules`] add the
 //! hosts' reports, and [`merge`] adds transition times. Nothing here reads a clock; [`tell_expiry`]
@@ -123,7 +123,7 @@ pub struct ListenerStatus {
     pub name: String,
     /// The supported route kinds.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Number of accepted routes that attach, even if the listener is not accepted itself.
+    /// Number of accepted routes, counted even if the listener itself is not accepted.
     pub attached_routes: i32,
     /// Accepted, Programmed, ResolvedRefs and Conflicted, then the optional conditions.
     pub conditions: Vec<Condition>,
@@ -193,7 +193,7 @@ pub struct RouteStatus {
     pub details: Vec<ProxyDetail>,
 }
 
-/// A `SubCondition` of Contour.
+/// Contour's `SubCondition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyDetail {

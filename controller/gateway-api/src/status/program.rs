@@ -22,10 +22,10 @@ pub struct Programmed {
     /// Number of all hosts.
     pub hosts: u32,
     /// Listeners that hosts cannot open or have no certificate for, each with a reason. Keyed by
-    /// name in the snapshot or, after `of_object`, in the object.
+    /// the names in the snapshot, or after `of_object` by the names in the object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present at least one certificate, each with a reason. Keyed like
-    /// `refused_listeners`.
+    /// Listeners that fail to present one or more of their certificates, each with a reason. Keyed
+    /// like `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses in `spec.addresses` that no host has, each with a reason.
     pub unusable_addresses: BTreeMap<String, String>,
@@ -96,7 +96,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         }
         true
     } else {
-        // Report the usable addresses even if another address is not usable.
+        // Report the usable addresses even if others are unusable.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
@@ -161,7 +161,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
     }
 }
 
-/// Returns the number of listeners that are open on a host.
+/// Returns the number of open listeners.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);

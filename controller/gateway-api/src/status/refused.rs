@@ -8,15 +8,15 @@ use crate::api::NamespacedName;
 /// The parts of one route that Envoy rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
-    /// Envoy's reasons, by rule index.
+    /// Envoy's reasons for rejecting a rule, by rule index.
     pub rules: BTreeMap<usize, String>,
-    /// Envoy's reasons for a rejected backend, by rule index.
+    /// Envoy's reasons for rejecting a backend, by rule index.
     pub backends: BTreeMap<usize, String>,
     /// True if Envoy accepts any part of the route.
     pub works: bool,
 }
 
-/// Reports the rejected parts of a route to all parents that belong to `gateway`.
+/// Reports a route's rejected parts in the status of each parent that belongs to `gateway`.
 ///
 /// If a part of the route works, sets `PartiallyInvalid`; otherwise the route is not accepted. A
 /// rejected backend is reported like an unresolved reference.
@@ -72,7 +72,7 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// The Gateway API requires the prefix, as in `Dropped Rule 0: why; Dropped Rule 2: why`.
+/// The Gateway API requires the format `Dropped Rule 0: why; Dropped Rule 2: why`.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -81,7 +81,7 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Keeps the old message if the condition already reports a problem.
+/// Appends to the message if the condition already reports a problem.
 fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,

@@ -1,11 +1,11 @@
-//! Enumerates all lists of conditions. No other module does so.
+//! Enumerates the conditions of all kinds of status, so that no other module needs to.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// The part of a status that has a list of conditions.
+/// A part of a status with its own list of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.

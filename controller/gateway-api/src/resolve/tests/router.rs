@@ -1,4 +1,4 @@
-//! Emulates a proxy that follows a snapshot exactly.
+//! Emulates how Envoy routes requests with a snapshot.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;

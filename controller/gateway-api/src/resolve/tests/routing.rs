@@ -54,7 +54,8 @@ fn listeners_are_isolated() {
         );
         yaml += &route(name, &spec);
     }
-    // This route attaches to the catch-all listener, but other listeners own its hostnames.
+    // This route attaches only to the catch-all listener, but more specific listeners match its
+    // hostnames.
     yaml += &route(
         "stray",
         "parentRefs: [{name: gw, sectionName: any}]\nhostnames: [abc.foo.example.com, x.example.com]\nrules: \
@@ -115,7 +116,7 @@ fn hostnames_intersect_and_most_specific_comes_first() {
         ("other.com", "/", "404"),
         ("not.specific.com", "/", "404"),
         ("foo.wildcard.io", "/x", "web/c/80"),
-        // No route for the exact hostname matches, so the routes for the wildcard are tried.
+        // No route for the exact hostname matches, so routes for the wildcard apply.
         ("foo.wildcard.io", "/y", "web/b/80"),
         ("bar.wildcard.io", "/x", "web/b/80"),
         ("a.b.wildcard.io", "/x", "web/b/80"),

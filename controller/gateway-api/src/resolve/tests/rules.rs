@@ -408,8 +408,8 @@ fn endpoints_prefer_ready_over_serving_terminating() {
     assert_eq!(addresses(&ending), ["10.0.0.3"]);
 }
 
-/// RE2's states for these 128 matches exceed its cache: a header of 59 KB kept an Envoy worker busy
-/// for 41 seconds.
+/// RE2's cache cannot hold the states of these 128 matches: a 59 KB header kept an Envoy worker
+/// busy for 41 seconds.
 #[test]
 fn expressions_that_would_stall_a_worker_are_refused() {
     use std::fmt::Write as _;
@@ -463,7 +463,7 @@ fn expression_cost_of_largest_route_set_is_bounded() {
             host.domain
         );
     }
-    // The oldest routes fit within the limit. Each of the others gets a condition.
+    // The oldest routes fit within the limit; every other route gets the condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!(
         (told("r00"), told("r01")),

@@ -1,5 +1,5 @@
-//! Gateways that are served together: if the settings of one become invalid, it is still served as
-//! before.
+//! Gateways served together: if the settings of a Gateway become invalid, the Gateway is still
+//! served as before.
 
 use super::gateways_of_a_class::{
     accepted, answer_of, conditions, created, http, message, name, two,
@@ -10,8 +10,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// The younger Gateway has `to` instead of `from` in its settings, and an additional TCP port.
-/// `before` is the state before the change.
+/// Replaces `from` with `to` in the younger Gateway, and adds a TCP port. `before` is the state
+/// before the change.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));
@@ -39,7 +39,7 @@ fn refused_merged_gateway_keeps_serving_as_before() {
         ),
     ] {
         let mut before = before.clone();
-        // In the second round, `served_together` is the only trace of the state before the change.
+        // In the second round, only `served_together` still describes the state before the change.
         for _ in 0..2 {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
             assert_eq!(accepted(&resolution, "new"), ConditionState::False(reason));
@@ -70,7 +70,7 @@ fn served_gateways_are_remembered_by_published_name() {
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");
     };
-    // After a restart, controllers and agents restore the ports in this way.
+    // Controllers and agents restore the ports this way after a restart.
     assert_eq!(
         ServedTogether::of([&published.snapshot]),
         both.served_together

@@ -1,4 +1,4 @@
-//! Limits on the size of a route's configuration. Filters of a rule are copied for each match and
+//! Limits on the size of a route's configuration. A rule's filters are copied for each match and
 //! hostname.
 
 use std::fmt::Write as _;
@@ -170,8 +170,7 @@ fn sessions_for_many_matches_are_within_bounds() {
     assert!(total <= MAX_PER_ROUTE, "{total}");
 }
 
-/// The route takes about 4 MiB for each hostname. The first character of its name determines its
-/// age.
+/// Returns a route of about 4 MiB. Its name determines its precedence, because it has no timestamp.
 fn large_route(name: &str, filters: &str) -> String {
     let spec = format!(
         "hostnames: [a.test]\nrules:\n{}",
@@ -316,7 +315,7 @@ fn gateways_share_limit_of_controller() {
     for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
         assert!(message.contains(part), "{message}");
     }
-    // Without the limit for all Gateways together, all routes fit.
+    // Without the limit on the total of all Gateways, every route fits.
     assert_eq!(greedy(&resolve(&world, &Options::default()), "r07"), None);
 }
 
@@ -362,7 +361,7 @@ fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );
-    // This rule takes about 512 KiB for each hostname of the listener.
+    // This rule takes about 512 KiB per listener hostname.
     let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
     yaml += &route("wide", &format!("rules:\n{wide}"));
     for i in 0..16 {

@@ -129,7 +129,7 @@ fn why_a_route_is_not_accepted() {
             assert_eq!(resolution.attached(listener), 0, "{spec}");
         }
     }
-    // Acceptance by one of the listeners is sufficient.
+    // One accepting listener is sufficient.
     let resolution =
         resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
     assert_eq!(

@@ -133,8 +133,7 @@ fn misdirected_requests_get_421_and_unknown_hosts_404() {
             "SNI {sni}, host {host}"
         );
     }
-    // In the route table of `second`, a single virtual host covers the hostnames of all other
-    // listeners.
+    // In `second`'s route table, a single virtual host covers the other listeners' hostnames.
     let table = snapshot
         .route_tables
         .iter()
@@ -252,7 +251,7 @@ fn why_a_certificate_is_not_used() {
             Reason::RefNotPermitted,
         ),
         (
-            "neither granted nor there",
+            "neither granted nor present",
             "{name: s, namespace: far}",
             String::new(),
             Reason::RefNotPermitted,

@@ -1,6 +1,5 @@
-//! The Gateway's listeners, then HTTPProxies, then Ingresses determine the TLS settings of a host
-//! and the routes on its listener. Ingresses send requests to `b`, HTTPProxies to `a`, and
-//! HTTPRoutes to `c`.
+//! Precedence of a host's TLS settings and routes: the Gateway's listeners, then HTTPProxies, then
+//! Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`, and HTTPRoutes to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};
@@ -27,8 +26,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// Name, listeners of the Gateway, other objects, Secret presented for `a.test`, and expected
-/// responses by port, host and path.
+/// Name, Gateway listeners, other objects, Secret presented for `a.test`, and expected responses by
+/// port, host and path.
 type Row<'a> = (
     &'a str,
     String,
@@ -61,14 +60,14 @@ fn rows() -> Vec<Row<'static>> {
             ],
         ),
         (
-            "Ingress without the proxy",
+            "Ingress without a proxy",
             plain(""),
             vec![of_ingress("a.test", "one", "/i")],
             "one",
             &[(443, "a.test", "/i", "web/b/80")],
         ),
         (
-            "listener of the Gateway before proxy",
+            "Gateway listener before proxy",
             plain(&https("own", "a.test", "{name: g}")),
             both(),
             "g",
@@ -78,14 +77,14 @@ fn rows() -> Vec<Row<'static>> {
             ],
         ),
         (
-            "listener of the Gateway that does not allow the namespace",
+            "Gateway listener that does not allow the proxy's namespace",
             plain(&https("own", "a.test", "{name: g}")),
             vec![of_proxy("a.test", "two", "/").replace("namespace: web", "namespace: far")],
             "g",
             &[(443, "a.test", "/", "404")],
         ),
         (
-            "more specific hostname of a proxy",
+            "proxy with a more specific hostname",
             plain(&https("own", "*.test", "{name: g}")),
             both(),
             "two",
@@ -95,7 +94,7 @@ fn rows() -> Vec<Row<'static>> {
             ],
         ),
         (
-            "Ingress without TLS on a listener of the Gateway",
+            "Ingress without TLS on a Gateway listener",
             plain(&https("own", "", "{name: g}")),
             vec![of_ingress("a.test", "", "/")],
             "",
@@ -112,7 +111,7 @@ fn rows() -> Vec<Row<'static>> {
             ],
         ),
         (
-            "redirect and plain Ingress",
+            "HTTP redirect and Ingress without TLS",
             plain(""),
             vec![
                 of_proxy("a.test", "two", "/"),

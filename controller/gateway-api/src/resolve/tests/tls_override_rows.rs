@@ -1,4 +1,5 @@
-//! Rows of the override table, shared by the resolution tests and the tests with real handshakes.
+//! Cases for certificate overrides, shared by the resolution tests and the tests with real
+//! handshakes.
 
 use serde::Deserialize;
 

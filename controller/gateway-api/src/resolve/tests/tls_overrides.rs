@@ -1,5 +1,5 @@
-//! Tests whether clients get the certificate of the Gateway or of a ListenerSet for a server name.
-//! A test with real handshakes uses the same table.
+//! Tests which certificate clients get for a server name: the Gateway's or a ListenerSet's. A test
+//! with real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;

@@ -1,4 +1,4 @@
-//! Filters in TrafficPolicies: the lowest limits apply, and invalid filters reject requests or are
+//! TrafficPolicy filters: the lowest limit applies, and an invalid filter rejects requests or is
 //! ignored.
 
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ fn invalid_filter_that_tunes_is_left_out() {
     }
 }
 
-/// Index of the scope, body size, bandwidth in KiB per second, and whether compression is disabled.
+/// Scope index, body size in KiB, bandwidth in KiB/s, and whether compression is disabled.
 type AnyFilters = (usize, Option<u64>, Option<u64>, Option<bool>);
 
 fn any_filters() -> impl Strategy<Value = AnyFilters> {

@@ -1,4 +1,4 @@
-//! TrafficPolicies: all rate limits apply, and the defaults nearest to the rule apply.
+//! TrafficPolicies: all rate limits apply, but only the defaults closest to the rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,7 +260,7 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
-/// Index of the scope, whether there is a rate limit, timeout in seconds, and retries.
+/// Scope index, whether there is a rate limit, timeout in seconds, and retry attempts.
 type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
 
 fn any_policy() -> impl Strategy<Value = AnyPolicy> {
@@ -289,8 +289,7 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                // Alternating between two fields shows that only one policy determines the whole
-                // section.
+                // Alternate the fields, to show that a section always comes from a single policy.
                 let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
                 spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
                 timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));

@@ -1,4 +1,4 @@
-//! Hostnames of a listener that none of its certificates covers.
+//! Listener hostnames that none of the listener's certificates cover.
 
 use super::tls::{certificate, https, secret};
 use super::{gateway, resolved};

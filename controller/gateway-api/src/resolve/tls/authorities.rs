@@ -27,20 +27,18 @@ pub(super) struct Authority {
     /// In hexadecimal.
     serial: String,
     public_key: Vec<u8>,
-    /// There is a revocation list for this authority.
     has_crl: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The error is the size, if it exceeds the limit.
+    /// The error is the size in bytes if it exceeds the limit.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }
 
 impl Union {
-    /// Removes duplicates. `name` must consist of the sources' names, so the same references always
-    /// produce the same bundle.
+    /// Removes duplicates. `name` must identify the sources, because unions are cached by name.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
         let mut crls: Vec<&str> = Vec::new();
@@ -59,7 +57,7 @@ impl Union {
         }
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Never truncate the bundle: the rest could be a list that revokes a certificate.
+        // Never truncate the bundle, because the removed part could revoke certificates.
         if size > MAX_TRUST_BUNDLE_BYTES {
             return Self {
                 bundle: Err(size),
@@ -92,7 +90,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     })
 }
 
-/// Warns about subjects that several keys share.
+/// Warns if CA certificates with different keys have the same subject.
 fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
     for authority in authorities {
@@ -144,7 +142,7 @@ pub(super) fn authorities(
     Ok(Arc::new(authorities))
 }
 
-/// Also returns the index of the first revocation list that no authority issued.
+/// Also returns the index of the first revocation list that none of the authorities issued.
 pub(super) fn read(
     field: &str,
     text: &str,
@@ -160,7 +158,7 @@ pub(super) fn read(
         for (unused, list) in unused.iter_mut().zip(&lists) {
             *unused &= !issued(list);
         }
-        // Drop the additional data that old tools append.
+        // Drop the trailing data that old tools append.
         let length = der.len() - rest.len();
         let whole = der.get(..length).unwrap_or_default();
         certificates.push(Authority {

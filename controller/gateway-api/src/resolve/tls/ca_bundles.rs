@@ -1,5 +1,5 @@
-//! Reads CA certificates and revocation lists. Checks each reference against ReferenceGrants, but
-//! parses each object only once.
+//! Reads CA certificates and revocation lists. Parses each object once, but checks ReferenceGrants
+//! for each reference.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,19 +39,19 @@ pub(crate) struct Combined {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Namespaces in which a ReferenceGrant permits the reference, and the referrer's own.
+    /// The referrer's namespace, and others if a ReferenceGrant permits the reference.
     Granted,
     OwnNamespace,
 }
 
-/// Equal lists of references share one bundle in memory.
+/// Identical lists of references share one bundle in memory.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w> {
-    /// By kind, namespace, name and key.
+    /// Keyed by kind, namespace, name and key.
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
-    /// By name.
+    /// Keyed by bundle name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Limited because a few objects can be combined in thousands of ways.
+    /// Limited per namespace, because a few objects can form thousands of combinations.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
@@ -62,7 +62,7 @@ struct NamespaceShare {
 }
 
 impl<'w> CaBundles<'w> {
-    /// In order, without duplicates.
+    /// Combines the referenced certificates in order, without duplicates.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -136,7 +136,7 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// The error is a full sentence.
+    /// Counts the bundle towards the namespace's limit.
     pub(super) fn charge(
         &mut self,
         namespace: &'w str,
@@ -205,7 +205,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Does not check whether the reference is permitted.
+    /// Does not check ReferenceGrants.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -253,7 +253,8 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Validates a bundle that replaces a ConfigMap. Errors call its parts `ca.crt` and `ca.crl`.
+/// Validates a bundle that an agent reads from files instead of a ConfigMap. Errors refer to the
+/// parts as `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {
         "" => Vec::new(),

@@ -26,8 +26,8 @@ impl CertificateSource {
         }
     }
 
-    /// Returns the source of a listener's certificates. A listener with an invalid option is not
-    /// served.
+    /// Returns the source of a listener's certificates. Defaults to the Secret if the option is
+    /// invalid, but then the listener is not served.
     pub fn of_listener(tls: &ListenerTls) -> Self {
         let word = tls.options.get(LISTENER_OPTION);
         word.and_then(|word| Self::named(word)).unwrap_or_default()

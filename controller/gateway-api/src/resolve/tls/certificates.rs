@@ -27,13 +27,13 @@ pub(super) const SECRETS: Expected = Expected {
 };
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// Error in the Secret if `certificate` is its last good key pair.
+    /// Why the Secret is broken, if `certificate` is its last good key pair.
     pub(crate) fault: Option<Grounds>,
 }
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
 
-/// Key pairs that a Resolver keeps between resolutions. Never affects results.
+/// Parsed Secrets that a Resolver keeps between resolutions. The cache never affects results.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
@@ -42,10 +42,10 @@ pub(crate) struct CertificateCache {
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// `None` if the last good pair of a broken Secret can no longer be parsed.
+    /// Last good key pairs of broken Secrets. `None` if missing or invalid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
-    /// By the name of the `KeyRef`.
+    /// Keyed by the `KeyRef`'s name.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
     on_hosts: BTreeSet<String>,
 }
@@ -77,8 +77,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// `name` is from [`Self::get`], [`Self::on_hosts`] or [`Self::session_ticket_keys`]. Keys on
-    /// hosts have no pair.
+    /// `name` must come from [`Self::get`], [`Self::on_hosts`] or [`Self::session_ticket_keys`].
+    /// Keys on hosts have no pair.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -97,8 +97,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// If the Secret is broken, returns its last good pair, provided that the Secret exists and the
-    /// reference is permitted.
+    /// Returns the last good pair if the Secret is broken. Fails if the Secret was deleted or the
+    /// reference is not permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -183,7 +183,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// If the Secret is broken but exists, returns its last good keys.
+    /// Uses the last good keys if the Secret is broken, but not if it was deleted.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -217,12 +217,12 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Finds only pairs that [`Self::get`] returned before.
+    /// Finds only pairs that [`Self::get`] has already returned.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Evicts unused pairs from the cache, and returns the good pairs of all used Secrets.
+    /// Evicts unused Secrets from the cache, and returns the last good keys of all used ones.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache,

@@ -1,17 +1,17 @@
-//! Sorts certificate chains and finds flaws for which Envoy or clients reject them.
+//! Sorts certificate chains and finds flaws that make Envoy or clients reject them.
 //!
-//! Never rejects a chain, because Envoy decides. Messages describe the fix and identify
-//! certificates by their index in `tls.crt`.
+//! Never rejects a chain, because that is up to Envoy. Messages identify certificates by their
+//! index in `tls.crt`.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// In bytes. Some clients reject longer chains: this is the limit of rustls.
+/// The limit of rustls, in bytes. Some clients reject longer chains.
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_REPORTED: usize = 8;
-/// Object identifiers of forgeable signature algorithms.
+/// OIDs of signature algorithms with insecure hashes.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -20,8 +20,8 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns indices: the leaf, each issuer after the certificate that it signed, then the rest.
-/// Keeps a valid given order.
+/// Returns the indices of the leaf, each issuer after the certificate it signed, then the rest.
+/// Keeps the given order if it is valid.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)
@@ -46,7 +46,7 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// `order` is the order of presentation, and `bytes` the total size.
+/// `order` is the order in which Envoy sends the certificates, and `bytes` is their total size.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -145,7 +145,7 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// The leaf is not valid for servers, or has an identity but no hostname, as in SPIFFE.
+/// True if the leaf is valid only for clients, or has a URI but no hostname, as in SPIFFE.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,

@@ -20,7 +20,7 @@ use crate::status::{Grounds, Reason, Verdict};
 pub(crate) struct FrontendValidation {
     default: PortValidation,
     ports: HashMap<u16, PortValidation>,
-    /// A port accepts clients without a valid certificate.
+    /// True if any port accepts clients without a valid certificate.
     pub(crate) insecure: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::ocsp_response::{self, OcspResponse};
 use crate::resolve::syntax::hostnames::Hostname;
 
 const TLS_SECRET: &str = "kubernetes.io/tls";
-/// OCSP response for the leaf. Other projects use the same name.
+/// Secret key that contains the leaf's OCSP response. Other projects use the same name.
 const STAPLE: &str = "tls.ocsp-staple";
 
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Flaws for which Envoy or clients reject the certificate.
+    /// Flaws that make Envoy or clients reject the certificate.
     pub(crate) advice: Vec<String>,
-    /// Flaws for which clients reject a server with this certificate.
+    /// Flaws that make clients reject a server with this certificate.
     pub(crate) server_advice: Vec<String>,
     for_clients: bool,
     /// In lower case.
@@ -52,7 +52,7 @@ impl Certificate {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// True if clients never get `other` from a listener with both certificates.
+    /// True if a listener with both certificates never presents `other`.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()
@@ -84,20 +84,20 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
 /// A validated key pair from files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
-    /// The reference to the pair.
+    /// Reference to the key pair.
     pub key: KeyRef,
-    /// The pair.
+    /// The key pair.
     pub pair: KeyPair,
-    /// Flaws for which Envoy or clients reject the certificate.
+    /// Flaws that make Envoy or clients reject the certificate.
     pub advice: Vec<String>,
-    /// Flaws for which clients reject a server with this certificate.
+    /// Flaws that make clients reject a server with this certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     pub for_clients: bool,
 }
 
-/// Validates a key pair that replaces a Secret. Errors call its parts `tls.crt` and `tls.key`, and
-/// never quote them.
+/// Validates a key pair that an agent reads from files instead of a Secret. Errors refer to the
+/// parts as `tls.crt` and `tls.key`, and never quote them.
 pub fn checked_pair(
     secret: &NamespacedName,
     chain: &[u8],
@@ -120,8 +120,8 @@ pub fn checked_pair(
     })
 }
 
-/// Only checks that the key matches a certificate, which becomes the leaf. Leaves the rest to
-/// Envoy, because TLS implementations disagree. Drops an unusable staple.
+/// Only checks that the key matches a certificate, which becomes the leaf. Envoy checks the rest,
+/// because TLS implementations disagree. Drops an unusable OCSP staple.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -182,8 +182,8 @@ pub(super) fn check(
     })
 }
 
-/// Returns a message if Envoy must not present the staple. Fails if Envoy would reject the leaf
-/// without one. Envoy checks the staple's expiry.
+/// Returns the staple, or a warning if it is unusable. Fails if the leaf requires a staple. Only
+/// Envoy checks the staple's expiry.
 fn usable_staple(
     name: &str,
     staple: &[u8],

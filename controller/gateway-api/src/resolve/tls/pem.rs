@@ -1,6 +1,7 @@
 //! Reads PEM and writes its canonical form.
 //!
-//! No other text reaches Envoy, and equal contents have equal bytes. Errors never quote the text.
+//! Envoy gets only the canonical form, in which equal contents have equal bytes. Errors never quote
+//! the input.
 
 use std::borrow::Cow;
 
@@ -11,10 +12,10 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Obsolete labels. Additional data follows the certificate after the second one, and is ignored.
+/// Obsolete labels. In sections with the second label, data after the certificate is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of other sections, each with the end of the error message.
+/// Labels of unexpected sections, each with the end of its error message.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -36,7 +37,7 @@ const NO_KEYS: [(&str, &str); 3] = [
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];
 
-/// Fails if there is none.
+/// Fails if `pem` contains no certificate.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -58,7 +59,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Fails if there is none.
+/// Fails if `pem` contains no revocation list.
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -108,7 +109,8 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Replacing invalid UTF-8 is safe: in a PEM section, it fails to parse anyway.
+    // Replacing invalid UTF-8 is safe, because a PEM section that contains it fails to parse
+    // anyway.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -119,7 +121,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Returns the end of an error message, or an empty string if the content is unclear.
+/// Returns the end of an error message, or an empty string if the content is not recognized.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -139,7 +141,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Never quotes the text.
+/// Never quotes the input.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -164,7 +166,6 @@ pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) ->
     text
 }
 
-/// The label depends on the key's encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -176,7 +177,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Lines have 64 characters (RFC 7468).
+/// Wraps lines at 64 characters (RFC 7468).
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

@@ -19,7 +19,7 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// A client may support only one of them.
+/// A client may support only one of these types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
@@ -36,7 +36,7 @@ impl KeyKind {
         }
     }
 
-    /// Part of a cipher suite's name.
+    /// Returns the part of cipher suite names that identifies the key type.
     pub(crate) fn in_suites(self) -> &'static str {
         match self {
             Self::Rsa => "-RSA-",
@@ -112,7 +112,7 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Also true if the key cannot be checked here; Envoy then rejects a mismatch.
+    /// Also true for keys that cannot be checked here; Envoy rejects a mismatch.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -184,13 +184,13 @@ fn malformed(kind: &str) -> String {
     format!("contains a malformed {kind} private key; it may be truncated")
 }
 
-/// The number is big-endian.
+/// Strips leading zeros from a big-endian number.
 fn number(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// One of the points may be compressed.
+/// Compares points of a curve, one of which may be compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -209,7 +209,7 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Also true if the point cannot be computed here: for compressed points, and most curves.
+/// Also true for compressed points and most curves, which cannot be checked here.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

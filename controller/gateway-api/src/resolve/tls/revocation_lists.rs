@@ -1,7 +1,7 @@
 //! Validates revocation lists (CRLs).
 //!
-//! Never skip an unsupported list, because revoked certificates would be accepted. The object that
-//! contains it is rejected instead.
+//! Never skip an unsupported list, because revoked certificates would be accepted. Reject the
+//! object that contains the list instead.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
@@ -10,7 +10,7 @@ use x509_parser::revocation_list::TbsCertList;
 use super::pem;
 use crate::resolve::syntax::limits::MAX_REVOKED;
 
-/// Envoy cannot combine partial lists with other lists.
+/// Extensions of partial lists, which Envoy cannot combine with other lists.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
     ("2.5.29.28", "limited to certain certificates"),

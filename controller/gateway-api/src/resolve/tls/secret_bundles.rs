@@ -1,4 +1,4 @@
-//! Reads CA certificates and revocation lists from the Secrets of HTTPProxies.
+//! Reads CA certificates and revocation lists from Secrets that HTTPProxies reference.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::resolve::syntax::names::CA_KEY;
 use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
-    /// The flag in `revoked` is true if only leaf certificates are checked. The lists may have
-    /// other issuers, because clients may send an intermediate authority.
+    /// The flag in `revoked` is true if only leaf certificates are checked for revocation. The
+    /// lists' issuers may be missing from `authorities`, because clients may send intermediate CAs.
     pub(crate) fn of_secrets(
         &mut self,
         referrer: Referrer<'w>,

@@ -1,7 +1,7 @@
-//! Reads subject alternative names, of which a peer's certificate must have at least one.
+//! Reads subject alternative names. A peer's certificate must contain at least one of them.
 //!
-//! With such names or patterns, a BackendTLSPolicy's hostname is only the TLS server name, and is
-//! not verified.
+//! If a BackendTLSPolicy has such names or patterns, its hostname is only sent as SNI, and not
+//! verified.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
@@ -20,8 +20,8 @@ pub(crate) struct AltNames {
 
 pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
-/// Patterns are `*.svc.example.com` and `spiffe://example.com/ns/*`. The error completes the
-/// sentence "spec.options x …".
+/// Reads patterns such as `*.svc.example.com` and `spiffe://example.com/ns/*`. Errors omit the
+/// field's name.
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for pattern in entries(value)? {
@@ -30,7 +30,8 @@ pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Example: `spiffe://example.com/gateway, *.example.com`. The error completes the sentence "x …".
+/// Reads a list such as `spiffe://example.com/gateway, *.example.com`. Errors omit the field's
+/// name.
 pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for name in entries(value)? {
@@ -62,7 +63,7 @@ fn quoted(name: &str) -> String {
 }
 
 impl AltNames {
-    /// The error completes the sentence "x …".
+    /// Errors omit the field's name.
     pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
         let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
@@ -94,8 +95,8 @@ fn is_uri_prefix(prefix: &str) -> bool {
         && check_uri(prefix).is_ok()
 }
 
-/// With `patterns`, the certificate need not contain the hostname. Errors start with the field path
-/// relative to `validation`.
+/// The hostname is verified only without `alt_names` and `patterns`. Errors start with the field
+/// path relative to `validation`.
 pub(crate) fn read(
     hostname: &str,
     alt_names: &[SubjectAltName],
@@ -243,7 +244,7 @@ mod tests {
         );
         assert_eq!(with_names.expect("valid").uris, ["spiffe://b/c"]);
         let alone = read("a.test", &[], Some(patterns)).expect("valid");
-        assert!(alone.dns_names.is_empty(), "the hostname proves nothing");
+        assert!(alone.dns_names.is_empty(), "the hostname is not verified");
         for bad in [
             "",
             "*",

@@ -1,4 +1,4 @@
-//! Reads session ticket keys. Hosts that share them can resume each other's TLS sessions. Errors
+//! Reads session ticket keys. Hosts with the same keys can resume each other's TLS sessions. Errors
 //! never contain any part of a key.
 
 use sesame_proto::keys::KeyPair;
@@ -10,10 +10,10 @@ use crate::status::Grounds;
 
 /// Only the first key encrypts; all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Envoy tries all keys for an unknown ticket.
+/// Limited because Envoy tries all keys for an unknown ticket.
 const MAX_KEYS: usize = 16;
-/// These Secrets must not contain ticket keys: certificates and ticket keys are both named after
-/// their Secret.
+/// Secrets of this type must not contain ticket keys, because certificates and ticket keys are both
+/// named after their Secret.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
 pub(crate) struct NamedTicketKeys {

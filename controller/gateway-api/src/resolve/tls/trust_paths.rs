@@ -1,6 +1,6 @@
-//! Finds signature paths from a certificate to a trusted authority. Only used for warnings, because
-//! the peer decides. A signature that cannot be verified here counts as valid, because a false
-//! warning is worse than none.
+//! Finds signature paths from a certificate to a trusted authority. Used only for warnings, because
+//! the peer decides what to trust. A signature that cannot be verified here counts as valid,
+//! because a false warning is worse than none.
 
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -8,11 +8,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::status::PathValidity;
 
-/// Per call.
+/// Maximum number of signatures that a call of [`paths_to`] verifies.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns the validity of each path from the first certificate in `chain` to one in `bundle`. Both
-/// are PEM. Without a path, the certificate is not trusted.
+/// Returns the validity period of each path from the first certificate in `chain` to one in
+/// `bundle`. Both are PEM. Without a path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -22,8 +22,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Paths that may be extended: indices in the chain, and the period in which all but the last
-    // certificate are valid.
+    // Paths to extend: indices in the chain, and the validity period of all certificates except the
+    // last.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
@@ -129,7 +129,7 @@ mod tests {
     fn signatures_count_and_names_do_not() {
         let key = || KeyPair::generate().expect("a key");
         let (own, other) = (root("root", key()), root("other", key()));
-        // Same name, but another key.
+        // Same name, different key.
         let namesake = root("root", key());
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);
@@ -137,11 +137,11 @@ mod tests {
         let leads = |chain: &str, bundle: &str| !paths_to(chain.as_bytes(), bundle).is_empty();
         assert!(leads(&chain, &own.pem));
         assert!(leads(&chain, &format!("{}{}", other.pem, own.pem)));
-        assert!(leads(&leaf.pem, &middle.pem), "an authority below the root");
-        assert!(leads(&own.pem, &own.pem), "a certificate that is its own");
+        assert!(leads(&leaf.pem, &middle.pem), "trusted intermediate");
+        assert!(leads(&own.pem, &own.pem), "trusted certificate itself");
         assert!(!leads(&chain, &other.pem));
         assert!(!leads(&chain, &namesake.pem));
-        assert!(!leads(&leaf.pem, &own.pem), "its issuer is not shown");
+        assert!(!leads(&leaf.pem, &own.pem), "missing intermediate");
         assert!(!leads(&chain, ""));
     }
 
