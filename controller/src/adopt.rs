@@ -87,7 +87,7 @@ impl FleetOwner {
 }
 
 pub(crate) enum FleetLook {
-    /// Nothing to adopt. The text explains why the fleet is incomplete.
+    /// There is nothing to adopt. Contains the reason if the fleet is incomplete.
     Settled(Option<String>),
     There(FleetComparison),
 }
@@ -96,7 +96,7 @@ pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectAction>,
     /// `None` if an object has another owner.
     pub(crate) consent: Option<String>,
-    /// True if the controller's last comparison led to the same agreement.
+    /// True if the controller has computed the same agreement.
     pub(crate) is_current: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn look(
     gateway: &NamespacedName,
 ) -> Result<(FleetOwner, FleetLook), AdoptError> {
     let mut owner = FleetOwner::Gateway(gateway.clone()).read(client).await?;
-    // A fleet that several Gateways share is published under the name of their class.
+    // A fleet that several Gateways share is published under their GatewayClass's name.
     if owner.is_none() && gateway.namespace == namespace {
         let class = FleetOwner::Class(gateway.name.clone());
         owner = class.read(client).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Fails unless [`look`] still shows the same changes.
+/// Fails if the changes shown by [`look`] no longer match `consent`.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,

@@ -1,5 +1,5 @@
-//! Tracks changes from their watch events to their publication, and exports spans for them.
-//! Tracking must never delay a publication.
+//! Tracks each change from its watch event to its publication, and exports spans for it. Tracking
+//! must never delay a publication.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ const MAX_NAMED: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenObjects {
     named: Vec<(ObjectKey, SystemTime)>,
-    /// Includes changes that are not in `named`.
+    /// Number of all changes, including changes that are not in `named`.
     count: usize,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct WrittenStep {
     pub(crate) times: (SystemTime, SystemTime),
 }
 
-/// `None` without a collector.
+/// `None` if no collector is configured.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Option<Arc<ChangeLog>>);
 
@@ -92,7 +92,7 @@ impl Changes {
         self.0.is_some()
     }
 
-    /// Call it before sending the revisions to the publisher.
+    /// Must be called before the revisions are sent to the publisher.
     pub(crate) fn resolved(
         &self,
         seen: &mut SeenObjects,
@@ -123,7 +123,7 @@ impl Changes {
         }
     }
 
-    /// Call it before the revisions are written.
+    /// Must be called before the revisions are written.
     pub(crate) fn take(
         &self,
         revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
@@ -141,7 +141,7 @@ impl Changes {
         taken
     }
 
-    /// Puts back a change after a failed write.
+    /// Restores a change after a failed write.
     pub(crate) fn give_back(&self, gateway: &NamespacedName, change: ResolvedChange) {
         if let Some(log) = &self.0 {
             let mut known = log.known();
@@ -157,7 +157,7 @@ impl Changes {
         }
     }
 
-    /// The last of `steps` wrote the manifest with this `version`.
+    /// `version` is the `resourceVersion` of the manifest, which the last of `steps` wrote.
     pub(crate) fn published(
         &self,
         gateway: &NamespacedName,
@@ -261,9 +261,9 @@ mod tests {
         let (lead, leading) = watch::channel(true);
         let changes = Changes::follow(collector.ok(), "one", leading).expect("no file is read");
         resolve(&changes, "before", "0");
-        assert_eq!(taken(&changes, "0"), None, "what was found is no change");
+        assert_eq!(taken(&changes, "0"), None, "initial state is not a change");
         resolve(&changes, "a", "1");
-        assert_eq!(taken(&changes, "0"), None, "another revision is written");
+        assert_eq!(taken(&changes, "0"), None, "change has a newer revision");
         assert_eq!(taken(&changes, "1"), Some((vec!["a".to_owned()], 1)));
         resolve(&changes, "b", "2");
         let both = vec!["a".to_owned(), "b".to_owned()];

@@ -1,5 +1,5 @@
 //! The input to resolution: objects, last good key pairs, and last served ports. Worlds are cheap
-//! to clone because objects are shared.
+//! to clone because clones share objects.
 
 mod definitions;
 mod last_good;
@@ -48,19 +48,19 @@ macro_rules! kinds {
     ($($kind:ident($type:ty) in $field:ident, $text:literal $short:tt $plural:literal, $groups:expr, $cluster:literal;)+) => {
         /// The kinds that Sesame reads.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[allow(missing_docs, reason = "each is the API's own kind")]
+        #[allow(missing_docs, reason = "variants are named after API kinds")]
         pub enum Kind { $($kind,)+ }
 
         impl Kind {
             /// All kinds.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)+];
 
-            /// Returns the name in the API.
+            /// Returns the API's name for the kind, such as `HTTPRoute`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
             }
 
-            /// Returns the plural in API paths.
+            /// Returns the plural, such as `HTTPRoutes`.
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$kind => $plural,)+ }
             }
@@ -75,7 +75,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $groups,)+ }
             }
 
-            /// Returns true if objects have no namespace.
+            /// Returns true if the kind's objects have no namespace.
             pub fn cluster_scoped(self) -> bool {
                 match self { $(Self::$kind => $cluster,)+ }
             }
@@ -95,7 +95,7 @@ macro_rules! kinds {
 
         /// An object of any kind.
         #[derive(Clone, Debug, PartialEq)]
-        #[allow(missing_docs, reason = "each is the API's own kind")]
+        #[allow(missing_docs, reason = "variants are named after API kinds")]
         pub enum AnyObject { $($kind(Arc<$type>),)+ }
 
         impl AnyObject {
@@ -109,7 +109,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
             }
 
-            /// Returns the metadata. Copies the object if it is shared.
+            /// Returns the metadata, copying the object first if it is shared.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
@@ -122,14 +122,14 @@ macro_rules! kinds {
 
         /// All objects at one point in time.
         #[derive(Clone, Debug, Default, PartialEq)]
-        #[allow(missing_docs, reason = "each is the API's own kind")]
+        #[allow(missing_docs, reason = "fields are named after API kinds")]
         pub struct World {
             $(pub $field: Objects<$type>,)+
-            /// Last good key pairs.
+            /// Last valid key pair of each Secret.
             pub last_good: LastGoodKeys,
-            /// Installed API definitions.
+            /// Gateway API releases of the CRDs.
             pub definitions: Definitions,
-            /// Ports of merged Gateways.
+            /// Last served ports of merged Gateways.
             pub served_together: ServedTogether,
         }
 
@@ -148,7 +148,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns an object.
+            /// Returns the object with this key.
             pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
                 let NamespacedName { namespace, name } = &key.name;
                 match key.kind {
@@ -168,12 +168,12 @@ macro_rules! kinds {
                 match kind { $(Kind::$kind => self.$field.len(),)+ }
             }
 
-            /// Returns the number of all objects.
+            /// Returns the total number of objects.
             pub fn len(&self) -> usize {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
-            /// Returns true if there are no objects.
+            /// Returns true if the world contains no objects.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
@@ -191,8 +191,8 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// Sesame does not read v1alpha2, a different API: TLSRoutes may omit hostnames and have several
-// rules of undefined meaning. v1alpha3 has the same fields as v1.
+// v1alpha3 has the same fields as v1. v1alpha2 is unsupported, because its TLSRoutes may omit
+// hostnames and contain several rules without defined semantics.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -248,7 +248,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Finds a supported kind.
+    /// Returns the kind, or `None` if Sesame does not support it.
     pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
         Self::ALL
             .iter()
@@ -256,7 +256,7 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Parses a kind as users type it: singular, plural or short, in any case.
+    /// Parses a singular, plural or short name, ignoring case.
     pub fn parse(text: &str) -> Option<Kind> {
         let text_is = |name: &str| name.eq_ignore_ascii_case(text);
         Self::ALL.iter().copied().find(|kind| {
@@ -265,7 +265,7 @@ impl Kind {
         })
     }
 
-    /// Returns the key of an object.
+    /// Returns the key of this kind's object with the given name.
     pub fn named(self, name: NamespacedName) -> ObjectKey {
         ObjectKey { kind: self, name }
     }
@@ -275,7 +275,7 @@ impl Kind {
         self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
-    /// Returns true if the kind is modeled and only in the Gateway API's experimental channel.
+    /// Returns true if the kind is modeled and exists only in the experimental channel.
     pub fn is_experimental(self) -> bool {
         matches!(
             self,
@@ -293,7 +293,7 @@ impl Kind {
         self.api_versions() == SESAME
     }
 
-    /// Returns the API group. It is empty for the core group.
+    /// Returns the API group, or an empty string for the core group.
     pub fn group(self) -> &'static str {
         let version = self.api_versions().first();
         let group = version.and_then(|version| version.split_once('/'));
@@ -306,7 +306,7 @@ impl Kind {
         is_defined.then(|| self.group())
     }
 
-    /// Returns true if the kind is only watched while Gateways outside the cluster are enabled.
+    /// Returns true if the kind is watched only while Gateways outside the cluster are enabled.
     pub fn is_of_extra_minimal_ocg(self) -> bool {
         matches!(
             self,
@@ -314,7 +314,7 @@ impl Kind {
         )
     }
 
-    /// Returns true for kinds of the Gateway API.
+    /// Returns true for Gateway API kinds.
     pub fn is_gateway_api(self) -> bool {
         self.api_versions()
             .iter()

@@ -1,5 +1,5 @@
 //! Protects a listening address with TLS, client certificates and a bearer token. A missing or
-//! invalid file must never open access, and file content is never printed.
+//! invalid file must never grant access. Never print a file's content.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Files that control access. If none is set, every client is admitted without encryption.
+/// Files that control access. If no file is set, all clients are admitted without encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardFiles {
     /// The server's certificate chain, in PEM.
@@ -47,10 +47,10 @@ impl GuardFiles {
     }
 }
 
-/// Reason why the configured files cannot be used to protect an address.
+/// Error for files that cannot protect an address.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// A file is set without another file that it requires.
+    /// A file is set, but a file that it requires is not.
     #[error("{given} is set without {missing}; set both")]
     Incomplete {
         /// The file that is set.
@@ -64,7 +64,7 @@ pub enum GuardError {
     /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Description of the expected content.
         reason: String,
@@ -92,7 +92,7 @@ struct Guarding {
 }
 
 impl Guard {
-    /// Reads the files.
+    /// Creates a guard from the files' current content.
     pub fn new(files: GuardFiles) -> Result<Self, GuardError> {
         let fingerprint = fingerprint(&files);
         let guarding = Guarding::read(&files)?;
@@ -105,7 +105,7 @@ impl Guard {
         })
     }
 
-    /// Returns the 401 response, or `None` if the token is correct or none is required.
+    /// Returns a 401 response, or `None` if the token is correct or not required.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -136,7 +136,7 @@ impl Guard {
         self.guarding().tls
     }
 
-    /// Falls back to the previous content if the current content is invalid.
+    /// Reloads changed files, but keeps the previous content if the new content is invalid.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
         // The value is valid even if another thread panicked while holding the lock.

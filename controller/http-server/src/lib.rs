@@ -2,9 +2,9 @@
 //! page, and the agent's health endpoint and local socket.
 //!
 //! A slow or hostile client must never affect the process or other clients. The number and duration
-//! of connections are limited, and each connection serves one request. At the limit, the oldest
-//! connection that has not sent a request is closed to make room for a new connection. `page`
-//! builds pages for browsers, and `guard` admits only callers with a certificate or a token.
+//! of connections are limited, and each connection serves one request. At the connection limit,
+//! the oldest connection without a complete request is closed to make room for a new connection.
+//! `page` builds pages for browsers, and `guard` admits only clients with a certificate or a token.
 //!
 //! ```
 //! use http_body_util::Full;
@@ -59,12 +59,11 @@ const MAX_CONNECTIONS: usize = 64;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Minimum time that a client gets for sending its request, however many clients are waiting.
+/// Minimum time that each client has to send its request, even at the connection limit.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks a response as an endless stream, to which no timeout applies. Add it to the response's
-/// extensions.
+/// Response extension that marks an endless stream, which has no timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
@@ -153,7 +152,7 @@ struct Connection {
     since: Instant,
 }
 
-/// Oldest first.
+/// Client connections, oldest first.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
@@ -161,7 +160,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// Closes the oldest silent connection at the limit.
+    /// At the connection limit, closes the oldest connection without a complete request.
     async fn make_room(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
@@ -173,8 +172,7 @@ impl Connections {
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
                 Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
-                // All connections have sent their requests, so one of them must end within this
-                // time.
+                // All connections have sent their requests, so wait until one of them ends.
                 None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
             tokio::select! {
@@ -227,7 +225,7 @@ async fn converse<B>(
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        // A request with a body is still incomplete, and the body might never arrive.
+        // A request with a body is not complete yet, and its body might never arrive.
         if request.body().is_end_stream() {
             stage.set(Stage::ASKED);
         }

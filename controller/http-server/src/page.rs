@@ -1,4 +1,4 @@
-//! Builds the status page of a program as a single HTML document. All content is escaped, because
+//! Builds a program's status page as a single HTML document. All content is escaped, because
 //! names, messages and Envoy's errors are untrusted.
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ const REFRESH_SECONDS: u32 = 10;
 const MAX_ROWS: usize = 500;
 const MAX_CHARACTERS: usize = 2000;
 
-/// The response headers contain its digest.
+/// The response's `Content-Security-Policy` contains the digest of this style sheet.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}\
@@ -31,7 +31,7 @@ th{font-weight:600;white-space:nowrap}\
 .good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
 @media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
 
-/// Text of a cell, with its severity.
+/// Text of a table cell, and whether it reports a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// Plain text.
@@ -93,7 +93,7 @@ impl<const N: usize> Default for Rows<N> {
 }
 
 impl<const N: usize> Rows<N> {
-    /// Adds a row. The row is built only if it may become visible.
+    /// Adds a row. Calls `row` only if the row may be visible.
     pub fn add(&mut self, is_faulty: bool, row: impl FnOnce() -> [Cell; N]) {
         self.all += 1;
         let rows = if is_faulty {
@@ -177,7 +177,7 @@ impl Page {
         let _ = self.body.write_fmt(text);
     }
 
-    /// Returns the HTML document, which makes the browser reload it regularly.
+    /// Returns the HTML document, which browsers reload regularly.
     pub fn html(&self) -> String {
         let Self { title, body } = self;
         format!(

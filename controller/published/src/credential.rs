@@ -64,7 +64,7 @@ impl Credential {
         })
     }
 
-    /// Returns the lifetime in seconds, or 0 if the token expires before its time of issue.
+    /// Returns the lifetime in seconds, or 0 if the token expires before it was issued.
     pub fn lifetime_seconds(&self) -> i64 {
         (self.expires.as_second() - self.issued.as_second()).max(0)
     }

@@ -1,5 +1,5 @@
-//! Defines `GatewayAgent`, one host's report on one Gateway. Reports contain no configuration and
-//! no keys.
+//! Defines `GatewayAgent`, one host's report on one Gateway. Reports contain no configuration
+//! or keys.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// Field manager for the status. Its `managedFields` entry has the API server's time of the last
-/// write.
+/// Field manager for the status. Its `managedFields` entry contains the API server's time of the
+/// last write.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
 /// Maximum number of entries in a list.
@@ -25,7 +25,7 @@ pub const MAX_TEXT: usize = 1025;
 const MAX_NAME: usize = 1024;
 const MAX_WORD: usize = 253;
 
-/// The host and Gateway of a report.
+/// The reporting host and the reported Gateway.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
 )]
@@ -58,7 +58,7 @@ pub struct GatewayAgentSpec {
     /// Reported Gateway, as `namespace/name`.
     #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
-    /// Name that the reporting host uses for itself.
+    /// Name under which the host reports.
     #[schemars(
         length(max = 253),
         regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
@@ -69,7 +69,7 @@ pub struct GatewayAgentSpec {
     pub fleet: String,
 }
 
-/// Report of the host.
+/// The host's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAgentStatus {
@@ -83,11 +83,10 @@ pub struct GatewayAgentStatus {
     /// First 12 digits of the revision of the last manifest that the agent read.
     #[schemars(length(max = MAX_WORD))]
     pub wanted_revision: String,
-    /// First 12 digits of the revision that Envoy has accepted, as a whole or without the rejected
-    /// parts.
+    /// First 12 digits of the revision that Envoy has accepted, possibly without rejected parts.
     #[schemars(length(max = MAX_WORD))]
     pub applied_revision: String,
-    /// Time at which Envoy accepted this revision.
+    /// Time at which Envoy accepted the applied revision.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -118,7 +117,7 @@ pub struct GatewayAgentStatus {
     /// hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// Addresses in `spec.addresses` that the host does not have.
+    /// Addresses in the Gateway's `spec.addresses` that the host does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unusable_addresses: Vec<UnusableAddress>,
@@ -126,12 +125,12 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_listeners: Vec<RefusedListener>,
-    /// Listeners that do not present one of their certificates to new connections, although Envoy
-    /// has accepted it.
+    /// Listeners that do not present a certificate to new connections, although Envoy has accepted
+    /// the certificate.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unshown_certificates: Vec<UnshownCertificate>,
-    /// Routes that Envoy rejects at least in part.
+    /// Routes that Envoy rejects in whole or in part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_routes: Vec<RefusedRoute>,
@@ -143,12 +142,12 @@ pub struct GatewayAgentStatus {
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_certificate_expiry: Option<Timestamp>,
-    /// Report interval in seconds while nothing changes, if not 60. A host is lost after one and a
-    /// half intervals at the earliest.
+    /// Interval between reports while nothing changes, in seconds; 60 if unset. A host counts as
+    /// lost after one and a half intervals at the earliest.
     #[schemars(range(min = 10, max = MAX_REPORT_SECONDS))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_seconds: Option<u32>,
-    /// Time of the last write of this report.
+    /// Time at which this report was last written.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<Timestamp>,
@@ -158,7 +157,7 @@ fn state_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": AgentState::ALL })
 }
 
-/// An address in `spec.addresses` that the host does not have.
+/// An address in the Gateway's `spec.addresses` that the host does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnusableAddress {
     /// The address.
@@ -180,7 +179,7 @@ pub struct RefusedListener {
     pub reason: String,
 }
 
-/// A listener that does not present one of its certificates.
+/// A listener that does not present a certificate to new connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnshownCertificate {
     /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/https`.
@@ -191,7 +190,7 @@ pub struct UnshownCertificate {
     pub reason: String,
 }
 
-/// Parts of a route that Envoy rejects.
+/// A route that Envoy rejects in whole or in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RefusedRoute {
@@ -201,7 +200,7 @@ pub struct RefusedRoute {
     /// Rules that do not work as specified.
     #[schemars(length(max = MAX_RULES))]
     pub rules: Vec<RefusedRule>,
-    /// Rules in which Envoy rejects the share of a backend.
+    /// Rules with a backend that Envoy rejects.
     #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
     /// True if any part of the route works.
@@ -222,7 +221,8 @@ pub struct RefusedRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedObject {
-    /// Name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    /// Name of the object or part in the snapshot, such as
+    /// `HTTPRoute/namespace/name/rules/0/matches/1`.
     #[schemars(length(max = MAX_NAME))]
     pub object: String,
     /// Effect of the rejection on traffic.

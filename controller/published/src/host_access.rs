@@ -5,16 +5,16 @@
 //! | object | name | purpose |
 //! |---|---|---|
 //! | ServiceAccount, Role, RoleBinding | `sesame-host.edge-1` | the host and its permissions |
-//! | Secret without data | `sesame-host.edge-1` | created by the joining host; its tokens are bound to it and expire with it |
-//! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | the bearer of a join token, until the host has joined |
-//! | Role, RoleBinding | `sesame-host.edge-1.gateways` | keys of the host's Gateways; the controller writes the rules |
-//! | RoleBinding | `sesame-host.edge-1.fleet` | the permissions of a fleet, if the host joins one |
-//! | Role, RoleBinding | `sesame-managed.DIGEST` | keys of one Gateway, for the agents of its managed fleet |
-//! | RoleBinding | `sesame-managed.DIGEST.agents` | the common permissions of all managed agents |
-//! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
+//! | Secret without data | `sesame-host.edge-1` | created by the joining host, whose tokens are bound to this Secret |
+//! | ServiceAccount, Role, RoleBinding | `sesame-invitation.edge-1` | identity of the join token's bearer until the host has joined |
+//! | Role, RoleBinding | `sesame-host.edge-1.gateways` | access to the keys of the host's Gateways; the controller writes the rules |
+//! | RoleBinding | `sesame-host.edge-1.fleet` | the fleet's permissions, if the host belongs to a fleet |
+//! | Role, RoleBinding | `sesame-managed.DIGEST` | access to one Gateway's keys for the agents in its managed fleet |
+//! | RoleBinding | `sesame-managed.DIGEST.agents` | the permissions that all managed agents share |
+//! | Role | `sesame-fleet.NAME` | access to the keys of the fleet's Gateways; the controller writes the rules |
 //!
-//! `controller/deploy/hosts.yaml` repeats the prefixes `sesame-host.` and `sesame-invitation.`, the
-//! Secret's type and the Secret's annotation.
+//! `controller/deploy/hosts.yaml` repeats the prefixes `sesame-host.` and `sesame-invitation.`, and
+//! the Secret's type and annotation.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
-/// Label of all objects that grant access. Its value is `host`, `invitation`, `gateways` or
+/// Label on all objects that grant access. Its value is `host`, `invitation`, `gateways` or
 /// `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
 /// Value of [`ACCESS_LABEL`] for the objects of a host.
@@ -38,20 +38,20 @@ pub const ACCESS_INVITATION: &str = "invitation";
 pub const ACCESS_GATEWAYS: &str = "gateways";
 /// Value of [`ACCESS_LABEL`] for a fleet's Role.
 pub const ACCESS_FLEET: &str = "fleet";
-/// Annotation with the name of the host.
+/// Annotation that contains the host's name.
 pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
-/// Annotation with the host's Gateways as `namespace/name`, separated by commas.
+/// Annotation that lists the host's Gateways as comma-separated `namespace/name`.
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
-/// Annotation with the host's fleet.
+/// Annotation that contains the host's fleet.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
 /// Role in `controller/deploy/fleets.yaml` that all managed agents share.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
-/// Annotation on the objects of an invitation: the time at which its token expires.
+/// Annotation on an invitation's objects that contains the token's expiry time.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
 const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
-/// Prefix of the names of a host's objects.
+/// Name prefix of a host's objects.
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
@@ -95,13 +95,12 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and RoleBinding for the agents of the managed fleet that serves
-/// this Gateway.
+/// Returns the name of the Role and RoleBinding for the agents in this Gateway's managed fleet.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
 
-/// Returns the Secret that a joining host creates. The host's ServiceAccount owns it.
+/// Returns the Secret that a joining host creates, owned by the host's ServiceAccount.
 pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     let account = host_account(host);
     Secret {
@@ -125,7 +124,7 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Uses a digest if the host name is too long or not a DNS subdomain.
+/// Appends a digest if the host name is too long or not a DNS subdomain.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
     if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {
@@ -165,9 +164,9 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions to serve these Gateways. Their order must be stable.
+/// Returns the permissions to serve these Gateways, which must be in a stable order.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
-    // In RBAC, a rule without names applies to all names.
+    // In RBAC, a rule without `resourceNames` applies to all names.
     if gateways.is_empty() {
         return Vec::new();
     }

@@ -16,7 +16,7 @@ const PREFIX: &str = "sesame-join-2.";
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
 const MAX_GATEWAYS: usize = 256;
 
-/// The location of a cluster, and a credential with which one host can join the cluster once.
+/// A cluster's location, and a credential for one host to join the cluster once.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// URL of the API server.

@@ -1,5 +1,5 @@
-//! Reads the API server's address and the credentials from a kubeconfig. A file is rejected if
-//! other users can write to it, because they could replace the server.
+//! Reads the API server's address and the credentials from a kubeconfig. Rejects files
+//! that other users can write to, because these users could replace the server's address.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub enum FileError {
     /// The kubeconfig, or a file that it references, is not trusted.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The content is unusable.
+    /// The kubeconfig's content is invalid.
     #[error(transparent)]
     Content(#[from] KubeconfigError),
 }
@@ -28,8 +28,8 @@ pub struct KubeconfigContent {
     pub warnings: Vec<String>,
 }
 
-/// Reads the current context of the file. Call it again for each connection, because tokens and CA
-/// certificates change.
+/// Reads the kubeconfig's current context. Call this function for each connection, because tokens
+/// and CA certificates change.
 pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
@@ -68,7 +68,7 @@ pub fn usual() -> Vec<PathBuf> {
 }
 
 /// Checks a kubeconfig and the files that it references, and returns warnings. A missing kubeconfig
-/// passes.
+/// is not an error.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -119,7 +119,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns `None` if the file does not exist; reading it reports the error later.
+/// Returns `None` if the file does not exist. Reading the file later reports the error.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

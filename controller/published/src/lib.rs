@@ -2,9 +2,9 @@
 //! their names, the format of an agent's report, and access to the API server.
 //!
 //! A controller publishes each Gateway's snapshot as ConfigMaps and its keys as Secrets. The agent
-//! on each host reads these objects, and reports the state of the host in a GatewayAgent. All of
-//! these objects are in Sesame's own namespace. Controllers write ConfigMaps and Secrets only
-//! there, and agents read them only there.
+//! on each host reads these objects, and reports the host's state in a GatewayAgent. All of these
+//! objects are in Sesame's own namespace. Controllers write ConfigMaps and Secrets only in this
+//! namespace, and agents read them only from this namespace.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;

@@ -4,14 +4,14 @@
 //!
 //! | object | name | data |
 //! |---|---|---|
-//! | ConfigMap | `ns.name.manifest` | `manifest.pb`: the manifest; also a readable summary |
+//! | ConfigMap | `ns.name.manifest` | `manifest.pb` and a readable summary |
 //! | ConfigMap, immutable | `ns.name.config-<digest>` | `shard.pb.zst` |
 //! | ConfigMap | `ns.name.endpoints-<count>-<index>` | `shard.pb.zst`, replaced in place |
-//! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
+//! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs, encoded by `sesame_proto::keys` |
 //! | GatewayAgent | `ns.name.host` | the host's report |
 //!
-//! If the Gateway's fleet already exists without an owner, the ConfigMap `ns.name.adoption` shows
-//! users the objects that the controller would write.
+//! If the Gateway's fleet already exists without an owner, the ConfigMap `ns.name.adoption`
+//! previews the objects that the controller would write.
 //!
 //! If snapshots are signed, manifests and endpoint shards also have a `signature` entry.
 //!
@@ -31,26 +31,25 @@ pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
 pub const PART_LABEL: &str = "projectsesame.io/part";
 /// Fleet of unmanaged Gateways without a [`FLEET_LABEL`].
 pub const DEFAULT_FLEET: &str = "default";
-/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets ignore
-/// these Gateways.
+/// Default name of a managed fleet. Agents in other fleets ignore its Gateways.
 pub const MANAGED_FLEET: &str = "managed";
 /// Label on the ConfigMap that previews an adoption, with the same value as [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Annotation with which the owner of a Gateway or GatewayClass approves the adoption of its fleet.
+/// Annotation on a Gateway or GatewayClass that approves the adoption of its fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
-/// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
+/// Annotation that shows users the Gateway of a published object, as `namespace/name`.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// Field manager of publications. An object that this manager never wrote is foreign, whatever its
-/// name and labels, and is neither replaced nor deleted.
+/// Field manager of published objects. Objects that this manager never wrote are foreign,
+/// regardless of their names and labels, and are neither replaced nor deleted.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry in a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
-/// Entry in a manifest's `data` with the Gateway's published name.
+/// Entry in a manifest's `data` that contains the Gateway's published name.
 pub const GATEWAY_ENTRY: &str = "gateway";
-/// Entry in a manifest's `data` with the ports of each Gateway. Only present if several Gateways
+/// Entry in a manifest's `data` that lists each Gateway's ports. Present only if several Gateways
 /// are served together.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
-/// Entry in a manifest's `data` from which agents read the number of key Secrets.
+/// Entry in a manifest's `data` that contains the number of key Secrets.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry in a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
@@ -58,8 +57,8 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry in a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets per Gateway, since a Role lists all names. Together they hold 10
-/// kB for each of 2,048 listeners.
+/// Maximum number of key Secrets per Gateway, because a Role lists all their names. Together, the
+/// Secrets hold 10 kB for each of 2,048 listeners.
 pub const MAX_KEY_SECRETS: usize = 24;
 
 /// Suffix of host names that identify Pods on the Pod network, as in `POD.NAMESPACE.pod`.
@@ -103,7 +102,7 @@ impl Part {
 }
 
 /// Returns the value of [`GATEWAY_LABEL`] for a Gateway: 20 hex digits of a digest, because names
-/// can be longer than a label's value.
+/// can exceed the maximum length of a label value.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
@@ -130,8 +129,8 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of a host's GatewayAgent for this Gateway. `controller/deploy/reports.yaml` has
-/// the same rule in CEL, except for the digest.
+/// Returns the name of a host's GatewayAgent for this Gateway. `controller/deploy/reports.yaml`
+/// contains the same rule in CEL, without the digest.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -157,8 +156,7 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Returns true if this host name identifies a Pod on the Pod network. Names of Pods are never
-/// reused.
+/// Returns true if this host name identifies a Pod on the Pod network. Such names are never reused.
 pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }

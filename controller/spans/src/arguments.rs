@@ -10,15 +10,15 @@ use crate::collector::{CollectorError, CollectorSettings};
 #[derive(Debug, Default, Args)]
 #[expect(
     clippy::struct_field_names,
-    reason = "the names of the options, as they are on the command line"
+    reason = "fields are named after command-line options"
 )]
 pub struct SpanArgs {
-    /// Send spans of each configuration change to the OpenTelemetry collector at this URL with OTLP
-    /// over HTTP, such as `http://collector.example.com:4318`; a missing path becomes /v1/traces.
-    /// Off by default.
+    /// OpenTelemetry collector (OTLP over HTTP) that receives spans of each configuration change,
+    /// such as `http://collector.example.com:4318`; the default path is /v1/traces. By default, no
+    /// spans are sent.
     #[arg(long, env = "SESAME_SPANS_ENDPOINT", value_name = "URL")]
     spans_endpoint: Option<String>,
-    /// CA certificates (PEM) to verify the collector with; required for an https endpoint.
+    /// CA certificates (PEM) for verifying the collector; required with https.
     #[arg(long, env = "SESAME_SPANS_CA", value_name = "FILE")]
     spans_ca: Option<PathBuf>,
     /// File with headers for the collector, such as an API key: one `name: value` per line, mode

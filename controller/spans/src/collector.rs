@@ -1,5 +1,5 @@
 //! Client for the collector that receives spans. The collector is untrusted: requests have
-//! timeouts, and only the status of a response is used.
+//! timeouts, and only a response's status is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::headers::{self, FileStamp};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Used if the collector's URL has no path.
+/// Default path of the collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Reason why the collector cannot be used.
+/// Error in the collector's settings.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// An option has no effect without `--spans-endpoint`.
+    /// An option requires `--spans-endpoint`.
     #[error("{0} requires --spans-endpoint; set --spans-endpoint, or remove {0}")]
     NoEndpoint(&'static str),
     /// The URL is not a valid collector URL.
@@ -47,7 +47,7 @@ pub enum CollectorError {
     /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Description of the expected content.
         reason: String,
@@ -107,7 +107,7 @@ impl CollectorSettings {
         })
     }
 
-    /// Returns the collector's URL, or `None` if the collector needs CA certificates or headers.
+    /// Returns the collector's URL, or `None` if CA certificates or headers are configured.
     pub fn bare_endpoint(&self) -> Option<String> {
         let Self {
             endpoint,
@@ -168,7 +168,7 @@ impl Collector {
         })
     }
 
-    /// If the file is invalid, the previous headers remain in use.
+    /// Reloads a changed file, but keeps the previous headers if the file is invalid.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;

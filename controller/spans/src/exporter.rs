@@ -1,5 +1,5 @@
-//! Queues spans, and exports them in a task. The queue is bounded: if the collector is slow or
-//! unreachable, spans are dropped.
+//! Queues spans, and exports them in a background task. The queue is bounded: if the collector is
+//! slow or unreachable, spans are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const BATCH: usize = 256;
 const GATHER: Duration = Duration::from_millis(500);
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Identity of the exporting program, which the collector shows.
+/// Identity of the exporting program, shown by the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporting {
     /// Name of the program.
@@ -35,7 +35,7 @@ pub struct Spans(Option<Arc<SpanQueue>>);
 struct SpanQueue {
     sender: mpsc::Sender<ChangeSpan>,
     host: String,
-    /// Dropped spans since the task last read this counter.
+    /// Number of spans dropped since the task last read this counter.
     lost: AtomicU64,
 }
 

@@ -11,7 +11,7 @@ use crate::collector::CollectorError;
 
 const MAX_FILE_BYTES: u64 = 64 << 10;
 const MAX_HEADERS: usize = 32;
-/// Forbidden in the file, because they frame the message or describe its content.
+/// Headers that the file must not contain, because the exporter sets them.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -53,7 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// An error contains the line number, but never the line itself.
+/// Errors contain the line number, but never the line itself.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

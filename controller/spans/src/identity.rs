@@ -1,5 +1,5 @@
-//! Computes trace and span ids. An id is a digest, so two programs compute the same id without
-//! exchanging it.
+//! Computes trace and span ids. Ids are digests, so programs compute the same ids without
+//! exchanging them.
 
 use std::fmt;
 use std::time::SystemTime;

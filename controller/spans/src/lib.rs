@@ -1,9 +1,9 @@
-//! Spans for configuration changes, and their export to an OpenTelemetry collector. A trace covers
-//! a change from the changed object to the Envoys that apply it.
+//! Spans for configuration changes, and their export to an OpenTelemetry collector. A trace follows
+//! a change from the changed object to the Envoys that apply the change.
 //!
 //! The controller and each agent export their own parts of a trace. Each program computes the trace
-//! id from the publication, so no program needs to send it to another. Spans must never delay a
-//! change or prevent serving: if a collector is slow or unreachable, spans are dropped.
+//! id from the publication, so programs need not exchange ids. Spans must never delay a change or
+//! prevent serving: if a collector is slow or unreachable, spans are dropped.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
-//! Encodes spans as an OTLP 1 message. The OpenTelemetry crates are not used: they require a
-//! process-wide provider, random ids and a dozen more crates.
+//! Encodes spans as an OTLP 1 message. The OpenTelemetry crates are not used, because they require
+//! a process-wide provider, random ids and a dozen additional crates.
 
 use bytes::Bytes;
 use prost::Message;

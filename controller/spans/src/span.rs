@@ -1,10 +1,10 @@
-//! Builds spans as plain values.
+//! Data types for spans.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::{SpanId, TraceId};
 
-/// In characters.
+/// Maximum length of a text attribute, in characters.
 const MAX_TEXT: usize = 1024;
 
 /// One span.
@@ -59,7 +59,7 @@ impl ChangeSpan {
     }
 }
 
-/// Trace of one change to a Gateway. Creates the spans of one program.
+/// Trace of one change to a Gateway, used to create one program's spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeTrace {
     trace: TraceId,
@@ -94,19 +94,19 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span for a changed object, from arrival to resolution.
+    /// Creates a span that covers a changed object from its arrival to its resolution.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);
         ChangeSpan { id, ..span }.text("sesame.object", object)
     }
 
-    /// Returns the id of the span with this name and start, even before the span has ended.
+    /// Returns the id of the span with this name and start time, which need not exist yet.
     pub fn span_id(&self, name: &str, start: SystemTime) -> SpanId {
         self.trace.span(&self.program, name, start)
     }
 
-    /// Creates a child span. Its duration is zero if the clock was set back.
+    /// Creates a child span. The duration is zero if the clock was set back.
     pub fn span(
         &self,
         name: &str,
@@ -130,7 +130,7 @@ impl ChangeTrace {
     }
 }
 
-/// Returns nanoseconds, or 0 for times before 1970.
+/// Returns nanoseconds since the Unix epoch, or 0 for earlier times.
 pub(crate) fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

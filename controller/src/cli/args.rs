@@ -1,5 +1,4 @@
-//! Reads settings from arguments and environment variables. They override fields of the
-//! configuration.
+//! Reads settings from arguments and environment variables, which override the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,8 +28,8 @@ use sesame_spans::SpanArgs;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published without a leader, so the default is short. Changing the leader costs
-/// little, because every replica is up to date.
+/// Nothing is published without a leader, so the default is short. Failover is cheap, because every
+/// replica is up to date.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// The container's memory limit in `controller/deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
@@ -39,8 +38,8 @@ const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct RunArgs {
-    /// YAML file with a SesameConfiguration, reloaded on changes. Arguments and environment take
-    /// precedence
+    /// YAML file with a SesameConfiguration, reloaded on changes. Arguments and environment
+    /// variables take precedence
     #[arg(
         long,
         env = "SESAME_CONFIG",
@@ -49,16 +48,17 @@ pub(super) struct RunArgs {
     )]
     config: Option<PathBuf>,
     /// SesameConfiguration object to watch, as NAMESPACE/NAME, or NAME in the namespace to publish
-    /// in; nothing is served until it exists. Arguments and environment take precedence
+    /// in; nothing is served until the object exists. Arguments and environment variables take
+    /// precedence
     #[arg(long, env = "SESAME_CONFIGURATION", value_name = "NAME")]
     configuration: Option<String>,
-    /// Name of this controller: only GatewayClasses that name it are served [default: projectsesame.io/gateway-controller]
+    /// Controller name: only GatewayClasses with this spec.controllerName are served [default: projectsesame.io/gateway-controller]
     #[arg(long, env = "SESAME_CONTROLLER_NAME", value_name = "NAME")]
     controller_name: Option<String>,
     /// Namespace to publish in, reserved for Sesame [default: sesame-system]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Namespace to read Gateways, routes and their references from; repeatable. Objects in other
+    /// Namespace to watch for Gateways, routes and referenced objects; repeatable. Objects in other
     /// namespaces are ignored, and the controller needs no permissions there [default: all]
     #[arg(
         long = "watch-namespace",
@@ -79,8 +79,8 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     allow_local_endpoints: Option<bool>,
-    /// Maintain a Service for each Gateway, unless the configuration says otherwise; `false`
-    /// disables it regardless of the configuration [default: true]
+    /// Maintain a Service for each Gateway, unless configured otherwise; `false` disables Services
+    /// regardless of the configuration [default: true]
     #[arg(
         long,
         env = "SESAME_GATEWAY_SERVICES",
@@ -89,13 +89,13 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
-    /// Image for the agents in managed fleets, unless a configuration sets one
+    /// Default image for agents in managed fleets; a configuration can override it
     #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
-    /// Image for the Envoys in managed fleets, unless a configuration sets one
+    /// Default image for Envoys in managed fleets; a configuration can override it
     #[arg(long, env = "SESAME_ENVOY_IMAGE", value_name = "IMAGE")]
     envoy_image: Option<String>,
-    /// Networks in which hosts may serve, in addition to the addresses of their Nodes, such as
+    /// Networks whose addresses hosts may report, in addition to their Nodes' addresses, such as
     /// 192.0.2.0/24,2001:db8::/64. Other reported addresses are ignored [default: none]
     #[arg(
         long,
@@ -112,8 +112,8 @@ pub(super) struct RunArgs {
     /// ServiceAccount
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs all publications; agents
-    /// verify the signatures with --trusted-key
+    /// File of Ed25519 private keys (PEM, PKCS#8). Each key signs every publication; agents verify
+    /// the signatures with --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
     /// Address for /healthz, /readyz and, without --metrics-address, /metrics [default:
@@ -125,8 +125,9 @@ pub(super) struct RunArgs {
     /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 6]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
-    /// Memory of the controller in MiB: 16 to 16777216. The expanded routes of all Gateways may use
-    /// a quarter of it; beyond that, the largest Gateways lose their newest routes [default: 512]
+    /// Controller memory in MiB: 16 to 16777216. The expanded routes of all Gateways may use a
+    /// quarter of this memory; beyond that, the largest Gateways lose their newest routes [default:
+    /// 512]
     #[arg(long, env = "SESAME_MEMORY_MIB", value_name = "MIB")]
     memory_mib: Option<u64>,
     #[command(flatten)]
@@ -137,8 +138,8 @@ pub(super) struct RunArgs {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// Resolve each change incrementally if possible, or everything on every change; both produce
-    /// the same results.
+    /// Resolve changes incrementally if possible, or resolve everything on each change. The results
+    /// are the same.
     #[arg(
         long = "resolve",
         env = "SESAME_RESOLVE",
@@ -150,10 +151,10 @@ pub(super) struct RunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
-    /// All Gateways of all GatewayClasses of this controller
+    /// All Gateways of this controller's GatewayClasses
     Multiple,
-    /// Only the oldest Gateway of the oldest such class; the other Gateways' statuses give this as
-    /// the reason
+    /// Only the oldest Gateway of the controller's oldest GatewayClass; the statuses of other
+    /// Gateways explain why they are not served
     Single,
 }
 
@@ -280,7 +281,7 @@ fn object(text: &str, namespace: &str) -> Result<NamespacedName> {
     Ok(NamespacedName::new(namespace, name))
 }
 
-/// `own` is the namespace to publish in.
+/// `own` is the namespace in which the controller publishes.
 fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces> {
     if names.is_empty() {
         return Ok(WatchedNamespaces::All);

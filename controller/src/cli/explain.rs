@@ -47,13 +47,13 @@ pub(super) struct RequestArgs {
     /// Server name in the TLS handshake; defaults to the host in the URL.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client presents a valid certificate on request.
+    /// Assume that the client presents a valid certificate if asked.
     #[arg(long)]
     client_cert: bool,
-    /// Address of a directly connected client; if unset, address filters do not apply.
+    /// Client address, assuming a direct connection; if unset, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
-    /// Method (default GET), and URL with the port that clients use.
+    /// Method (default GET), and URL with the port that clients connect to.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
 }

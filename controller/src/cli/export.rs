@@ -97,7 +97,7 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Key pairs in files on the hosts are not published.
+/// Excludes key pairs in files on hosts, which are not published.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }

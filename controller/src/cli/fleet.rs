@@ -44,11 +44,11 @@ struct FleetCluster {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
-    /// Show the changes needed to adopt the existing fleet of a Gateway. Writes nothing. Exits with
+    /// Show the changes needed to adopt a Gateway's existing fleet, without making them. Exits with
     /// 0 if there is nothing to adopt, otherwise with 1
     Diff {
-        /// The Gateway; for Gateways that are served together, the controller's namespace and the
-        /// name of their class
+        /// The Gateway. For Gateways that are served together, the controller's namespace and the
+        /// name of the shared GatewayClass
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
         /// Output format
@@ -58,8 +58,8 @@ enum FleetCommand {
     /// Approve the changes shown by `fleet diff`, with an annotation on the Gateway or
     /// GatewayClass; the controller then adopts the fleet
     Adopt {
-        /// The Gateway; for Gateways that are served together, the controller's namespace and the
-        /// name of their class
+        /// The Gateway. For Gateways that are served together, the controller's namespace and the
+        /// name of the shared GatewayClass
         #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway)]
         gateway: NamespacedName,
         /// Agreement printed by `fleet diff`. It covers only the objects and changes shown there

@@ -63,12 +63,12 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
-    /// Invite a host: print a token for one `sesame-agent join`. The token is a secret. Removes
+    /// Invite a host: print a secret token for a single `sesame-agent join`. Also removes
     /// invitations that expired more than a day ago.
     Token(Box<TokenArgs>),
     /// List all hosts: joined hosts, invited hosts, and nodes that report.
     List,
-    /// Revoke the access of a host and remove its reports. The host keeps serving its current
+    /// Revoke a host's access and remove its reports. The host keeps serving its current
     /// configuration.
     Revoke {
         /// Name of the host
@@ -89,7 +89,7 @@ struct TokenArgs {
         conflicts_with = "fleet"
     )]
     gateways: Vec<NamespacedName>,
-    /// Fleet whose Gateways, including future ones, the host may serve
+    /// Fleet whose current and future Gateways the host may serve
     #[arg(long, value_name = "NAME", value_parser = fleet)]
     fleet: Option<String>,
     /// Name of the host [default: generated]
@@ -99,7 +99,7 @@ struct TokenArgs {
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     ttl: SignedDuration,
     /// Lifetime of the host's credentials: 10m to 8784h; the API server may shorten it. Hosts renew
-    /// credentials at half their lifetime; a host that was offline for longer needs a new token
+    /// credentials at half their lifetime; a host whose credentials expire needs a new token
     #[arg(
         long,
         value_name = "DURATION",

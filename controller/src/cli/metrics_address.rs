@@ -12,7 +12,7 @@ use crate::run::MetricsAddress;
 #[derive(Debug, Default, Args)]
 #[expect(
     clippy::struct_field_names,
-    reason = "the names of the options, as they are on the command line"
+    reason = "fields are named after command-line options"
 )]
 pub(super) struct MetricsAddressArgs {
     /// Address for /metrics and the status page, instead of --listen. Open to every client that can
@@ -25,16 +25,16 @@ pub(super) struct MetricsAddressArgs {
     /// Private key (PEM) of the metrics certificate
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
-    /// CA certificates (PEM) for the client certificates that the metrics address requires
+    /// CA certificates (PEM) for client certificates, which the metrics address then requires
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that the metrics address requires
+    /// File with the bearer token that clients of the metrics address must present
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
 }
 
 impl MetricsAddressArgs {
-    /// `None` if metrics are served without restrictions on the probe address.
+    /// Returns `None` if metrics are served on the probe address, which has no access control.
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,

@@ -42,7 +42,7 @@ const EXIT_FAULT: u8 = 1;
 const EXIT_FAILED: u8 = 3;
 const EXIT_WRONG_CALL: u8 = 2;
 
-/// Resolves the Gateway API objects of a cluster, publishes them for Sesame's agents, and writes their statuses.
+/// Resolves a cluster's Gateway API objects, publishes them for Sesame's agents, and writes their statuses.
 #[derive(Debug, Parser)]
 #[command(name = "sesame-controller", version, propagate_version = true)]
 struct Cli {
@@ -52,7 +52,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the cluster until stopped by a signal.
+    /// Run the controller until stopped by a signal.
     Run(Box<RunArgs>),
     /// Report all errors in a configuration; exit with 1 if there are any.
     Validate(ValidateArgs),
@@ -70,7 +70,7 @@ enum Command {
     /// Create a bundle for a published Gateway: a signed file for hosts without a network
     /// connection.
     Export(Box<ExportArgs>),
-    /// Show where a request to a published Gateway goes, and why; exit with 1 if no route matches.
+    /// Show how a published Gateway routes a request, and why; exit with 1 if no route matches.
     Explain(Box<PublishedRequestArgs>),
     /// Write the manual pages, one for each command.
     Man {
@@ -87,7 +87,7 @@ enum Command {
 
 pub use self::kubectl::plugin_command;
 
-/// Returns the commands and options of the program.
+/// Returns the program's commands and options.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -180,7 +180,7 @@ fn run(args: RunArgs, revision: &'static str) -> ExitCode {
 fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let filter = EnvFilter::try_new(log).with_context(|| format!("log filter {log:?}"))?;
-    // If the client cannot parse a response, it logs the whole response, which may be a Secret.
+    // The client logs responses that it cannot parse, and such a response may be a Secret.
     let silent: Directive = "kube_client::client=off".parse()?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(silent))

@@ -1,4 +1,4 @@
-//! Reads a Gateway's publication as agents do, with the caller's permissions.
+//! Reads a Gateway's publication like an agent, but with the caller's permissions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Checks that the list of fields in docs/configuration.md matches the types.
+//! Checks that the list of fields in docs/configuration.md matches the SesameConfiguration CRD.
 
 use serde_json::Value;
 use sesame_published::configuration_definition;
@@ -6,7 +6,7 @@ use sesame_published::configuration_definition;
 const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
-/// Suffixes of the paths of fields that share one list item with their subfields.
+/// Path suffixes of fields that share one list item with their subfields.
 const TOGETHER: &[&str] = &[
     ".gatewayRef",
     ".map[]",

@@ -9,10 +9,10 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// The CRD allows more, but longer messages do not help readers.
+/// Keeps messages readable; the CRD allows longer messages.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns `None` if the stored status is already equal.
+/// Returns a status patch, or `None` if the stored status is up to date.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

@@ -28,7 +28,7 @@ pub(crate) type CurrentSettings = Result<ControllerSettings, String>;
 pub(crate) struct ConfigurationFollower {
     pub(crate) replica: Replica,
     pub(crate) source: ConfigurationSource,
-    /// Set by flags and environment variables.
+    /// Settings from flags and environment variables.
     pub(crate) flags: SesameConfigurationSpec,
     pub(crate) resolving: Resolving,
     pub(crate) current: watch::Sender<CurrentSettings>,
@@ -46,7 +46,7 @@ impl ConfigurationFollower {
         }
     }
 
-    /// If it is unusable, keeps the previous version.
+    /// Keeps the previous settings if the new ones are invalid.
     fn take(&self, found: Result<ControllerSettings, String>, from: &str) {
         match found {
             Ok(settings) => {

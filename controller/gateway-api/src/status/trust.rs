@@ -1,5 +1,4 @@
-//! Trust in a certificate. Signatures do not change, but certificates on the path expire, so
-//! callers pass the time.
+//! Certificate trust over time. Certificates on a path can expire, so callers pass the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub struct PathValidity {
 }
 
 impl PathValidity {
-    /// For a path that was not checked.
+    /// Used for paths whose certificates were not checked.
     pub(crate) const ALWAYS: Self = Self {
         not_before: i64::MIN,
         not_after: i64::MAX,
@@ -37,17 +36,17 @@ impl PathValidity {
     }
 }
 
-/// A peer's trust in a certificate, as far as signatures show.
+/// A peer's trust in a certificate, based on signatures only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
     /// The certificate's owner, or the peer that trusts it.
     pub of: String,
-    /// Validity of each path to an authority. Never empty.
+    /// Validity of each path to a trusted authority. Never empty.
     pub paths: Vec<PathValidity>,
 }
 
 impl SignatureTrust {
-    /// Returns `None` if a path is valid at `now`.
+    /// Returns `None` if any path is valid at `now`.
     fn lapse(&self, now: Timestamp) -> Option<String> {
         let Self { of, paths } = self;
         if paths.iter().any(|path| path.includes(now.as_second())) {
@@ -63,7 +62,7 @@ impl SignatureTrust {
     }
 }
 
-/// Sets conditions to False if they depend on trust and no path is valid at `now`.
+/// Sets a condition to False if it depends on a certificate that has no valid path at `now`.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);

@@ -1,5 +1,5 @@
-//! Result of checking one aspect of an object. It becomes one condition, so the decision and the
-//! message always agree.
+//! Result of checking one aspect of an object. Each result becomes one condition, so the decision
+//! and the message always agree.
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
@@ -12,7 +12,7 @@ pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
 
-/// The first reason and all messages, if there are faults.
+/// The first fault's reason and all faults' messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<Grounds>,
@@ -26,7 +26,7 @@ impl Verdict {
         match &mut self.fault {
             None => self.fault = Some((reason, message.to_owned())),
             Some((_, text)) => {
-                // Rules may share a fault. Report it only once.
+                // Several rules may have the same fault. Report it only once.
                 if !text.contains(message) && text.len() + message.len() < MESSAGE_LIMIT {
                     text.push_str("; ");
                     text.push_str(message);
@@ -82,7 +82,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// Truncates a message that exceeds the API's limit.
+    /// Creates a condition, truncating the message to the API's limit.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

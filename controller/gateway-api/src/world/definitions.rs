@@ -1,26 +1,26 @@
-//! Gateway API releases of the definitions (CRDs) in a cluster.
+//! Reads the Gateway API releases of a cluster's CRDs.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
 
-/// Annotation with the release.
+/// Annotation that contains a CRD's Gateway API release.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation with the channel.
+/// Annotation that contains a CRD's release channel.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
-/// A minor release. Its patch releases all have the same fields.
+/// A minor Gateway API release. Its patch releases have the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApiRelease {
-    /// The 1 in 1.6.
+    /// Major version, such as 1 in v1.6.
     pub major: u32,
-    /// The 6 in 1.6.
+    /// Minor version, such as 6 in v1.6.
     pub minor: u32,
 }
 
 impl ApiRelease {
-    /// Example: `v1.6.3`, `v1.7.0-rc.1`, `v1.6.0-dev`.
+    /// Parses a version such as `v1.6.3`, `v1.7.0-rc.1` or `v1.6.0-dev`.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.strip_prefix('v')?.splitn(3, '.');
         let major = numbers.next()?.parse().ok()?;
@@ -46,7 +46,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// Returns the name as in definitions.
+    /// Returns the channel's name in CRD annotations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -55,22 +55,22 @@ impl ReleaseChannel {
     }
 }
 
-/// Release according to a definition's annotations.
+/// A CRD's Gateway API release, according to its annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionRelease {
     /// Both annotations are valid.
     Known(ApiRelease, ReleaseChannel),
     /// An annotation is missing or malformed.
     Unknown {
-        /// [`BUNDLE_VERSION`] as written; empty if missing.
+        /// Value of [`BUNDLE_VERSION`], or empty if missing.
         version: String,
-        /// [`CHANNEL`] as written; empty if missing.
+        /// Value of [`CHANNEL`], or empty if missing.
         channel: String,
     },
 }
 
 impl DefinitionRelease {
-    /// Reads a definition's annotations.
+    /// Reads the release from a CRD's annotations.
     pub fn read(annotations: &BTreeMap<String, String>) -> Self {
         let value = |name: &str| {
             annotations
@@ -94,21 +94,21 @@ impl DefinitionRelease {
     }
 }
 
-/// In characters.
+/// Maximum length of an unknown annotation value, in characters.
 const MAX_SHOWN: usize = 64;
 
-/// The definitions of the objects.
+/// The CRDs that define the objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
     /// Objects do not come from a cluster, so they may use all fields that Sesame knows.
     #[default]
     OwnTypes,
-    /// Releases installed in the cluster.
+    /// Release of each CRD in the cluster.
     Installed(BTreeMap<Kind, DefinitionRelease>),
 }
 
 impl Definitions {
-    /// Returns true if the kind's definition is from Gateway API 1.`minor` or later.
+    /// Returns true if the kind's CRD is from Gateway API 1.`minor` or later.
     pub fn since(&self, kind: Kind, minor: u32) -> bool {
         let since = ApiRelease { major: 1, minor };
         match self {

@@ -1,7 +1,7 @@
 //! The last valid key pair of each Secret, used while the Secret is invalid.
 //!
 //! Resolution keeps no state, so the caller passes these pairs to the next resolution. After a
-//! restart, it passes the published or accepted pairs.
+//! restart, the caller passes the published or accepted pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read and may exist. Their pairs are kept, unlike those for deleted
-    /// Secrets.
+    /// Secrets that could not be read but may still exist. Unlike the pairs of deleted Secrets,
+    /// their pairs are kept.
     unread: BTreeSet<NamespacedName>,
 }
 
 impl LastGoodKeys {
-    /// Keeps the first pair of a Secret.
+    /// If a Secret has several pairs, keeps the first one.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -37,7 +37,7 @@ impl LastGoodKeys {
         self.pairs.get(secret)
     }
 
-    /// Returns true if the Secret could not be read and may exist.
+    /// Returns true if the Secret could not be read but may still exist.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }
@@ -51,7 +51,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Replaces the pairs with those from the last resolution.
+    /// Replaces the key pairs, but not the unread Secrets.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

@@ -1,5 +1,5 @@
-//! The objects of one kind. Worlds have thousands of objects and are cloned, so clones share memory
-//! until one changes.
+//! Stores the objects of one kind. A world may contain thousands of objects, so clones share memory
+//! until one of them changes.
 
 use std::slice;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::api::{
     ConfigMap, EndpointSlice, Metadata, Namespace, NamespacedName, Object, Pod, Secret,
 };
 
-/// An object with a name.
+/// An object that can be looked up by namespace and name.
 pub trait Named {
     /// Returns the `metadata`.
     fn metadata(&self) -> &Metadata;
@@ -59,14 +59,14 @@ impl<T> Objects<T> {
         self.0.len()
     }
 
-    /// Returns true if there are no objects.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl<T: Named> Objects<T> {
-    /// Returns an object.
+    /// Returns the object with this namespace and name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.0.get(self.find(namespace, name).ok()?)
     }
@@ -93,7 +93,7 @@ impl<T: Named> Objects<T> {
         place.is_ok()
     }
 
-    /// Removes all other objects.
+    /// Removes the objects for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         Arc::make_mut(&mut self.0).retain(|object| keep(object));
     }
@@ -103,7 +103,7 @@ impl<T: Named> Objects<T> {
             let metadata = object.metadata();
             (metadata.namespace.as_str(), metadata.name.as_str()).cmp(&(namespace, name))
         };
-        // Objects often arrive in order.
+        // Objects often arrive in order, so check the end first.
         if self.0.last().is_none_or(|last| order(last).is_lt()) {
             return Err(self.0.len());
         }

@@ -1,4 +1,4 @@
-//! Parses names of objects in snapshots and host reports.
+//! Parses object names in snapshots and host reports.
 
 use sesame_proto::provenance::{ObjectPart, Provenance};
 
@@ -6,8 +6,7 @@ use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
 impl ObjectKey {
-    /// Parses `Kind/namespace/name`. Returns `None` if the kind is unsupported, or for a part of an
-    /// object.
+    /// Parses `Kind/namespace/name`. Returns `None` for unsupported kinds and parts of objects.
     pub fn parse(text: &str) -> Option<Self> {
         let Provenance {
             kind,
@@ -23,7 +22,7 @@ impl ObjectKey {
         Some(Self { kind, name })
     }
 
-    /// Parses `Kind/namespace/name`. Returns `None` for other kinds.
+    /// Parses `Kind/namespace/name`. Returns `None` if the text names another kind.
     pub fn parse_as(kind: Kind, text: &str) -> Option<NamespacedName> {
         let key = Self::parse(text)?;
         (key.kind == kind).then_some(key.name)

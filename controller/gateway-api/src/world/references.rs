@@ -1,4 +1,4 @@
-//! References to Services, whether or not they are valid.
+//! Finds references to Services, including invalid references.
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
@@ -6,7 +6,7 @@ use crate::api::{
     L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
-/// A reference that may name a Service.
+/// A reference to a Service, which may not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceReference<'w> {
     /// Namespace of the Service.
@@ -17,7 +17,7 @@ pub struct ServiceReference<'w> {
     pub port: Option<i32>,
 }
 
-/// Calls `take` for each reference in `world`. For routes, also passes kind and metadata.
+/// Calls `take` for each reference in `world`. For routes, also passes the kind and metadata.
 pub fn each<'w>(
     world: &'w World,
     mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),

@@ -1,8 +1,8 @@
-//! Ports on which merged Gateways were last served, kept while the settings of one of them are
-//! invalid.
+//! Ports on which merged Gateways were last served. Resolution uses these ports while a Gateway's
+//! settings are invalid.
 //!
 //! Resolution keeps no state, so the caller passes the ports to the next resolution. After a
-//! restart, it passes the published or accepted ports.
+//! restart, the caller passes the published or accepted ports.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Served ports by the object that defines the listeners.
+/// Served ports of each object that defines listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Collects the ports from a snapshot of several Gateways. Ignores listeners that only reject
+    /// Collects the ports from a snapshot of merged Gateways. Ignores listeners that reject all
     /// requests.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
@@ -49,13 +49,13 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if the virtual host rejects all requests to a listener, which may then count as
-    /// not served.
+    /// Returns true if the virtual host rejects all requests to a listener. Such a listener may
+    /// count as not served.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
 
-    /// Parses the format of [`Self::text`]. Ignores malformed lines.
+    /// Parses the output of [`Self::text`]. Ignores malformed lines.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (object, ports) = line.split_once(' ')?;
@@ -66,7 +66,7 @@ impl ServedPorts {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// Returns a line per object, such as `Gateway/namespace/name 80 443`.
+    /// Returns one line per object, such as `Gateway/namespace/name 80 443`.
     pub fn text(&self) -> String {
         let line = |(object, ports): (&ObjectKey, &BTreeSet<u16>)| {
             let ports = ports.iter().map(|port| format!(" {port}"));
@@ -86,7 +86,7 @@ fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// Returns the listener if the virtual host rejects all requests to it.
+/// Returns the listener's name if the virtual host rejects all requests to the listener.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -99,7 +99,7 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// Served ports by the name under which Gateways are published together.
+/// Served ports of merged Gateways, by the name under which they are published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
@@ -121,7 +121,7 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds the ports of objects whose listeners may be served again.
+    /// Adds the previous ports of objects for which `is_kept` returns true.
     pub(crate) fn keep(
         &mut self,
         before: &Self,

@@ -1,4 +1,4 @@
-//! Generates the `AccessPolicy` CRD from the type that resolution reads.
+//! Generates the `AccessPolicy` CRD from its Rust type.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Generates the `SesameConfiguration` CRD from the types that resolution reads. The schema must
-//! include every check that it can express, because the API server then rejects most mistakes.
+//! Generates the `SesameConfiguration` CRD from its Rust types. Express as many checks as possible
+//! in the schema, so that the API server rejects most mistakes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

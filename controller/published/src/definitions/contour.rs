@@ -1,5 +1,5 @@
-//! Generates the `HTTPProxy` and `TLSCertificateDelegation` CRDs from the types that resolution
-//! reads. Fields that Sesame does not read are not validated.
+//! Generates the `HTTPProxy` and `TLSCertificateDelegation` CRDs from their Rust types. Fields that
+//! Sesame ignores are not validated.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Generates the `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs from the types that resolution reads.
+//! Generates the `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs from their Rust types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn specification_of_ocg() -> Value {
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
         "message": "publish: requires gateways, because it publishes their CA certificates",
     }]);
-    // Meshes are cluster-scoped, so there is no default for the namespace.
+    // Meshes are cluster-scoped, so the namespace has no default.
     let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
     bundle["required"] = json!(["name", "namespace"]);
     if let Some(namespace) = bundle["properties"]["namespace"].as_object_mut() {

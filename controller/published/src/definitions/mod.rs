@@ -1,4 +1,4 @@
-//! Generates the CRDs from the types that resolution reads.
+//! Generates CRDs from Rust types.
 
 mod access_policy;
 mod backend_policy;

@@ -1,4 +1,4 @@
-//! Builds the parts that policy CRDs share.
+//! Builds the parts that all policy CRDs share.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Generates the `RouteFilter` CRD from the type that resolution reads.
+//! Generates the `RouteFilter` CRD from its Rust type.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
@@ -6,7 +6,7 @@ use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
 
 use super::schema;
 
-/// Returns the RouteFilter CRD. Errors of a filter appear in the status of the routes that use it.
+/// Returns the RouteFilter CRD. A filter's errors appear in the status of the routes that use it.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut specification = schema::of::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{

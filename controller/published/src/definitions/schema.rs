@@ -74,7 +74,7 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// `name` is required, except with the type `ClientAddress`, which forbids it.
+/// Adds the rule that `name` is set if and only if `type` is not `ClientAddress`.
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",

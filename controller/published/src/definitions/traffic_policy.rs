@@ -1,4 +1,4 @@
-//! Generates the `TrafficPolicy` CRD from the type that resolution reads.
+//! Generates the `TrafficPolicy` CRD from its Rust type.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
     Ok(inherited(definition))
 }
 
-/// At least one of them must be set.
+/// Sections of which at least one must be set.
 const SECTIONS: [&str; 10] = [
     "rateLimits",
     "requestBody",

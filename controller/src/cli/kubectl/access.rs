@@ -10,13 +10,13 @@ use super::table::table;
 
 #[derive(Debug, Args)]
 pub(super) struct AccessArgs {
-    /// Only rules of routes with this name.
+    /// Show only rules of routes with this name.
     #[arg(value_name = "ROUTE")]
     name: Option<String>,
-    /// Only rules without any check; exit with 1 if there are any.
+    /// Show only unprotected rules; exit with 1 if any exist.
     #[arg(long)]
     unprotected: bool,
-    /// Only rules that are exempt from a check.
+    /// Show only rules that are exempt from a check.
     #[arg(long)]
     exempt: bool,
     /// Omit the table headings.

@@ -1,4 +1,4 @@
-//! Shell completion: kubectl runs `kubectl_complete-sesame` with the words typed so far.
+//! Shell completion: kubectl runs `kubectl_complete-sesame` with the partial command line.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -6,7 +6,7 @@ use super::plugin_command;
 
 pub(in crate::cli) const COMPLETION_NAME: &str = "kubectl_complete-sesame";
 
-/// Tells kubectl not to complete file names.
+/// Completion directive that disables file names (`ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 

@@ -32,7 +32,7 @@ pub(super) const PLUGIN_NAME: &str = "kubectl-sesame";
 
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Shows how Gateways and their routes are served, with your own permissions in the cluster.
+/// Shows how Gateways and their routes are served, using your own permissions in the cluster.
 #[derive(Debug, Parser)]
 #[command(name = PLUGIN_NAME, bin_name = "kubectl sesame", version)]
 pub(super) struct PluginCli {
@@ -48,10 +48,10 @@ pub(super) struct PluginArgs {
     /// Namespace of the objects; defaults to the context's namespace.
     #[arg(long, short, global = true)]
     namespace: Option<String>,
-    /// Objects in all namespaces.
+    /// Show objects in all namespaces.
     #[arg(long, short = 'A', global = true)]
     all_namespaces: bool,
-    /// Context in the kubeconfig.
+    /// Kubeconfig context to use.
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
     /// Kubeconfig; by default $KUBECONFIG, or ~/.kube/config.
@@ -60,7 +60,7 @@ pub(super) struct PluginArgs {
     /// Namespace in which the controller publishes.
     #[arg(long, global = true, env = "SESAME_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE", value_parser = namespace)]
     published_in: String,
-    /// Name of the controller in GatewayClasses.
+    /// The controller's name in GatewayClasses.
     #[arg(
         long,
         global = true,
@@ -84,24 +84,25 @@ pub(super) enum PluginFormat {
     Json,
     /// The same content as YAML.
     Yaml,
-    /// Only names, for other kubectl commands; with `status` and `hosts`.
+    /// Only names, for other kubectl commands; supported by `status` and `hosts`.
     Name,
 }
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// Show Gateways, the hosts that serve them, and their problems; exit with 1 if there are any.
+    /// Show Gateways, the hosts that serve them, and problems; exit with 1 if there are problems.
     Status(WatchedArgs),
     /// Show the hosts that serve Gateways, according to their own reports.
     Hosts(WatchedArgs),
-    /// Show where a request goes, and why; exit with 1 if no route matches. Sends nothing.
+    /// Show how a request would be routed, and why, without sending it; exit with 1 if no route
+    /// matches.
     Explain(AnyRequestArgs),
-    /// Show where an object is served, and its conditions; exit with 1 if it has problems.
+    /// Show which Gateways serve an object, and its conditions; exit with 1 if it has problems.
     Why(why::ObjectArgs),
     /// Show which checks protect each rule, and which rules are exempt from a check.
     Access(access::AccessArgs),
     /// Show which requests would be handled differently if these objects were applied; exit with 1
-    /// if there are any.
+    /// if any would be.
     Diff(diff::ManifestArgs),
     /// Print the shell completion script for `kubectl-sesame`.
     Completion {
@@ -110,13 +111,13 @@ enum PluginCommand {
     },
 }
 
-/// Options for commands that can watch.
+/// Options for commands that can watch for changes.
 #[derive(Debug, Args)]
 pub(super) struct WatchedArgs {
-    /// Only this Gateway.
+    /// Show only this Gateway.
     #[arg(value_name = "GATEWAY")]
     name: Option<String>,
-    /// Show the result again whenever it changes.
+    /// Print the result again whenever it changes.
     #[arg(long, short)]
     watch: bool,
     /// Omit the table headings.
@@ -126,14 +127,14 @@ pub(super) struct WatchedArgs {
 
 #[derive(Debug, Args)]
 struct AnyRequestArgs {
-    /// Gateway that receives the request; defaults to the Gateway that listens on the port.
+    /// Gateway that receives the request; defaults to the Gateway that listens on the URL's port.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway)]
     gateway: Option<NamespacedName>,
     #[command(flatten)]
     request: RequestArgs,
 }
 
-/// Returns the commands and options of the plugin.
+/// Returns the plugin's commands and options.
 pub fn plugin_command() -> clap::Command {
     PluginCli::command()
 }
@@ -142,7 +143,7 @@ pub(super) fn main() -> ExitCode {
     super::exit_code(run(PluginCli::parse()))
 }
 
-/// Returns false if it found problems or differences.
+/// Returns false if the command found problems or differences.
 fn run(cli: PluginCli) -> Result<bool> {
     let PluginCli { cluster, command } = cli;
     if let PluginCommand::Completion { shell } = command {

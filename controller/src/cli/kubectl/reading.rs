@@ -24,7 +24,7 @@ const MAX_OBJECTS: usize = 100_000;
 
 pub(super) struct ClusterReader {
     pub(super) client: Client,
-    /// `None` reads all namespaces.
+    /// `None` means all namespaces.
     pub(super) namespace: Option<String>,
     pub(super) default_namespace: String,
     published_in: String,
@@ -65,7 +65,7 @@ impl ClusterReader {
         })
     }
 
-    /// Returns an error for `--output name`, which the calling commands do not support.
+    /// Fails for `--output name`, which the callers do not support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -116,7 +116,7 @@ impl ClusterReader {
         Ok(Listed::Missing)
     }
 
-    /// `None` if it does not exist or the caller may not read it.
+    /// Returns `None` if the object does not exist or the caller may not read it.
     pub(super) async fn get(&self, key: &ObjectKey) -> Result<Option<(&'static str, Value)>> {
         for version in key.kind.api_versions() {
             let namespace = (!key.kind.cluster_scoped()).then_some(key.name.namespace.as_str());
@@ -145,7 +145,7 @@ impl ClusterReader {
         }
     }
 
-    /// `None` if the caller may not read them.
+    /// Returns `None` if the caller may not list GatewayAgents.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {

@@ -28,7 +28,7 @@ pub(super) struct GatewayRow {
     pub(super) problems: Vec<String>,
 }
 
-/// Hosts that serve without errors, and all hosts.
+/// Number of hosts that serve without errors, and of all hosts.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {
     serving: usize,
@@ -69,7 +69,7 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     Ok(rows)
 }
 
-/// `None` if the caller may not read GatewayClasses.
+/// Returns the names of Sesame's GatewayClasses, or `None` if the caller may not read them.
 async fn ours(reader: &ClusterReader) -> Result<Option<BTreeSet<String>>> {
     let Listed::Objects(_, classes) = reader.list(Kind::GatewayClass, None).await? else {
         return Ok(None);

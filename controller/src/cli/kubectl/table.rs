@@ -4,7 +4,6 @@
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
 
-/// As in kubectl.
 const NONE: &str = "<none>";
 const GAP: u16 = 3;
 

@@ -41,7 +41,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
         .split_once('/')
         .unwrap_or((&reader.default_namespace, name));
     let key = kind.named(NamespacedName::new(namespace, name));
-    // Never read objects of these two kinds, because their content may be secret.
+    // Never read Secrets and ConfigMaps, because their content may be secret.
     let shown = match kind {
         Kind::Secret | Kind::ConfigMap => None,
         _ => reader.get(&key).await?,
@@ -64,7 +64,6 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
     Ok(!answer.served.is_empty() && !wrong)
 }
 
-/// Writing to a String cannot fail.
 fn text(answer: &ServedObject) -> String {
     let ServedObject {
         object,
@@ -74,6 +73,7 @@ fn text(answer: &ServedObject) -> String {
     let mut text = format!("{}\n", plain(object));
     text.push_str(&served_text(served, plain));
     for condition in conditions {
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "  {}", plain(&condition.to_string()));
     }
     text
