@@ -59,7 +59,11 @@ pub(super) fn comparison(text: &TextMatch) -> String {
         (Operator::Contains, false) => "contains",
         (Operator::Contains, true) => "does not contain",
     };
-    let case = if text.ignore_case { " (ignoring case)" } else { "" };
+    let case = if text.ignore_case {
+        " (ignoring case)"
+    } else {
+        ""
+    };
     let missing = if text.missing_is_empty {
         ", empty if missing"
     } else {

@@ -23,9 +23,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         }
         Some(path_match::Kind::TextPrefix(prefix)) => {
             if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
-                return Some(format!(
-                    "it is left out: {prefix:?} is not a path prefix"
-                ));
+                return Some(format!("it is left out: {prefix:?} is not a path prefix"));
             }
         }
         Some(path_match::Kind::Exact(_)) | None => {}

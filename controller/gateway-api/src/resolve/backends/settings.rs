@@ -83,7 +83,9 @@ impl BackendSettings {
             let count = hashes.len();
             hashes.retain(|it| protocol != AppProtocol::TcpBytes || is_of_connections(it));
             if hashes.len() < count {
-                unfit.push("loadBalancer.hash supports only ClientAddress for connections".to_owned());
+                unfit.push(
+                    "loadBalancer.hash supports only ClientAddress for connections".to_owned(),
+                );
             }
             balancer
         });

@@ -125,7 +125,9 @@ impl<'w> RuleFilters<'w> {
                 if replace(&mut self.response, Some(response)) {
                     return Ok(());
                 }
-                Err(incompatible(format!("filters[{i}]: only one response is allowed")))
+                Err(incompatible(format!(
+                    "filters[{i}]: only one response is allowed"
+                )))
             }
         }
     }
@@ -134,7 +136,9 @@ impl<'w> RuleFilters<'w> {
         if replace(&mut self.redirect, Some(redirect)) {
             return Ok(());
         }
-        Err(incompatible(format!("filters[{i}]: only one redirect is allowed")))
+        Err(incompatible(format!(
+            "filters[{i}]: only one redirect is allowed"
+        )))
     }
 
     fn add_rewrite(&mut self, i: usize, rewrite: schema::UrlRewrite) -> Result<(), Grounds> {

@@ -201,8 +201,9 @@ fn checked_selector<'w>(
 ) -> Option<&'w LabelSelector> {
     let all = "so all routes count as meshed and are rejected";
     let Some(selector) = selector else {
-        let why =
-            format!("spec.mesh.labelSelector is missing, {all}; set it to the labels of meshed routes");
+        let why = format!(
+            "spec.mesh.labelSelector is missing, {all}; set it to the labels of meshed routes"
+        );
         accepted.refuse(Reason::Invalid, why);
         return None;
     };

@@ -189,7 +189,9 @@ impl<'w> TrustingMesh<'w> {
         let MeshOcg { trust_bundle } = ocg;
         let found = match &trust_bundle.namespace {
             Some(namespace) => mesh::find_bundle(trust_bundle, namespace, bundles, cx),
-            None => Err("namespace is missing; it is required because an XMesh is cluster-scoped".into()),
+            None => Err(
+                "namespace is missing; it is required because an XMesh is cluster-scoped".into(),
+            ),
         };
         let bundle = match found {
             Ok(bundle) => bundle,

@@ -111,7 +111,8 @@ fn authorities(
     for GatewayRef { namespace, name } in names {
         let name = NamespacedName::new(namespace, name);
         let gateway = gateways.iter().find(|it| it.name() == name);
-        let gateway = gateway.ok_or_else(|| format!("Gateway {name} is not served by this controller"))?;
+        let gateway =
+            gateway.ok_or_else(|| format!("Gateway {name} is not served by this controller"))?;
         let key = gateway.client_key.as_deref().ok_or_else(|| {
             format!("Gateway {name} has no certificate in spec.tls.backend.clientCertificateRef")
         })?;

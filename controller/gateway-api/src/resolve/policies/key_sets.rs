@@ -153,8 +153,9 @@ impl<'w> RemoteKeySet<'w> {
         }
         let keys = cx.key_sets.get(&jwks, canonical);
         let keys = keys.map_err(|why| format!("{uri}: the fetched key set {why}"))?;
-        let note = (!error.is_empty())
-            .then(|| format!("{uri} was last fetched at {fetched_at}, but fetching now fails: {error}"));
+        let note = (!error.is_empty()).then(|| {
+            format!("{uri} was last fetched at {fetched_at}, but fetching now fails: {error}")
+        });
         Ok((keys, note))
     }
 }

@@ -84,7 +84,9 @@ pub(super) fn variables_without_value(
             };
             matches!(fact, Fact::TlsJa3Fingerprint | Fact::TlsJa4Fingerprint).then(|| {
                 let variable = fact.as_str_name();
-                format!("header {name:?}: %{variable}% is empty, because the proxy does not compute it")
+                format!(
+                    "header {name:?}: %{variable}% is empty, because the proxy does not compute it"
+                )
             })
         };
         let unknown = unknown.into_iter().map(|variable| {

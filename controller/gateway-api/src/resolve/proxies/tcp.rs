@@ -77,8 +77,13 @@ pub(super) fn find<'w>(
             );
             return None;
         }
-        if path.contains(&child) || path.len() > MAX_PROXY_DEPTH {
+        if path.contains(&child) {
             fault("IncludeCreatesCycle", "creates an include cycle");
+            return None;
+        }
+        if path.len() > MAX_PROXY_DEPTH {
+            let why = format!("is nested more than {MAX_PROXY_DEPTH} levels deep");
+            fault("IncludeTooDeep", &why);
             return None;
         }
         reached.insert(child.clone());

@@ -154,7 +154,7 @@ impl<'w> IncludeTree<'_, 'w> {
             details.error(&own, ("IncludeError", reason), message);
             Err(Box::new(below.whole()))
         };
-        if path.contains(&child) || path.len() > MAX_PROXY_DEPTH {
+        if path.contains(&child) {
             let names: Vec<String> = path
                 .iter()
                 .chain([&child])
@@ -162,6 +162,10 @@ impl<'w> IncludeTree<'_, 'w> {
                 .collect();
             let why = format!("include creates an include cycle: {}", names.join(" -> "));
             return fault(self.details, "IncludeCreatesCycle", why);
+        }
+        if path.len() > MAX_PROXY_DEPTH {
+            let why = format!("include {child} is nested more than {MAX_PROXY_DEPTH} levels deep");
+            return fault(self.details, "IncludeTooDeep", why);
         }
         let Some(found) = self.proxies.get(&child) else {
             let why = format!("include {child} not found, or of another class");

@@ -155,7 +155,12 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
         };
         // As in Contour, two exact values for one name are an error even if the values are equal.
         let again = matches!(fact, Fact::Is) && seen.contains(&(name.as_str(), Fact::Is));
-        if again || seen.contains(&(name.as_str(), opposite)) {
+        if again {
+            return Err(format!(
+                "conditions on {what} {name:?} have two exact values; only one is allowed"
+            ));
+        }
+        if seen.contains(&(name.as_str(), opposite)) {
             return Err(format!(
                 "conditions on {what} {name:?} contradict each other"
             ));

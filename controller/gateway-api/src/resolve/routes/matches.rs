@@ -251,7 +251,9 @@ pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
         return Err(never("the proxy resolves the path element %2e first"));
     }
     if value.contains("%5c") || value.contains("%5C") {
-        return Err(never("the proxy treats an escaped backslash (%5C) as a slash"));
+        return Err(never(
+            "the proxy treats an escaped backslash (%5C) as a slash",
+        ));
     }
     let path = collapse_dots(value)
         .ok_or_else(|| never("requests with an escaped NUL (%00) are rejected"))?;

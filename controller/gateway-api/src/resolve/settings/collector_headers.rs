@@ -38,7 +38,10 @@ fn checked(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Strin
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     match found.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(format!("{field} contains duplicate header {:?}", pair[0].name)),
+        Some(pair) => Err(format!(
+            "{field} contains duplicate header {:?}",
+            pair[0].name
+        )),
         None => Ok(found),
     }
 }

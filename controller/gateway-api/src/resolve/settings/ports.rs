@@ -96,14 +96,13 @@ impl PortLimits {
                 );
                 listener.accepted.refuse(Reason::PortUnavailable, message);
             }
+            let opened = self.opened(port);
             let holder = self.map.iter().find(|(outside, inside)| {
-                **outside != port
-                    && **inside == self.opened(port)
-                    && used.contains(&(udp, **outside))
+                **outside != port && **inside == opened && used.contains(&(udp, **outside))
             });
             if let Some((outside, _)) = holder {
                 let message = format!(
-                    "hosts open port {port} for port {outside} ({}, spec.ports.map); choose another port",
+                    "hosts open port {opened} for port {outside} ({}, spec.ports.map); choose another port",
                     self.mapped_by
                 );
                 listener.accepted.refuse(Reason::PortUnavailable, message);

@@ -98,7 +98,7 @@ impl<'p, 'a> Taker<'p, 'a> {
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {
-            "a ListenerSet"
+            "a ListenerSet, HTTPProxy or Ingress"
         } else {
             "another Gateway on the same Envoys"
         };
