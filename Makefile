@@ -24,10 +24,10 @@ endif
 # Keep Python from writing bytecode into the source tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
-# Scripts get these variables, and all variables on make's command line, such as PROFILE=demo.
+# Scripts get these variables, and any set on make's command line, such as PROFILE=demo.
 RUN = @CARGO="$(CARGO)" GO="$(GO)" TOOLS="$(TOOLS)"
 TEST = $(CARGO) test --locked --workspace
-# Tests read the path of Cargo from the variable CARGO, which nextest does not set.
+# Tests read Cargo's path from CARGO, which nextest does not set.
 NEXTEST_RUN = env CARGO=$(CARGO) $(NEXTEST) nextest run --locked
 MAKEFLAGS += --no-print-directory
 
@@ -59,7 +59,7 @@ fmt: ; $(CARGO) fmt --all
 fmt-check: ; $(CARGO) fmt --all --check
 length-check: ; @tests/lengths.sh
 clippy: ; $(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-# Licenses, bans and sources need only the files in the tree. Advisories would need a clone of their database.
+# The advisories check is omitted, because it would have to clone a database.
 deny: cargo-deny ; $(CARGO_DENY) --locked --workspace check --hide-inclusion-graph licenses bans sources
 doc: ; RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 actionlint: ## Check the GitHub workflows

@@ -12,14 +12,14 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// The kernel takes 10 ms to release each watch of a killed Envoy. This limit keeps that below 0.3
-/// s, because the next Envoy cannot start before.
+/// The kernel takes 10 ms to release each watch of a killed Envoy, and the next Envoy has to wait
+/// for all of them. This limit keeps the delay below 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
-    /// True if a file for session ticket keys exists.
+    /// True if a session ticket key file exists.
     pub(crate) tickets: bool,
     pub(crate) first: &'a BTreeSet<String>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn plan<'a>(
     }
     granted.count = ALWAYS + budgeted - left;
     left = left.min(MAX_ENDPOINT_FILES);
-    // A backend with sessions has two clusters that read its endpoint file.
+    // A backend with session persistence has two clusters that read its endpoint file.
     let subscriptions = |backend: &Backend| if backend.session_key.is_empty() { 1 } else { 2 };
     let all = backends.iter().map(subscriptions).sum::<usize>();
     if all <= left {

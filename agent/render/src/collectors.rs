@@ -48,7 +48,7 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Any other header would make Envoy reject the listener.
+/// Omits headers that would make Envoy reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value, parts }| {
         // Over gRPC, an escaped `%` stays escaped, and an unescaped `%` might be rejected.

@@ -6,7 +6,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// Without `watched_directory`, Envoy reloads the file when another is renamed to exactly its path.
+/// Without `watched_directory`, Envoy reloads the file only when another file is renamed to its
+/// exact path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

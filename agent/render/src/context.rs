@@ -23,7 +23,7 @@ use crate::rendered::{Resource, find};
 pub struct RenderOptions {
     /// Addresses that each listener binds.
     pub addresses: Vec<IpAddr>,
-    /// Ports to bind instead of the snapshot's, by the port number that clients use.
+    /// Ports to bind instead of the snapshot's, keyed by the port number that clients use.
     pub port_map: BTreeMap<u32, u32>,
     /// Maximum number of files (inotify instances) that Envoy may watch.
     pub subscription_budget: usize,
@@ -41,9 +41,9 @@ pub struct RenderOptions {
     pub system_ca: PathBuf,
     /// Rules for which endpoints are served.
     pub endpoints: EndpointRules,
-    /// True if a file for session ticket keys exists.
+    /// True if a session ticket key file exists.
     pub session_tickets: bool,
-    /// The host's session ticket keys, for listeners whose own keys are missing here.
+    /// The host's session ticket keys, for listeners whose own keys are not on this host.
     pub stand_in_tickets: Option<StandInTickets>,
     /// Destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
@@ -103,7 +103,7 @@ pub struct EndpointRules {
 pub(crate) const MAX_MEASURED: usize = 32;
 
 pub(crate) struct SnapshotFilters<'a> {
-    /// For virtual hosts without filters. Each route table contains them once.
+    /// Filters for virtual hosts that configure none. Each route table contains them once.
     pub(crate) default: Option<&'a RequestFilters>,
     /// Rendered filters by placeholder, or an error if Envoy would reject one.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
@@ -169,8 +169,8 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the name in statistics, or `None` if the route has no separate ones. Neither the
-    /// snapshot nor Envoy reliably limits the number of names.
+    /// Returns the name for statistics, or `None` if the route is not measured separately. Limits
+    /// the number of names, because neither the snapshot nor Envoy does so reliably.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

@@ -4,7 +4,7 @@
 
 use sesame_proto::field_names;
 
-/// An untrusted snapshot could try to set fields that frame a message.
+/// Rejects reserved headers, because an untrusted snapshot could change how messages are framed.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -32,7 +32,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// For values in a request line or `Host`: they must not be able to end the line.
+/// A value in a request line or `Host` must not be able to end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

@@ -1,7 +1,7 @@
 //! Paths of the files that one Envoy watches.
 //!
 //! Each subscription has its own directory, because an event wakes all of Envoy's watchers for that
-//! directory. File names are hashes, because object names are never used as paths.
+//! directory. File names are hashes, so that object names are never used as paths.
 
 use std::path::{Path, PathBuf};
 

@@ -1,19 +1,18 @@
 //! Computes the limits of one Envoy from the limits of its process.
 //!
-//! Envoy's TCP and UDP proxies abort the process if they cannot open a socket. Therefore, the total
-//! of everything that clients can make Envoy open stays below the process limit. Connections are
-//! divided by namespace first, so a tenant with many listeners or backends cannot reduce the shares
-//! of others.
+//! Envoy's TCP and UDP proxies abort the process if they cannot open a socket. Therefore, clients
+//! can never make Envoy open more files than its process may open. Connections are divided by
+//! namespace first, so a tenant with many listeners or backends cannot reduce the shares of others.
 
 use std::collections::BTreeMap;
 
 /// Envoy's default of 1 MiB is meant for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Bounds on the request body bytes kept for a retry. They arrive within 2 ms and 1 ms at 1 Gbit/s.
+/// Bounds on the request body bytes kept for a retry. At 1 Gbit/s, such bodies arrive in 1 to 2 ms.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// Divisor of the heap for a single request body.
+/// One request body may use the heap size divided by this number.
 const BODIES: u64 = 8_192;
 
 /// No host serves a million connections.
@@ -40,11 +39,11 @@ pub(crate) const FEW: u32 = 16;
 /// Resource limits for one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Client connections, over all TCP listeners.
+    /// Client connections, across all TCP listeners.
     pub from_clients: u32,
     /// Connections to TCP backends.
     pub to_backends: u32,
-    /// UDP client sessions, over all backends. Each holds a socket.
+    /// UDP client sessions, across all backends. Each holds a socket.
     pub udp_sessions: u32,
     /// Watched files.
     pub watched: usize,
@@ -83,9 +82,9 @@ impl Limits {
         })
     }
 
-    /// Client connections for all ports of Gateways: at least half, or more in proportion. `own`
-    /// counts these ports, and `added` the ports that only ListenerSets declare. Each added port
-    /// keeps at least one.
+    /// Client connections for the Gateways' own ports: half, or their proportional share if that is
+    /// larger. `own` counts these ports, and `added` the ports that only ListenerSets declare. Each
+    /// added port keeps at least one connection.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -97,7 +96,7 @@ impl Limits {
     }
 
     /// Request body bytes that Envoy keeps for a retry. A longer body prevents a retry, but Envoy
-    /// detects a refused connection earlier.
+    /// detects a refused connection before the buffer is full.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
@@ -108,7 +107,7 @@ impl Limits {
     }
 }
 
-/// Ample limits for a configuration that no host serves.
+/// Ample limits, for rendering without a host.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -121,8 +120,9 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, given by their namespaces. Each namespace gets an equal part,
-/// which its users share. Every user gets at least one connection, so the sum may exceed `all`.
+/// Divides connections among users, which are listeners or backends. Each namespace gets an equal
+/// part, which its users share. Every user gets at least one connection, so the sum may exceed
+/// `all`.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -169,7 +169,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// `mix` counts the users of each namespace. `shared` users belong to the first two namespaces.
+    /// `mix` is the number of users in each namespace, and `shared` the number in both of the first
+    /// two.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -237,7 +238,7 @@ mod tests {
         // Each port is bound on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // Half would leave fewer connections than added ports.
+        // Half would leave fewer connections than there are added ports.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }

@@ -46,7 +46,7 @@ pub struct Rendered {
     pub shares: Bytes,
     /// Parts that Envoy cannot express, in snapshot order.
     pub problems: Vec<RenderProblem>,
-    /// Backends with inlined endpoints, because the subscription budget is used up.
+    /// Backends whose endpoints are inlined because the subscription budget is used up.
     pub inline: usize,
     /// Backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,

@@ -71,7 +71,7 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Accepts a request if this header is ASCII or missing, or the opposite if `expected` is false.
+/// Matches requests whose header is ASCII or missing, or all other requests if `expected` is false.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {

@@ -1,6 +1,6 @@
 //! The contents of a log line, independent of its output format.
 //!
-//! Never log a value under the name of a fact if clients can forge it.
+//! Never use a fact's name for a value that clients can forge.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // Keep the format if there is one, because it is more precise.
+                // Keep an existing Envoy format, because it is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }

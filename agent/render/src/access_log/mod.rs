@@ -31,7 +31,7 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) listener: Option<&'a str>,
     /// `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// `None` if there is none or Envoy supplies the name for each line.
+    /// `None` without a backend, or if Envoy supplies the name for each line.
     pub(crate) backend: Option<&'a str>,
 }
 

@@ -113,7 +113,7 @@ fn of_attributes(
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // They describe Envoy's node, which is not configured.
+        // The built-in labels describe Envoy's node, which has only placeholder values.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],
@@ -142,7 +142,7 @@ fn attribute(name: &str, value: String) -> KeyValue {
     }
 }
 
-/// Messages contain Envoy's own request fields. Tags add facts that are known in advance.
+/// Envoy's access log service has fixed request fields. Tags add facts that are known in advance.
 fn messages(
     sink: &LogSink,
     traffic: TrafficKind,

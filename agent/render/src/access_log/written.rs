@@ -47,7 +47,7 @@ fn object(line: &LogLine, form: &LineForm) -> LineFormat {
     }
 }
 
-/// Unknown values keep their column.
+/// Writes a placeholder for each unknown value, so that the columns stay aligned.
 fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     let values = line.text(form);
     let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
@@ -85,8 +85,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// Encoded like Envoy's `FileAccessLog`, but with sorted JSON keys. Prost writes map entries in
-/// random order.
+/// Encoded like Envoy's `FileAccessLog`, but with sorted JSON keys, because prost writes map
+/// entries in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

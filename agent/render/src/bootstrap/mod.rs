@@ -29,10 +29,10 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// RE2 instructions. All rendered expressions are smaller.
+/// Maximum RE2 program size. All rendered expressions are smaller.
 const MAX_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap of an Envoy that reads all other configuration from files. The file name
+/// Returns the bootstrap for an Envoy that reads all other configuration from files. The file name
 /// must end in `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
@@ -108,7 +108,7 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// Has a single key, because prost writes several keys in random order.
+/// Contains only one key, because prost writes map entries in random order.
 fn settings() -> RuntimeLayer {
     // Rendering already limits the estimated size of expressions. This is a safety net: Envoy
     // rejects the whole route table if one expression exceeds the limit. Envoy's default of 100 is

@@ -144,7 +144,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         Ok(())
     };
     change(config, |tls: &mut DownstreamTlsContext| {
-        // The host owns the session ticket keys, so there is nothing to validate.
+        // Session ticket keys belong to the host and need no validation.
         tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
     })?;

@@ -17,8 +17,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// `rendered` is the rendering of `before`, without problems. `old` and `new` are the encoded route
-/// tables of both snapshots.
+/// `rendered` must be the rendering of `before` and contain no problems. `old` and `new` are the
+/// encoded route tables of both snapshots.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -85,8 +85,8 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // No unchanged virtual host may refer to a removed backend, or to an added one that was
-        // missing.
+        // The new snapshot must not refer to removed backends, and the old one must not refer to
+        // added backends.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }

@@ -17,7 +17,7 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// If more clusters must be searched for, a full rendering costs little more.
+/// Beyond this number of cluster searches, a full rendering costs little more.
 const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway if only its route tables changed. Returns `None` if anything else might be

@@ -15,7 +15,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// `rendered` is the rendering of `old`, without problems.
+/// `rendered` must be the rendering of `old` and contain no problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
@@ -39,7 +39,7 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // A full rendering reports the virtual hosts that exceed the limit.
+    // Only a full rendering reports the virtual hosts that exceed the limit.
     (size <= MAX_TABLE_BYTES).then_some(tables)
 }
 
@@ -56,7 +56,7 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep all domains in place. Skip the domain checks then.
+    // Most changes keep all domains in place, which makes the domain checks unnecessary.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()

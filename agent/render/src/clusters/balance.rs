@@ -108,7 +108,7 @@ fn slow_start_config(slow_start: &SlowStart) -> SlowStartConfig {
 
 #[allow(
     clippy::unnecessary_wraps,
-    reason = "every field of a message type is optional"
+    reason = "protobuf message fields are optional"
 )]
 pub(super) fn percent(value: u32) -> Option<Percent> {
     Some(Percent {

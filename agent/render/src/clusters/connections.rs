@@ -36,8 +36,7 @@ const KEEPALIVE: Keepalive = Keepalive {
     probes: 3,
 };
 
-/// Requires that the transport socket is already set. An `idle_timeout_ms` of 0 disables the
-/// timeout.
+/// The transport socket must already be set. An `idle_timeout_ms` of 0 disables the timeout.
 pub(super) fn into(
     cluster: &mut Cluster,
     connections: &BackendConnections,

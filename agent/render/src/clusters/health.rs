@@ -1,7 +1,7 @@
 //! Detects unhealthy endpoints through health checks and failed requests.
 //!
-//! If too few endpoints are healthy, all get requests, because a wrong check must not cause an
-//! outage. The default limit is Envoy's panic threshold of 50%.
+//! If too few endpoints are healthy, all get requests, because a misconfigured check must not cause
+//! an outage. The default limit is Envoy's panic threshold, 50%.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};

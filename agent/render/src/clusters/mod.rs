@@ -139,8 +139,8 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // A snapshot from another source may lack a set. The backend then has no endpoints and responds
-    // with 503.
+    // A snapshot from another source may lack an endpoint set. Requests to the backend then get
+    // 503.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),

@@ -2,7 +2,8 @@
 //!
 //! The ports of Gateways together get at least half of the client connections; ports that only
 //! ListenerSets declare get the rest. Envoy reads the shares as runtime values from a separate
-//! file. If they were fields, adding one listener or cluster would change and drain all others.
+//! file. If the shares were listener and cluster fields, adding one listener or cluster would
+//! change and drain all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +19,9 @@ use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
 pub(crate) const LAYER: &str = "limits";
-/// Tenants cannot create Gateways.
 const GATEWAY: &str = "Gateway";
 
-/// `envoy.service.runtime.v3.Runtime` with sorted keys. Prost writes the entries of other maps in
+/// `envoy.service.runtime.v3.Runtime` with sorted keys, because prost writes `HashMap` entries in
 /// random order.
 #[derive(Clone, PartialEq, Message)]
 struct Runtime {
@@ -40,7 +40,7 @@ struct Layer {
 const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
-/// `ports` and `backends` must be the parts of the snapshot that produced the resources.
+/// `ports` and `backends` must be from the snapshot that produced the resources.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],
@@ -58,7 +58,7 @@ pub(crate) fn render(
         .iter()
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
-    // UDP sessions are not connections, and count against the share of their backend.
+    // UDP listeners need no share, because their sessions count against the backends' shares.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
     let owners = owners(ports, options);
     let owners_of = |listener: &Resource| {
@@ -96,7 +96,8 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// A limit at or below the share needs no share, because the cluster already contains it.
+/// Connection limits that backends set themselves. Clusters already contain these limits, so a
+/// share is needed only if it is lower.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -105,7 +106,7 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// Namespaces of the port's Gateways or, without any, of its ListenerSets.
+/// Namespaces of the port's Gateways, or of its ListenerSets if it has no Gateway.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
@@ -123,13 +124,14 @@ impl Owners<'_> {
     }
 }
 
-/// By the port number that the host binds.
+/// Keyed by the port number that the host binds.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {
         let names = port.listeners.iter().map(|it| it.name.as_str());
         let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
-        // A port that Gateways and ListenerSets share belongs to the Gateways.
+        // A port that Gateways and ListenerSets share belongs to the Gateways, which tenants cannot
+        // create.
         let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
         let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
         let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();

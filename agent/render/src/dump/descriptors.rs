@@ -8,10 +8,10 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Decompressed bytes, about three times the actual size.
+/// Limit on decompressed bytes, about three times the actual size.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The first call builds the pool in about 10 ms. Serving traffic does not need it.
+/// The first call takes about 10 ms to build the pool, which is not needed to serve traffic.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

@@ -30,7 +30,7 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Responds with 403 if any of the principals match. Policies are pairs of name and principals.
+/// Responds with 403 if any principal matches. Each policy is a name and its principals.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
         return None;
@@ -47,7 +47,7 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             principals,
             ..Default::default()
         };
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),

@@ -1,7 +1,7 @@
 //! Removes request headers that authorization services set, because clients must not forge them.
 //!
-//! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
-//! removes all headers that the service may set before the service is called.
+//! Envoy overwrites a header only if the service's response contains it. Therefore, a filter first
+//! removes all headers that the service may set.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// Runs before the external authorization filters of routes.
+/// Runs before the routes' external authorization filters.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// Run before all filters of a listener. The second filter makes Envoy select the route again,
-/// because the first selection may have depended on a removed header.
+/// Run before the listener's external authorization filters. The second filter makes Envoy select
+/// the route again, because the first selection may have depended on a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 

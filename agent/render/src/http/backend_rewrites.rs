@@ -1,4 +1,4 @@
-//! Rules whose backends rewrite requests.
+//! Rules with rewrites for individual backends.
 //!
 //! Envoy cannot rewrite per weighted backend, so each backend gets its own route. Envoy compares
 //! one random number per request with the limits of all these routes.
@@ -15,7 +15,7 @@ const MILLION: u128 = 1_000_000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Empty if no backend rewrites requests.
+/// Empty if no backend has a rewrite.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {

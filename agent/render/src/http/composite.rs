@@ -1,7 +1,7 @@
 //! Placeholder filters, which run a filter that the route or virtual host supplies.
 //!
-//! The route's configuration replaces the virtual host's. Only the last filter of a place may wait:
-//! Envoy skips the filters after one that pauses a request.
+//! The route's configuration replaces the virtual host's. Only a placeholder's last filter may
+//! pause a request, because Envoy skips all filters after it.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ pub(crate) fn file(
 ) -> Resource {
     let mut value = Vec::new();
     for (name, typed_config) in filters {
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         let one = Composite {
             named_filter_chains: HashMap::from([(name, FilterChainConfiguration { typed_config })]),
             ..Default::default()
@@ -90,8 +90,8 @@ pub(crate) fn inline(name: &str, config: Any) -> Any {
     }))
 }
 
-/// Only the last filter may wait. Upgrades skip the filters, because their body has no end. Envoy
-/// has already removed the `upgrade` header from all other requests.
+/// Only the last filter may pause a request. Upgraded requests skip the filters, because their body
+/// has no end. Envoy has already removed the `upgrade` header from all other requests.
 pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),

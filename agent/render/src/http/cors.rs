@@ -130,8 +130,8 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Responds to preflights of requests that are not forwarded. Needs no backend, because the CORS
-/// filter responds first.
+/// Responds to preflights for a route that does not forward requests. Needs no backend, because the
+/// CORS filter responds first.
 pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
@@ -171,7 +171,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
     } = cors;
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Stricter than in the filter, because Envoy evaluates this match for every request.
+        // Stricter than the CORS filter, because Envoy evaluates this match for every request.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
@@ -199,7 +199,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         &mut RenderProblems::default(),
     );
     let said = [
-        // The only format operator. It expands to the matched origin.
+        // The only value with a format operator, which expands to the matched origin.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
             "access-control-allow-credentials",

@@ -1,7 +1,7 @@
 //! External authorization: a service must allow a request before Envoy forwards it.
 //!
-//! Each authorization has its own composite filter, because a composite filter calls no filter
-//! after one that waits. Never let a request bypass a required check.
+//! Each authorization has its own composite filter, because a composite filter skips all filters
+//! after one that pauses a request. Never let a request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -29,7 +29,7 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// The API has no field for this limit, and the client has to wait.
+/// The API has no field for this timeout. Keep it short, because the client has to wait.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
@@ -136,8 +136,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Set outside the HTTP service's own configuration. Check the names, because a client must
-        // not control how requests to the service are framed.
+        // Set on the filter, not on the HTTP service. Check the names, because a client must not
+        // control how requests to the service are framed.
         request_headers,
         response_headers,
     } = http;

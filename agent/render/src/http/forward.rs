@@ -18,8 +18,8 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns each action with the requests that it handles: usually one, or one per backend if a
-/// backend rewrites requests.
+/// Returns each action with the requests that it handles: usually one, or one per backend if any
+/// backend has a rewrite.
 ///
 /// `rule_request` contains the rule's header changes if any backend changes request headers. Each
 /// backend then applies them before its own.

@@ -254,7 +254,7 @@ fn http2_options() -> Http2ProtocolOptions {
     }
 }
 
-/// A route with a longer request timeout overrides it.
+/// A route with a longer request timeout overrides this timeout.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
@@ -280,22 +280,22 @@ fn malformed_authorities() -> HttpFault {
 /// | filter | enabled for | reason for its position |
 /// |---|---|---|
 /// | authority | all requests | rejects ambiguous hosts before anything else |
-/// | header mutation, clear cached route | listeners with filters | clients must not forge these |
-/// | external authorization per filter | listeners with filters | its headers may affect routing |
+/// | header mutation, clear cached route | listeners with filters | clients must not forge services' headers |
+/// | external authorization per filter | listeners with filters | the service's headers may affect routing |
 /// | addresses | policies | rejected clients reach no other filter |
 /// | responses | policies | all responses pass through it |
 /// | CORS | routes with CORS | no filter may reject preflights first |
-/// | rate limits | routes with request limits | limits guesses at services that check credentials |
+/// | rate limits | routes with request limits | limits how fast clients can guess credentials |
 /// | header mutation | policies | some headers may be set only from claims |
 /// | tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization per service | routes with it | later filters skip rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
-/// | faults, request bodies, header mutation | policies | run only for requests that may pass |
-/// | bandwidth | policies | request bodies do not count delayed data |
+/// | faults, request bodies, header mutation | policies | run only for allowed requests |
+/// | bandwidth | policies | body limits apply before data is delayed |
 /// | header to metadata | routes with session persistence | reads the session for load balancing |
-/// | router | all requests | sends the request |
+/// | router | all requests | forwards the request |
 ///
 /// Filters are disabled unless the route or virtual host configures them. The list never depends on
 /// the snapshot, because changing it would drain the connections of every hostname on the port.

@@ -83,7 +83,7 @@ pub(crate) fn render(
     })
 }
 
-/// An empty `method` stands for every method.
+/// An empty `method` matches every method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
     // A preflight does not contain the headers of the actual request.

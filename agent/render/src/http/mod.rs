@@ -1,4 +1,4 @@
-//! HTTP: the connection manager, route tables, and all features of routes.
+//! HTTP: the connection manager, route tables, and all route features.
 //!
 //! One invalid route must never affect others, so routes that Envoy would reject are left out.
 

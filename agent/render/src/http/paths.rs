@@ -11,7 +11,7 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// The compiled expression is at least as long as the prefix.
+/// Limits the compiled expression, which is at least as long as the prefix.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// Never includes the query.

@@ -35,7 +35,7 @@ pub(crate) const FILTER: &str = "rate_limits";
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
-/// Key values that each connection manager remembers, over all limits. Envoy forgets the least
+/// Key values that each connection manager remembers, across all limits. Envoy forgets the least
 /// recently seen value first.
 const REMEMBERED: usize = 65_536;
 
@@ -155,7 +155,7 @@ fn always() -> RuntimeFractionalPercent {
     }
 }
 
-/// For an entry without a value, Envoy creates one bucket per value.
+/// For an entry without a value, Envoy creates one bucket per value in requests.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     let entry = |key: &str, value: String| Entry {
         key: key.to_owned(),

@@ -71,8 +71,8 @@ pub(crate) fn render(
 /// The variant for requests with a port in `Host` comes first.
 ///
 /// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For a
-/// single host, setting the host drops the port. Otherwise, Envoy can only replace it:
-/// `https://example.com:443/` is redundant, but correct.
+/// single host, setting the host drops the port. Otherwise, Envoy can only replace the port.
+/// `https://example.com:443/` has a redundant port, but is correct.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

@@ -35,8 +35,7 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Waits are random, up to a limit that starts at `base_ms`, doubles, and ends at ten times
-/// `base_ms`.
+/// Each wait is random, up to a limit that doubles from `base_ms` to at most ten times `base_ms`.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -45,12 +44,12 @@ fn backoff(base_ms: u64) -> RetryBackOff {
 }
 
 /// Returns `None` if the default applies. `backend_timeout_ms` is the timeout of each attempt; 0
-/// means none.
+/// disables it.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
-        // Otherwise, the policy of the virtual host would apply.
+        // Otherwise, the virtual host's policy would apply.
         Some(Retry { attempts: 0, .. }) => RetryPolicy {
             num_retries: wrappers::uint32(0),
             ..Default::default()

@@ -180,7 +180,7 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     }
     .encode_to_vec();
     for (place, config) in context.filters.rendered.iter().flatten() {
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         let one = RouteConfiguration {
             typed_per_filter_config: HashMap::from([((*place).to_owned(), config.clone())]),
             ..Default::default()
@@ -217,7 +217,7 @@ pub(crate) fn render_host(
         return;
     };
     for (filter, config) in rendered {
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         encode_into(
             &EnvoyVirtualHost {
                 typed_per_filter_config: HashMap::from([(filter, config)]),
@@ -306,7 +306,7 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
     for (filter, config) in filters {
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         encode_into(
             &EnvoyRoute {
                 typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
@@ -335,7 +335,7 @@ fn filters_of_host(
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // The idle placeholders would replace the table's filters.
+        // The idle placeholders replace the table's default filters, so repeat the defaults here.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }
@@ -365,7 +365,7 @@ fn listener_filters(
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
     // The first selected route decides which filters run, but headers from services may select
-    // another. Enable the filters for every route; they do nothing unless the final route
+    // another route. Enable the filters for every route; they do nothing unless the final route
     // configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER]);

@@ -253,7 +253,7 @@ fn with_cors(
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
-            // If the route's own match includes preflights, the CORS filter responds to them there.
+            // A route that itself matches preflights needs no second route for them.
             let preflight = (!takes_preflights).then(|| RenderedRoute {
                 route: EnvoyRoute {
                     r#match: Some(matches::preflight(route_match, method, cors)),

@@ -49,7 +49,7 @@ const KEY: &str = "session";
 const SESSIONS: &str = "/sessions";
 const ENDPOINT: &str = "/endpoint-of-session";
 
-/// No digest is one byte long.
+/// Matches no endpoint, because no digest is one byte long.
 const NO_SESSION: &str = "-";
 
 /// CEL expressions for the session in the request, and for the endpoint that responded.
@@ -194,7 +194,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             }],
             ..Default::default()
         }),
-        // A subset has only one endpoint. With Envoy's default threshold, it would be used after it
+        // With Envoy's default threshold, a subset's only endpoint would get requests even after it
         // failed.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),

@@ -1,7 +1,7 @@
 //! Response changes, bandwidth limits and tokens, to which routes refer by name.
 //!
 //! Each kind has its own file: error pages are long, and all routes with the same bandwidth limit
-//! must share its count.
+//! must share its token bucket.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -316,8 +316,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Each filter must be the last of its place in that direction, because Envoy calls no filter after
-/// one that waits.
+/// Each filter must be its placeholder's last in that direction, because Envoy skips all filters
+/// after one that pauses.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

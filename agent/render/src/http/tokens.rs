@@ -92,7 +92,7 @@ impl Tokens {
             requirements,
         } = self;
         let mut value = Vec::new();
-        // Encode single entries, because prost writes map entries in random order.
+        // Encode entries one by one, because prost writes map entries in random order.
         for provider in providers {
             let one = JwtAuthentication {
                 providers: HashMap::from([provider]),
@@ -203,7 +203,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        // Another policy may need the token. A later filter removes it.
+        // Another policy may need the token, so a later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,

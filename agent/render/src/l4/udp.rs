@@ -34,7 +34,8 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// The limit of UDP over IPv4 or IPv6. By default, Envoy drops datagrams above 1,500 bytes.
+/// Maximum size of a UDP datagram over IPv4 or IPv6. By default, Envoy drops datagrams above 1,500
+/// bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
 /// Short, because each session holds a socket.
@@ -88,7 +89,7 @@ pub(crate) fn socket() -> UdpSocketConfig {
 /// Envoy's threat model does not cover the UDP matcher, so use it only for several shares. The
 /// alternative is deprecated, but covered.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
-    #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
+    #[expect(deprecated, reason = "Envoy's threat model covers only this form")]
     let cluster = RouteSpecifier::Cluster;
     match shares {
         [] => cluster(REFUSED_CLUSTER.to_owned()),

@@ -5,7 +5,7 @@ use sesame_proto::schema::WeightedBackend;
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Name of a cluster that never exists. HTTP requests to it get a 500, connections are closed.
+/// Name of a cluster that never exists. HTTP requests to it get 500, and connections are closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
 pub(crate) struct Share<'a> {
@@ -15,7 +15,7 @@ pub(crate) struct Share<'a> {
     pub(crate) backend: &'a WeightedBackend,
 }
 
-/// Omits backends without weight. The total fits into 32 bits, as Envoy requires.
+/// Omits backends with zero weight. The total fits into 32 bits, as Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],

@@ -1,8 +1,8 @@
 //! Filter chains, which decide by server name how a TCP port handles a connection.
 //!
-//! All HTTP listeners of a port share one chain; each HTTPS listener and TLS route has its own. A
-//! TLS server name without a route is rejected, and never reaches a listener with a wider hostname.
-//! Stable chain names let Envoy keep connections on updates.
+//! All HTTP listeners of a port share one chain; each HTTPS listener and TLS route has its own. TLS
+//! connections whose server name has no route are rejected, and never reach a listener with a wider
+//! hostname. Stable chain names let Envoy keep connections across updates.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -187,7 +187,7 @@ impl Chains {
         Ok(())
     }
 
-    /// `*` or an empty name stands for all names that no other chain matches.
+    /// `*` or an empty name matches all names that no other chain matches.
     fn push(
         &mut self,
         kind: ChainKind,

@@ -56,7 +56,7 @@ pub(crate) fn render(
 fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
-        // Bind the port even without routes: clients must not notice the difference.
+        // Bind the port even without routes, and close its connections.
         let name = format!("refused/{}", port.port);
         let place = LoggedPlace {
             protocol: "tcp",

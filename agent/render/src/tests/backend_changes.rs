@@ -149,7 +149,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // The first budget has files for all endpoints, the second for none.
+    // The first budget keeps all endpoints in files; the second inlines them all.
     for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,

@@ -98,7 +98,7 @@ fn reused_virtual_hosts_match_full_rendering() {
 
 #[test]
 fn reused_parts_match_full_rendering_after_endpoint_changes() {
-    // Nothing is reused after problems.
+    // Use a snapshot without problems, because any problem prevents reuse.
     let (mut old, keys) = everything_right();
     let some = old
         .endpoints
@@ -152,7 +152,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
     }
     assert!(
         chained > 0,
-        "routes and endpoints that change together are rendered in part"
+        "combined route and endpoint changes must be rendered incrementally"
     );
 }
 

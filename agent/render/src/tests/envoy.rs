@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// If neither `$ENVOY` nor `envoy` in `PATH` exists, prints once that Envoy is not used.
+/// Prints a note once if neither `$ENVOY` nor `envoy` in `PATH` exists.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {

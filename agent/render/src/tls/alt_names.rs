@@ -16,9 +16,9 @@ pub(super) struct PeerNames<'a> {
 
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
-    /// Matches other names, as in server certificates.
+    /// A wildcard matches other names, as in server certificates.
     Expanded,
-    /// Matches only itself.
+    /// A wildcard matches only itself.
     Literal,
 }
 

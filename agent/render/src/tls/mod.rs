@@ -81,13 +81,14 @@ pub(crate) fn downstream(
         disable_stateful_session_resumption: asks,
         // Present a certificate even if its OCSP staple is missing or invalid.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
-        // Envoy's default is about to change.
+        // Set explicitly, because Envoy's default is about to change.
         require_client_certificate: wrappers::boolean(tls.requires_certificate()).filter(|_| asks),
         ..Default::default()
     }))
 }
 
-/// Falls back to the host's keys. Returns `None` if there are none: Envoy then generates keys.
+/// Falls back to the host's keys. Returns `None` if the host has no keys; Envoy then generates
+/// them.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -174,8 +175,9 @@ pub(crate) fn upstream(
     }))
 }
 
-/// In a mesh, no names means any certificate from its authority; elsewhere it is an error. So is a
-/// name that matches all others.
+/// Names are optional in a mesh, where every certificate from the mesh's authority is valid.
+/// Elsewhere, returns an error without names. Always returns an error if a name would match any
+/// certificate.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
