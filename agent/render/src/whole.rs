@@ -34,7 +34,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
 }
 
 /// Renders an encoded snapshot, with the same result as [`render`]. Decodes one virtual host at a
-/// time, because decoded values take seven times as much memory.
+/// time, because a decoded host takes seven times the memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
     by_hosts(encoded, options)
         .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
@@ -61,8 +61,8 @@ pub(crate) fn render_around<E>(
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `options` decides about `addresses`, which are only a request, and about `rotation`. The
-    // context contains `edge`, `tracing`, `log_output` and `measured_routes`.
+    // `options` replaces `addresses`, which are only a request, and `rotation`. `context` contains
+    // `edge`, `tracing`, `log_output` and `measured_routes`.
     let Snapshot {
         gateway: _,
         addresses: _,

@@ -35,7 +35,7 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years. Envoy stores durations in nanoseconds, and its maximum is only a little longer.
+/// 100 years. Envoy stores durations as 64-bit nanoseconds, so it rejects much longer ones.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -67,7 +67,7 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// `words` must be in lower case. Never matches the empty string.
+/// `words` must be lowercase. Never matches the empty string.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
@@ -100,7 +100,7 @@ pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// `value` is an Envoy format.
+/// `value` is an Envoy format string.
 pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {

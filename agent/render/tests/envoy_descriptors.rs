@@ -1,12 +1,12 @@
 //! Generates `data/envoy-api.binpb.zst`, the descriptors for printing Envoy resources.
 //!
-//! The file contains only the types that rendered messages need, without comments, options and
+//! The file contains only the types that rendered messages need, and no comments, options or
 //! services. After updating `envoy-types` or `ROOTS`, run `make regenerate`.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it reads and writes a file of this crate"
+    reason = "the test reads and writes one of this crate's files"
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,7 @@ const ROOTS: [&str; 62] = [
 fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
     let derived = derive()?;
-    // Different versions of the compressor may write different bytes.
+    // Different compressor versions may write different bytes.
     if zstd::decode_all(&*std::fs::read(&file)?)? != derived {
         assert!(
             is_requested(),
@@ -162,7 +162,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
 
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // With `--offline`, crates for other systems may be missing.
+        // Omit `--offline`, because crates for other platforms may not have been downloaded.
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
@@ -176,7 +176,7 @@ fn source() -> Result<PathBuf, Box<dyn Error>> {
         .flatten()
         .find(|package| package["name"] == "envoy-types")
         .and_then(|package| package["manifest_path"].as_str())
-        .ok_or("cargo metadata does not name envoy-types")?;
+        .ok_or("cargo metadata does not list envoy-types")?;
     Ok(Path::new(manifest).with_file_name("src/generated/types.bin"))
 }
 
@@ -210,7 +210,7 @@ fn references<'a>(message: &'a DescriptorProto, types: &mut BTreeSet<&'a str>) {
 
 fn plain(message: &DescriptorProto) -> DescriptorProto {
     let mut message = message.clone();
-    // This option marks map entries.
+    // Keep the option that marks map entries.
     message.options = message
         .options
         .and_then(|options| options.map_entry)
@@ -222,7 +222,7 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
     message.reserved_name.clear();
     for field in &mut message.field {
         field.options = None;
-        // The default is derived from the field's name.
+        // The default JSON name is derived from the field's name.
         field.json_name = None;
     }
     for oneof in &mut message.oneof_decl {
@@ -234,7 +234,7 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
 }
 
 fn plain_enum(mut kind: EnumDescriptorProto) -> EnumDescriptorProto {
-    // This option allows two names for the same number.
+    // Keep the option that allows two names for the same number.
     kind.options = kind
         .options
         .and_then(|options| options.allow_alias)

@@ -1,4 +1,4 @@
-//! Log files of one Gateway, and the symbolic link through which Envoy opens the current file.
+//! One Gateway's log files, and the symbolic link through which Envoy opens the current file.
 //!
 //! Never follow another user's link, and never make a log readable outside its group.
 
@@ -15,7 +15,7 @@ use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Log collectors read the file as members of its group.
+/// Readable by the file's group, for log collectors.
 const LOG_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -55,7 +55,7 @@ impl LogDirectory {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(LOG_MODE);
         let (file, _) = open::open_with(&mut options, &self.current(), Rule::Own)?;
-        // Set the mode explicitly because the umask may mask bits at creation.
+        // Set the mode explicitly, because the umask may have cleared bits at creation.
         file.set_permissions(Permissions::from_mode(LOG_MODE))
     }
 

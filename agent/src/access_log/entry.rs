@@ -1,4 +1,4 @@
-//! Parses and filters the lines of an access log.
+//! Parses and filters access log lines.
 //!
 //! Never trust a line: clients choose some of its fields.
 
@@ -38,7 +38,7 @@ impl LogEntry {
         serde_json::from_str(line).ok()
     }
 
-    /// Envoy writes the log line at the end of the request.
+    /// Returns the time at which the request ended; `time` is its start.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -60,7 +60,7 @@ fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D:
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// A line must meet all conditions. An empty list accepts everything.
+/// A line must match every field. Empty lists match everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
     pub(crate) statuses: Vec<StatusPattern>,
@@ -127,7 +127,7 @@ impl LogFilter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// Envoy logs 0 if the client disconnected before it got a response.
+    /// Envoy logs 0 if the client disconnected before the response.
     Exactly(u16),
     Class(u16),
 }

@@ -1,4 +1,4 @@
-//! Reads existing and new lines of a log while Envoy writes it.
+//! Reads a log's existing and new lines while Envoy is writing to the log.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ struct OpenLog {
     reader: BufReader<File>,
     /// Device and inode number.
     id: (u64, u64),
-    /// A line whose end Envoy has not written yet.
+    /// Last line, if Envoy has not completed it yet.
     begun: Vec<u8>,
     /// When the reader noticed the rotation.
     aside: Option<Instant>,

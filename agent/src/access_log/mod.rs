@@ -56,6 +56,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Bytes to leave free on the disk, at most a tenth of it.
+    /// Bytes to leave free on the disk, but at most a tenth of the disk.
     pub free_bytes: u64,
 }

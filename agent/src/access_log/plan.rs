@@ -1,13 +1,13 @@
-//! Plans rotation and removal of log files, and pauses logging on a full disk.
+//! Plans rotation and removal of log files, and pauses logging if the disk is full.
 
 use super::LogBounds;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
-    /// Bytes and age.
+    /// Size in bytes, and age.
     pub(super) current: (u64, Duration),
-    /// Number and bytes of each file, oldest first.
+    /// Number and size in bytes of each rotated file, oldest first.
     pub(super) older: Vec<(u64, u64)>,
     pub(super) written: bool,
     /// Free and total bytes.
@@ -116,7 +116,7 @@ mod tests {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
-        // Lines were written while no agent was running to rotate the log.
+        // Envoy wrote lines while no agent was running to rotate the log.
         let grown = [(7, 10), (8, 500)];
         assert_eq!(planned(&facts(3, &grown, 1000)), (false, vec![7, 8], true));
         assert_eq!(planned(&facts(500, &two, 1000)), (true, vec![7, 8], true));

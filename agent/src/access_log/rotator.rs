@@ -124,7 +124,7 @@ impl LogRotator {
         })
     }
 
-    /// Within `RETRY` after a failure, returns the known reason.
+    /// Within `RETRY` after a failure, returns the same reason without trying again.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {

@@ -18,8 +18,8 @@ use crate::xds::XdsKind;
 
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// If more clusters are added, the shares file (RTDS) must come first. Until it is written, Envoy's
-/// default connection limit applies to added clusters.
+/// If a change adds more clusters, the shares file (RTDS) must come first. Until it is written,
+/// Envoy's default connection limit applies to added clusters.
 const MAX_BEFORE_SHARES: usize = 4;
 
 /// Kinds of changes that are rendered but not applied yet.
@@ -175,8 +175,8 @@ pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns the content on disk with the new endpoints of unchanged clusters, or `None` if there are
-/// none.
+/// Returns the content on disk with unchanged clusters' new endpoints, or `None` if no endpoints
+/// differ.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;
@@ -202,7 +202,7 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
-/// Returns the content on disk with the new route tables, or `None` unless they may be applied
+/// Returns the content on disk with the new route tables, or `None` if they must not be applied
 /// first.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
@@ -361,11 +361,11 @@ mod tests {
         assert!(!warms(&[kept(), ("n", at_once.encode_to_vec())]));
         assert!(
             !warms(&[("c", at_once.encode_to_vec())]),
-            "it no longer needs its file"
+            "the cluster no longer needs its endpoint file"
         );
         assert!(
             warms(&[("c", cluster("c", "e", "other"))]),
-            "it reads its file anew"
+            "the cluster rereads its endpoint file"
         );
         let waiting = [
             Cluster {

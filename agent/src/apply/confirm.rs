@@ -1,4 +1,4 @@
-//! Finds out which of the files on disk the running Envoy has accepted.
+//! Determines which files on disk the running Envoy has accepted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::xds::{Subscription, XdsKind};
 impl Applier {
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // The transaction reports this error.
+            // The transaction that follows reports this error.
             return;
         };
         let mut unconfirmed = BTreeSet::new();
@@ -35,8 +35,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // Envoy uses at most parts of a list of which it has never accepted any version, and would
-        // reject any union that contains it. Treat the list as empty.
+        // If Envoy has never accepted any version of a list, it uses at most parts of the list, and
+        // would reject every union with it. Treat the list as empty.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

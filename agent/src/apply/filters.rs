@@ -11,7 +11,7 @@ use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
 /// Returns `None` if the new file has all old entries. Protobuf merges concatenated messages, and
-/// the later one wins.
+/// later values win.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);

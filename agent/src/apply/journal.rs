@@ -3,7 +3,7 @@
 //! them.
 //!
 //! Never remove a directory while Envoy may watch it: an inotify watch is bound to the inode. Envoy
-//! 1.40 does not reject a half-written `.pb` file, but removes all resources that it did not find.
+//! 1.40 does not reject a half-written `.pb` file, but removes all resources that the file lacks.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// `None` if unknown.
+    /// Shares in the shares file, or `None` if unknown.
     shares: Option<Bytes>,
 }
 
@@ -60,7 +60,7 @@ impl Files {
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Envoy has not seen staged files.
+        // Envoy never reads staged files, so remove leftovers.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -145,8 +145,7 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // `rename` does nothing if both paths are links to the same inode, as after a crash of the
-        // agent.
+        // `rename` does nothing if both paths are hard links to one inode, as after an agent crash.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }

@@ -71,7 +71,7 @@ impl Phase {
 /// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Subscription with which Envoy reads the file.
+    /// Envoy's subscription for the file.
     pub subscription: Subscription,
     /// Resources, sorted by name. Only LDS and CDS files can contain more than one.
     pub resources: Vec<Resource>,

@@ -26,11 +26,11 @@ pub enum Removal {
     /// Remove them in the last steps of the transaction that makes them unused.
     #[default]
     AtOnce,
-    /// Remove them when a later transaction writes the cluster list anyway. If there are too many,
-    /// or if one of them uses TLS, act as with `AtOnce`.
+    /// Remove them when a later transaction writes the cluster list anyway. Same as `AtOnce` if too
+    /// many clusters are unused, or if one of them uses TLS.
     Later,
-    /// Keep them while connections to removed listeners are draining: Envoy keeps these
-    /// connections' route tables. The exceptions of `Later` apply.
+    /// Keep them while connections to removed listeners are draining, because these connections
+    /// still use the old route tables. Same exceptions as for `Later`.
     Hold,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // No accepted file has used the older leftovers since an earlier transaction.
+            // Older leftovers have been unused since an earlier transaction, so remove them now.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)

@@ -51,6 +51,6 @@ pub struct Desired<'a> {
 pub struct Opened {
     /// Number of changes undone because they belonged to an interrupted transaction.
     pub undone: usize,
-    /// Removed files that are damaged or were not written by an agent.
+    /// Files that were removed because they were damaged or not written by an agent.
     pub junk: Vec<PathBuf>,
 }

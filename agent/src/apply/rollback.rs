@@ -10,8 +10,8 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// Envoy has accepted the same content before. At the limit, the rollback continues, because
-/// keeping the newer files would be worse.
+/// Time for Envoy to reread restored files, whose content it has accepted before. The rollback then
+/// continues, because keeping the newer files would be worse.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
@@ -84,7 +84,7 @@ async fn taken(
             let is_read = |subscription: &Subscription| {
                 versions.of(subscription, "").is_none()
                     || now.get(subscription) != before.get(subscription)
-                    // Envoy does not report this counter.
+                    // Zero means that Envoy does not report this counter.
                     || now.get(subscription) == Some(&0)
             };
             if subscriptions.iter().all(is_read) {

@@ -9,8 +9,8 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so its version proves
-/// nothing. A certificate in a new file may not be in use yet.
+/// Envoy reports a bad key pair as accepted if the pair is delivered twice, so the reported version
+/// proves nothing. A certificate in a new file may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],

@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Old and new together. With more, a statistics query is cheaper.
+/// Limit for old and new endpoints together. Beyond it, a statistics query is cheaper.
 const MAX_ENDPOINTS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ fn address(endpoint: LbEndpoint) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::try_from(port).ok()?))
 }
 
-/// Returns a regular expression for cluster names. Returns `None` if there are too many endpoints,
-/// or if a set proves nothing.
+/// Returns a regular expression for cluster names, or `None` if there are too many endpoints or a
+/// set cannot be compared.
 pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     let shown = |expected: &Expectation| {
         let shown = expected.shown.as_ref()?;

@@ -1,4 +1,4 @@
-//! Stores the most recently accepted generations, from which the agent can start without its source.
+//! Stores the last accepted generations, from which the agent can start without its source.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
@@ -137,7 +137,7 @@ pub struct StateDir {
 impl StateDir {
     /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// If this is exceeded, only the accepted generation and the newest two are kept.
+    /// Limit for all generations together. The accepted one and the newest two are always kept.
     const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates the directory. `keep` is the number of generations to keep, at least two.
@@ -166,8 +166,8 @@ impl StateDir {
 
     /// Stores a generation, marks it as accepted, and returns its number.
     ///
-    /// Removes generations beyond the limits. Also removes each one that differs from its successor
-    /// only in endpoints, because these would soon displace all others in a busy cluster.
+    /// Removes generations beyond the limits, and generations that differ from their successors
+    /// only in endpoints. In a busy cluster, these would soon displace all others.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,

@@ -201,7 +201,7 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Keeps everything that was synced, and a random part of the other changes.
+/// Keeps all synced changes, and a random subset of the others.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -211,7 +211,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step that depends on a lost step fails, and counts as lost too.
+        // A step that depends on a lost step fails, so it is lost, too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
@@ -297,7 +297,7 @@ fn power_cut_keeps_new_or_previous_generation() {
         };
         assert!(
             expected,
-            "cut {cut} behind step {at}, {done} accepted: {got:?}"
+            "power cut {cut} after step {at}, {done} accepted: {got:?}"
         );
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));

@@ -79,7 +79,7 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets the reserve of inotify instances from which transactions lend to Envoy.
+    /// Sets the reserve from which transactions lend inotify instances to Envoy.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
@@ -115,11 +115,11 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the shares file if the shares have changed. It must exist before Envoy starts, and be
-    /// current before many backends are added.
+    /// Writes the shares file if the shares have changed. The file must exist before Envoy starts,
+    /// and must be current before many backends are added.
     ///
-    /// Not part of a transaction: Envoy does not reject its content, and outdated shares are
-    /// harmless.
+    /// The shares file is not part of a transaction, because Envoy does not reject its content and
+    /// outdated shares are harmless.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
@@ -162,8 +162,8 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // Loading the shares file takes Envoy milliseconds with thousands of backends, so write it
-        // after the change if possible.
+        // With thousands of backends, Envoy takes milliseconds to load the shares file, so write
+        // the file after the change if possible.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -211,7 +211,7 @@ impl Applier {
         }
     }
 
-    /// Without a running Envoy, it is enough that a file exists before another file refers to it.
+    /// Without a running Envoy, a file only needs to exist before other files refer to it.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;

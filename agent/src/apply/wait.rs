@@ -2,8 +2,8 @@
 //!
 //! A file is accepted once Envoy reports its version, a digest of the content, as `version_text`.
 //! Any rejection leaves `version_text` unchanged. Envoy reads files, logs errors and serves admin
-//! requests on one thread. So if a response lacks the version, an error in the log proves a
-//! rejection, and no error means that Envoy has not read the file yet.
+//! requests on one thread. If a response lacks the version, an error in Envoy's log proves a
+//! rejection; without an error, Envoy has not read the file yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -173,7 +173,7 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // The short response lacks names that are not valid labels, and files that no resource
+            // The short response omits names that are invalid as labels, and files that no resource
             // uses.
         }
         self.envoy.version_texts_without_endpoints().await
@@ -191,7 +191,7 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // An Envoy that is not live yet subscribes to one kind of resource after another.
+        // Before Envoy is live, it subscribes to one kind of resource after another.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -265,8 +265,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// Envoy's main thread accepts a list before the worker threads use it, and new connections get
-    /// the old filter chains until then.
+    /// Envoy's main thread accepts a list before the worker threads use it. Until they do, new
+    /// connections get the old filter chains.
     ///
     /// Returns how many times a worker failed to start a listener. Envoy has removed both versions
     /// of such a listener.

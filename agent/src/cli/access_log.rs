@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Set by systemd to the log directories of the unit.
+/// Set by systemd to the unit's log directories.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "HOURS"
     )]
     access_log_hours: u64,
-    /// Disk space that access logs leave free, or a tenth of the disk if that is less: old files
+    /// Disk space to leave free, but at most a tenth of the disk. If space runs short, old files
     /// are removed first, then logging pauses.
     #[arg(
         long,

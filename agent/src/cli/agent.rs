@@ -36,7 +36,7 @@ pub(crate) struct AgentArgs {
     /// Runtime directory of the agent to talk to.
     #[arg(long, global = true, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(super) runtime_dir: PathBuf,
-    /// Serve, show or act on only this Gateway; all Gateways of the agent by default.
+    /// Gateway to serve, show or act on; by default, all Gateways of the agent.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
     /// Output format.
@@ -132,7 +132,7 @@ pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Returns when the agent has responded, which is before it stops.
+/// Returns once the agent has responded, before the agent stops.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     post(agent, "/stop", request).await.map(|_| ())
 }
@@ -144,7 +144,7 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Returns `None` if no agent is running, and the body once the headers have arrived.
+/// Returns the body once the headers have arrived, or `None` if no agent is running.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,

@@ -22,7 +22,7 @@ use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long to wait for a degraded Gateway.
+/// How long to wait for a degraded Gateway to recover.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const APPLIED: &str = "applied.";
 
@@ -31,8 +31,8 @@ pub(crate) struct ApplyArgs {
     /// Bundle to apply.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Apply the bundle even if it is older than the last applied one. The agent logs this, and
-    /// still accepts newer bundles.
+    /// Apply the bundle even if it is older than the last applied one. The agent logs that, and
+    /// accepts newer bundles as before.
     #[arg(long)]
     allow_older: bool,
     /// State directory of the agent.
@@ -124,7 +124,7 @@ struct AppliedName {
 }
 
 impl AppliedName {
-    /// The agent may still report the outcome of earlier bundles.
+    /// Contains a random number, because the agent may still report earlier bundles.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;

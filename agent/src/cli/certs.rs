@@ -21,7 +21,7 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// Lists certificates by expiry: the leaf and chain of each key pair, and each CA certificate in
 /// trust bundles. Never shows private keys. With --check, the exit code is 1 if a certificate has
-/// expired or will within that time, else 0.
+/// expired or will expire within that time, else 0.
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
     /// Show only certificates that have expired or will expire within this time (14d, 36h, "2w

@@ -18,7 +18,7 @@ pub(super) struct ClusterArgs {
     /// Kubeconfig file for reaching the cluster from outside; its current context is used.
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     kubeconfig: Option<PathBuf>,
-    /// Namespace where the controller publishes.
+    /// Namespace in which the controller publishes.
     #[arg(
         long,
         env = "SESAME_NAMESPACE",
@@ -28,7 +28,7 @@ pub(super) struct ClusterArgs {
         conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     namespace: String,
-    /// Fleet of hosts that this host belongs to.
+    /// Fleet to which this host belongs.
     #[arg(
         long,
         env = "SESAME_FLEET",
@@ -53,7 +53,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Fails if this host has no name that a cluster accepts.
+    /// Fails if this host has no valid name.
     pub(super) fn source(
         self,
         trusted: Trusted,

@@ -1,4 +1,4 @@
-//! `sesame-agent collect`: collects the data for a bug report in one file without secrets.
+//! `sesame-agent collect`: collects the data for a bug report, without secrets, in one file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ pub(crate) fn main(
     };
     let state_dir = value("state-dir").unwrap_or_default();
     let gateways = inspect::accepted(&state_dir);
-    // Without access to the kubeconfig, the collected parts cannot contain its secrets either.
+    // Without access to the kubeconfig, the collected parts cannot contain its secrets.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
     let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
     #[cfg(feature = "cluster")]

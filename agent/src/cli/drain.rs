@@ -9,7 +9,7 @@ use super::{EXIT_FAULT, EXIT_USAGE, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// How long Envoy serves clients that connect between the end of the drain and Envoy's exit.
+/// Grace period for clients that connect after the drain, before Envoy exits.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(crate) struct DrainArgs {
     /// Timeout for the drain.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
-    /// Time between becoming unready and asking clients to leave.
+    /// Time between becoming unready and asking clients to disconnect.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck: u64,
     /// Number of connections, of all protocols, at which the host counts as drained.

@@ -19,7 +19,7 @@ use crate::run::report::Report;
 /// it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
-    /// Backends, with or without their kind; all by default.
+    /// Backends to show, with or without their kind; all by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backends: Vec<ObjectPattern>,
     /// Show only backends with waiting requests, failed connections, or endpoints that receive no
@@ -153,7 +153,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();
-        // Only the dot is special in a regular expression among the characters of object names.
+        // In object names, the dot is the only regular-expression metacharacter.
         name.replace('.', r"\.")
     });
     let names: Vec<String> = escaped.collect();

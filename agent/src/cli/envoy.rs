@@ -10,15 +10,15 @@ use crate::run::DEFAULT_RUNTIME_DIR;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvoyArgs {
-    /// Directory for sockets and for the files that Envoy watches, preferably on tmpfs; an agent
-    /// and its launcher share it. Contains private keys.
+    /// Directory for sockets and for the files that Envoy watches, preferably on tmpfs; shared by
+    /// an agent and its launcher. Contains private keys.
     #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(crate) runtime_dir: PathBuf,
-    /// Envoy binary; `envoy` on the PATH by default. An agent and its launcher need the same
+    /// Envoy binary; `envoy` on the PATH by default. An agent and its launcher must use the same
     /// version.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     pub(crate) envoy: Option<PathBuf>,
-    /// Time for connections to finish when Envoy is stopped, or when Envoy or their listener is
+    /// Time for connections to finish when Envoy is stopped, or when Envoy or a listener is
     /// replaced.
     #[arg(
         long,
@@ -27,8 +27,8 @@ pub(crate) struct EnvoyArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
-    /// Time to keep serving before Envoys are drained, with --on-stop drain or when a launcher
-    /// stops, so that load balancers notice the loss of readiness.
+    /// Time to keep serving before Envoys drain, so that load balancers notice the loss of
+    /// readiness. Applies with --on-stop drain, and when a launcher stops.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",

@@ -29,22 +29,22 @@ pub(crate) struct ExplainArgs {
     /// agent.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
-    /// Header of the request; repeatable. `Host` replaces the URL's.
+    /// Request header; repeatable. `Host` overrides the host in the URL.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Server name in the TLS handshake; the URL's host by default.
+    /// Server name in the TLS handshake; defaults to the host in the URL.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// Assume that the client presents a valid certificate when asked for one.
+    /// Assume that the client presents a valid certificate if asked.
     #[arg(long)]
     client_cert: bool,
-    /// Address of a directly connected client; without it, address filters do not apply.
+    /// Client address, assuming a direct connection; if unset, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
     /// Show all routes for the host, including routes for other paths.
     #[arg(long)]
     all_routes: bool,
-    /// Method, by default GET, and URL with the port that clients use.
+    /// Method (default GET), and URL with the port that clients connect to.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
     #[command(flatten)]
@@ -113,7 +113,7 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// The actual response may differ from the explanation if Envoy has rejected one of its objects.
+/// If Envoy has rejected one of the explained objects, the actual response may differ.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {

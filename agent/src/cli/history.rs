@@ -19,8 +19,8 @@ use crate::run::history::{AcceptedGeneration, Difference, History};
 /// Source from which generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read this state directory instead of asking the agent; by default only if no agent is
-    /// running.
+    /// Read this state directory instead of asking the agent. By default, the state directory is
+    /// read only if no agent is running.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -63,13 +63,13 @@ pub(crate) struct HistoryArgs {
     state: StateArgs,
 }
 
-/// Shows the objects that differ between two accepted configurations, or the matches whose requests
-/// are handled differently by two directories of manifests. The exit code is 0 if there are no
+/// Shows the objects that differ between two accepted configurations. With --manifests, shows the
+/// matches whose requests would be handled differently. The exit code is 0 if there are no
 /// differences, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Compare two directories of manifests: for each match, show whether and how requests would be
-    /// handled differently.
+    /// Compare two directories of manifests, and show for each match whether and how requests would
+    /// be handled differently.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
     pub(super) manifests: Option<Vec<PathBuf>>,
     /// First generation to compare.

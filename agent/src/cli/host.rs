@@ -12,12 +12,11 @@ use crate::source::manifests::ReadLimits;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
-    /// Bind different ports from those that clients use: OUTSIDE:BOUND,... (redirects use the
+    /// Ports to bind instead of the ports that clients use: OUTSIDE:BOUND,... (redirects use the
     /// outside port). With BOUND `free`, the agent chooses a free port and keeps it.
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
-    /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by
-    /// default.
+    /// Address to listen on; repeatable. All addresses by default. Gateways share the addresses.
     #[arg(
         long = "address",
         env = "SESAME_ADDRESSES",
@@ -25,7 +24,7 @@ pub(crate) struct HostArgs {
         value_name = "IP"
     )]
     pub(crate) addresses: Vec<IpAddr>,
-    /// Serve only GatewayClasses that name this controller (for manifests).
+    /// With manifests, serve only GatewayClasses with this spec.controllerName.
     #[arg(
         long,
         env = "SESAME_CONTROLLER_NAME",

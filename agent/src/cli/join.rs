@@ -49,7 +49,7 @@ pub(crate) struct JoinArgs {
     /// Join even if this host has already joined.
     #[arg(long)]
     replace: bool,
-    /// Time to wait for the started service to serve.
+    /// Time to wait until the started service serves everything.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait_seconds: u64,
 }

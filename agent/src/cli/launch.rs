@@ -8,7 +8,7 @@ use crate::envoy::process::launch;
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
-    /// Wait until this parent process is gone, then become the program.
+    /// Wait until this parent process has exited, then execute the program.
     #[arg(long, value_name = "PID")]
     orphan_of: Option<u32>,
     /// Program and its arguments.

@@ -21,16 +21,16 @@ use crate::run::shutdown::{any_left, end_all, end_own};
 pub(crate) struct LauncherArgs {
     #[command(flatten)]
     envoy: EnvoyArgs,
-    /// Set net.ipv4.tcp_migrate_req, which lets the kernel move connections between the sockets of
-    /// a port, and exit. This needs a privilege that the launcher itself does not need.
+    /// Set net.ipv4.tcp_migrate_req, which lets the kernel move connections between a port's
+    /// sockets, and exit. This needs a privilege that the launcher itself does not need.
     #[arg(long)]
     prepare: bool,
     /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
-    /// then moves to Envoys of this launcher. The other launcher, which needs this option too,
+    /// then moves to this launcher's Envoys. The other launcher, which needs this option, too,
     /// exits after its own Envoys.
     #[arg(long)]
     take_over: bool,
-    /// For a startup probe: exit with 0 once this container's launcher and its Envoys have replaced
+    /// For a startup probe: exit with 0 if this container's launcher and its Envoys have replaced
     /// all others.
     #[arg(long, conflicts_with_all = ["prepare", "take_over"])]
     check: bool,

@@ -45,8 +45,7 @@ pub(crate) struct LocalFilesArgs {
 }
 
 impl LocalFilesArgs {
-    /// Fails if an object has more than one entry. Files of certificate requests are in the state
-    /// directory.
+    /// Fails on duplicate objects. Files of certificate requests are in the state directory.
     pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,

@@ -33,7 +33,7 @@ pub(crate) struct Logging {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// Text for people.
+    /// Human-readable text.
     Text,
     /// One JSON object per line.
     Json,
@@ -45,7 +45,7 @@ type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 impl Logging {
-    /// The returned function changes the log filter later.
+    /// The returned function replaces the log filter.
     pub(crate) fn start(&self) -> anyhow::Result<SetLog> {
         let (filter, handle) = reload::Layer::new(parse(&self.log)?);
         tracing_subscriber::registry()

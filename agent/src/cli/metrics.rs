@@ -14,24 +14,24 @@ use crate::run::MetricsOptions;
     reason = "the names of the options, as they are on the command line"
 )]
 pub(super) struct MetricsArgs {
-    /// Also serve /metrics at this address, without access control unless a token or client
-    /// certificate is required.
+    /// Also serve /metrics at this address. Open to every client that can reach it, unless a token
+    /// or client certificates are required.
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "IP:PORT")]
     metrics_address: Option<SocketAddr>,
-    /// Certificate chain (PEM) to serve the metrics address over TLS; reloaded when it changes.
+    /// Certificate chain (PEM) for TLS on the metrics address, reloaded on changes.
     #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
     metrics_certificate: Option<PathBuf>,
     /// Private key (PEM) of the metrics certificate.
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
-    /// CA certificates (PEM) for the client certificates that the metrics address requires.
+    /// CA certificates (PEM) for client certificates, which the metrics address then requires.
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that clients of the metrics address must send.
+    /// File with the bearer token that clients of the metrics address must present.
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
-    /// Number of backends per Gateway with separate metrics: the busiest ones; all others are
-    /// combined as `other`.
+    /// Number of backends per Gateway with separate metrics, busiest first; all others are combined
+    /// as `other`.
     #[arg(
         long,
         env = "SESAME_METRICS_BACKENDS",

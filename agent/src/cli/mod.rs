@@ -101,31 +101,31 @@ enum Command {
     Status(status::StatusArgs),
     /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
-    /// Take this host out of service: become unready and ask clients to leave; or return it to
-    /// service.
+    /// Take this host out of service (become unready, then ask clients to disconnect), or return it
+    /// to service.
     Drain(drain::DrainArgs),
     /// Print the access logs of this host's Gateways.
     Logs(logs::LogsArgs),
     /// Show rates, errors and durations in the last few seconds, by route, backend or endpoint.
     Top(top::TopArgs),
-    /// Show the endpoints of backends as Envoy sees them: connections, waiting requests, failures.
+    /// Show backend endpoints as Envoy sees them: connections, waiting requests, failures.
     Endpoints(endpoints::EndpointsArgs),
-    /// Show the events of this host: configurations applied and rejected, Envoys started,
-    /// certificates, the source.
+    /// Show this host's events: applied and rejected configurations, Envoy starts, certificates and
+    /// the source.
     Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
     /// Show the objects that differ between two accepted configurations, or the requests that two
     /// directories of manifests handle differently.
     Diff(Box<history::DiffArgs>),
-    /// Explain where a request goes, and why: listener, virtual host, route, filters, backends.
-    /// Sends nothing.
+    /// Show how a request would be routed, and why, without sending it: listener, virtual host,
+    /// route, filters, backends.
     Explain(Box<explain::ExplainArgs>),
     /// Explain where an object is served, or why it is not.
     Why(Box<why::WhyArgs>),
     /// Make the agent reload its settings, like SIGHUP.
     Reload,
-    /// Return to an accepted configuration, and stay there.
+    /// Return to an accepted configuration, and keep it until `resume`.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
@@ -155,13 +155,13 @@ enum Command {
     /// connection.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
-    /// Print this host's public key, with which the private keys in bundles are encrypted; create
-    /// the key if it does not exist.
+    /// Print this host's public key, with which private keys in bundles are encrypted; create the
+    /// key pair if it does not exist.
     Identity(identity::IdentityArgs),
     /// Manage the public keys that may sign bundles for this host.
     #[command(subcommand)]
     Trust(trust::TrustCommand),
-    /// Print the version of this program, and the source revision that it was built from.
+    /// Print this program's version and source revision.
     Version(version::VersionArgs),
     /// Start Envoys for an agent in another container or unit, and stop them when this process is
     /// stopped.
@@ -178,7 +178,7 @@ enum Command {
     /// Write the manual pages, one for each command.
     #[command(hide = true)]
     Man(manual::ManArgs),
-    /// Print a shell's completion script.
+    /// Print the shell completion script.
     #[command(hide = true)]
     Completion(manual::CompletionArgs),
 }

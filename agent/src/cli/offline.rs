@@ -90,7 +90,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
-        // Only a running agent has keys for session tickets, and knows where access logs go.
+        // Only a running agent has session ticket keys and knows the access log destination.
         session_tickets: false,
         stand_in_tickets: None,
         access_log: None,

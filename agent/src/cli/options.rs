@@ -1,7 +1,7 @@
 //! Parses the command line.
 //!
 //! The options in [`AgentArgs`] may precede or follow the name of a command that talks to an agent.
-//! Other commands reject them unless they declare them.
+//! Other commands reject these options, except those that they declare themselves.
 
 use std::ffi::OsString;
 
@@ -75,7 +75,7 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// An environment variable does not count.
+/// Returns true if the option is on the command line, not only in an environment variable.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }

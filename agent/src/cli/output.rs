@@ -8,12 +8,12 @@ use serde::Serialize;
 /// The output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A table for people.
+    /// Human-readable table.
     #[value(alias = "text")]
     Table,
     /// JSON for scripts.
     Json,
-    /// YAML, for people who want every detail.
+    /// The same content as YAML.
     Yaml,
 }
 

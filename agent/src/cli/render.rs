@@ -31,14 +31,14 @@ pub(crate) struct RenderArgs {
     /// Print only these resources; repeatable. All resources by default.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     only: Vec<Part>,
-    /// Output format; `pb` is one static bootstrap for `envoy --config-path`.
+    /// Output format; `pb` is a static bootstrap for `envoy --config-path`.
     #[arg(long, default_value = "yaml")]
     format: RenderFormat,
     /// Also print private keys, and write them with the snapshots.
     #[arg(long)]
     show_secrets: bool,
-    /// Also write the snapshots, one directory NAMESPACE.NAME each, for `run --snapshot-dir`.
-    /// Private keys are left out, or written to keys.pb (mode 0600) with --show-secrets.
+    /// Also write each snapshot to a directory NAMESPACE.NAME, for `run --snapshot-dir`. Private
+    /// keys are left out, or written to keys.pb (mode 0600) with --show-secrets.
     #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
     /// Sign these snapshots with every Ed25519 private key in this file (PEM, PKCS#8), for `run

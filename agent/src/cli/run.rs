@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     host: HostArgs,
     #[command(flatten)]
     local: LocalFilesArgs,
-    /// Also listen on the addresses of this host that are in this network; repeatable.
+    /// Also listen on this host's addresses in this network; repeatable.
     #[arg(
         long = "address-pool",
         env = "SESAME_ADDRESS_POOL",
@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
-    /// Allow or refuse endpoints with an address of this host, other than loopback; `auto` allows
+    /// Allow or refuse endpoints with one of this host's addresses, except loopback; `auto` allows
     /// them only if the agent runs in a Pod.
     #[arg(
         long,
@@ -100,8 +100,8 @@ pub(crate) struct RunArgs {
     /// the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; changes
-    /// beyond it are delayed. A single change is applied immediately. With 100, nothing is delayed.
+    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; further
+    /// changes are delayed. A single change is applied immediately. With 100, nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -163,8 +163,8 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
-    /// Resolve only the changed objects if possible, or everything on every change; both give the
-    /// same result.
+    /// Resolve changes incrementally if possible, or resolve everything on each change. The results
+    /// are the same.
     #[arg(
         long = "resolve",
         env = "SESAME_RESOLVE",

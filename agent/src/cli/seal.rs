@@ -37,10 +37,10 @@ impl SealArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealLikeAgentArgs {
-    /// How the agent seals private keys, if the settings file does not set it.
+    /// How the agent seals private keys; defaults to the value in the settings file.
     #[arg(long, env = "SESAME_SEAL", value_enum)]
     seal: Option<SealMethod>,
-    /// Directory of the agent's sealing key, if the settings file does not set it; by default
+    /// Directory of the agent's sealing key; defaults to the value in the settings file, or else to
     /// `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,

@@ -18,8 +18,8 @@ use crate::source::update::gateway_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// First bundle; without a second one, it is compared with the last accepted configuration of
-    /// this host.
+    /// First bundle; without a second one, it is compared with this host's last accepted
+    /// configuration.
     #[arg(value_name = "BUNDLE")]
     from: PathBuf,
     /// Second bundle.

@@ -30,7 +30,7 @@ pub(crate) struct CreateArgs {
     #[command(flatten)]
     bundle: BundleArgs,
     /// Creation time to record in the bundle; now by default. With this option, --sequence and no
-    /// recipients, the same input always gives the same bytes.
+    /// recipients, the same input always produces the same bytes.
     #[arg(long, value_name = "TIME")]
     created: Option<Timestamp>,
     /// Output format.

@@ -20,10 +20,10 @@ pub(crate) enum BundleCommand {
     /// Check, as a host would, that a bundle is complete, well-formed and signed by enough trusted
     /// keys.
     Verify(inspect::VerifyArgs),
-    /// Show the metadata and content of a bundle. Does not verify anything: use `verify` for that.
+    /// Show a bundle's metadata and content without verifying them; for that, use `verify`.
     Show(inspect::ShowArgs),
-    /// Show how a bundle differs from another one, or from the last accepted configuration of this
-    /// host.
+    /// Show how a bundle differs from another bundle, or from this host's last accepted
+    /// configuration.
     Diff(compare::CompareArgs),
 }
 

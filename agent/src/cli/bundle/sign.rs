@@ -12,13 +12,13 @@ use crate::cli::output::Format;
 
 #[derive(Debug, Args)]
 pub(crate) struct SignArgs {
-    /// Bundle to sign, which is overwritten unless -o names another file.
+    /// Bundle to sign; overwritten unless -o names another file.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// File with Ed25519 private keys (PEM, PKCS#8), all of which sign the bundle.
+    /// File of Ed25519 private keys (PEM, PKCS#8). Each key signs the bundle.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
-    /// File to write.
+    /// File to write; by default, the bundle itself.
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
     /// Output format.

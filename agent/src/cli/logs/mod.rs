@@ -1,4 +1,4 @@
-//! `sesame-agent logs`: prints the access logs that are in files.
+//! `sesame-agent logs`: prints access log files.
 
 pub(super) mod sentence;
 
@@ -31,7 +31,7 @@ pub(crate) struct LogsArgs {
     /// Keep printing new lines.
     #[arg(long, short)]
     follow: bool,
-    /// Start with the last N lines of each Gateway instead of all lines.
+    /// Start with each Gateway's last N lines instead of all lines.
     #[arg(long, short = 'n', value_name = "N")]
     lines: Option<usize>,
     #[command(flatten)]
@@ -42,15 +42,15 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which lines")]
 struct ChoiceArgs {
-    /// Only requests with this status, or a status of this class; repeatable. 0 means that the
-    /// client disconnected.
+    /// Only requests with this status or status class; repeatable. 0 means that the client
+    /// disconnected.
     #[arg(long, value_name = "404|5xx", value_parser = StatusPattern::parse, value_delimiter = ',')]
     status: Vec<StatusPattern>,
     /// Only requests that this route handled; its kind may precede the name, and a part such as
     /// `/rules/0` may follow. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     route: Vec<ObjectPattern>,
-    /// Only requests sent to this backend, named as for --route. Repeatable.
+    /// Only requests sent to this backend, with the same syntax as --route. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backend: Vec<ObjectPattern>,
     /// Only requests for this hostname.

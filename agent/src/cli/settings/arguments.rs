@@ -15,7 +15,7 @@ pub(crate) struct AcceptedSetting {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A settings file may set the options of `run` and those for logging.
+/// A settings file may set `run` options and logging options.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
