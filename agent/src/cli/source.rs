@@ -34,7 +34,7 @@ pub(crate) struct SourceArgs {
         conflicts_with = "manifests"
     )]
     trusted_keys: Vec<PathBuf>,
-    /// Number of different trusted keys that must have signed a bundle.
+    /// Number of distinct trusted keys that must have signed a bundle.
     #[arg(
         long,
         env = "SESAME_REQUIRE_SIGNERS",
@@ -62,20 +62,20 @@ pub(crate) struct SourceArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct OneSource {
-    /// Directory of Gateway API manifests, including its sub-directories; watched.
+    /// Directory of Gateway API manifests, including subdirectories; watched for changes.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: Option<PathBuf>,
     /// Directory of resolved snapshots: either a single snapshot (with a manifest.pb), or one
-    /// directory per Gateway; watched. Private keys are in keys.pb.
+    /// directory per Gateway; watched for changes. Private keys are read from keys.pb.
     #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
     /// Directory of signed bundles (*.bundle) from `sesame-agent bundle create` or
-    /// `sesame-controller export`; watched. Only bundles signed by a key from --trusted-key or
-    /// `sesame-agent trust` are accepted.
+    /// `sesame-controller export`; watched for changes. Only bundles signed by a key from
+    /// --trusted-key or `sesame-agent trust` are accepted.
     #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
     bundle_dir: Option<PathBuf>,
-    /// Serve from a Kubernetes cluster in which a controller publishes snapshots, as the
-    /// ServiceAccount of this Pod or with --kubeconfig.
+    /// Serve the snapshots that a controller publishes in a Kubernetes cluster. Connects with
+    /// --kubeconfig, or as this Pod's ServiceAccount.
     #[cfg(feature = "cluster")]
     #[arg(long, env = "SESAME_KUBE")]
     kube: bool,

@@ -1,7 +1,7 @@
-//! `sesame-agent store-credentials`: stores the credentials of a host.
+//! `sesame-agent store-credentials`: stores a host's credentials.
 //!
-//! `join` runs this command as the agent's user, who must own the files. Never prints a credential,
-//! and reads credentials only from standard input.
+//! `join` runs this command as the agent's user, which must own the files. Never prints a
+//! credential, and reads credentials only from standard input.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Fails if the key does not work.
+    /// Fails if the sealing key is unusable.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),
@@ -51,7 +51,7 @@ impl CredentialStore<'_> {
     }
 }
 
-/// If `stored` is `None`, creates and checks the sealing key without storing anything.
+/// If `stored` is `None`, creates and checks the sealing key without storing credentials.
 fn store_sealed(
     seal: &SealSettings,
     state: &Path,

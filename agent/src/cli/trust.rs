@@ -15,7 +15,7 @@ use crate::source::bundles::state::BundleState;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// Also trust the public keys in these files (PEM, Ed25519). A running agent applies this
+    /// Also trust the public keys in these files (PEM, Ed25519). A running agent applies the change
     /// immediately.
     Add(AddArgs),
     /// List the trusted keys.
@@ -24,7 +24,7 @@ pub(crate) enum TrustCommand {
     Remove(RemoveArgs),
 }
 
-/// Options of all `trust` commands.
+/// Options common to all `trust` commands.
 #[derive(Debug, Args)]
 struct TrustArgs {
     /// State directory of the agent.
@@ -39,7 +39,7 @@ struct TrustArgs {
 pub(crate) struct AddArgs {
     #[command(flatten)]
     trust: TrustArgs,
-    /// Files of public keys, as `openssl pkey -in KEY -pubout` writes them.
+    /// Public key files, in the output format of `openssl pkey -in KEY -pubout`.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct RemoveArgs {
     #[command(flatten)]
     trust: TrustArgs,
-    /// Identifier of the key, as `sesame-agent trust list` prints it.
+    /// Key ID from `sesame-agent trust list`.
     #[arg(value_name = "ID")]
     id: String,
 }

@@ -1,7 +1,7 @@
 //! `sesame-agent validate`: reports all problems in manifests in one run.
 //!
-//! Envoy itself validates the result. The exit code is 1 if there are problems, so the command can
-//! gate a commit or a rollout.
+//! Envoy itself validates the rendered configuration. The exit code is 1 if there are problems, so
+//! the command can gate a commit or a rollout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) struct ValidateArgs {
     manifests: Option<PathBuf>,
     #[command(flatten)]
     host: HostArgs,
-    /// Envoy binary that validates the result; `envoy` on the PATH by default.
+    /// Envoy binary that validates the rendered configuration; by default, `envoy` on the PATH.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
     /// Output format.
@@ -47,7 +47,6 @@ pub(crate) struct ValidateArgs {
 struct Validation {
     valid: bool,
     findings: Vec<Finding>,
-    /// Envoy's verdict, by Gateway.
     envoy: BTreeMap<String, EnvoyVerdict>,
 }
 
@@ -56,7 +55,7 @@ struct Validation {
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// As `Type=Status`. `None` for other problems.
+    /// The condition as `Type=Status`, or `None` if the problem is not a condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -148,7 +147,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
-    // A certificate that several Gateways serve is reported once for each of them.
+    // An expiring certificate is reported once for each Gateway that serves it.
     for (gateway, expiries) in resolution.expiries() {
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
         findings.extend(warnings.map(|warning| {

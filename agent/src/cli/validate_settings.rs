@@ -30,7 +30,7 @@ struct SettingsOutcome {
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// If false, a changed value needs a restart.
+    /// False if a change requires an agent restart.
     live: bool,
 }
 

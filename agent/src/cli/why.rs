@@ -21,18 +21,18 @@ use super::render::gateway_name;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;
 
-/// Shows where an object is served, its conditions, and what keeps requests from reaching it. The
-/// exit code is 0 if it is served without problems, else 1.
+/// Shows which Gateways serve an object, its conditions, and what keeps requests from reaching it.
+/// The exit code is 0 if it is served without problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// Read these Gateway API manifests instead of the agent's configuration; needs no running
-    /// agent.
+    /// Read these Gateway API manifests instead of the agent's configuration; no running agent is
+    /// required.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
     /// Kind of the object: singular, plural or short name, case-insensitive.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
-    /// The object; the namespace defaults to `default`.
+    /// Name of the object; the namespace defaults to `default`.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     name: NamespacedName,
     #[command(flatten)]

@@ -31,8 +31,7 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Redact before truncating, because a secret that was cut in two would not be
-                // recognized.
+                // Redact before truncating, because a truncated secret would not be recognized.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();

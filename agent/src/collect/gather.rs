@@ -1,4 +1,4 @@
-//! Gathers the content of the archive. No other module of `collect` inspects the host.
+//! Gathers the archive's contents. No other module of `collect` inspects the host.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -77,7 +77,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
     parts
 }
 
-/// Snapshots contain no keys, only digests of keys.
+/// Snapshots contain digests of private keys, not the keys.
 pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
@@ -158,8 +158,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns keys, tokens and passwords that the parts might contain. `files` contain one more token
-/// each.
+/// Returns keys, tokens and passwords that the parts might contain. Each of `files` contains an
+/// additional token.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,

@@ -55,7 +55,7 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Returns the values, because they may occur in other parts too.
+/// Returns the redacted values, because other parts may contain them too.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts
@@ -76,7 +76,7 @@ fn redact_text(text: &str, values: &mut Vec<Vec<u8>>) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&value)
 }
 
-/// The parser has limited the depth of the recursion.
+/// The JSON parser limits the nesting depth, so the recursion cannot overflow the stack.
 fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, values)),
@@ -104,8 +104,8 @@ fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {
             let text = std::mem::replace(text, REDACTED.to_owned());
-            // Add each word too. The token after a scheme such as `Bearer` may occur elsewhere
-            // without the scheme.
+            // Also add each word, because the token after a scheme such as `Bearer` may occur alone
+            // elsewhere.
             let words = text.split_whitespace().map(|word| word.as_bytes().to_vec());
             values.extend(words);
             values.push(text.into_bytes());

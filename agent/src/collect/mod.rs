@@ -20,14 +20,14 @@ pub(crate) struct ReportPart {
 pub(crate) struct ReportPartSummary {
     pub(crate) name: String,
     pub(crate) bytes: usize,
-    /// Bytes cut off at the beginning.
+    /// Number of bytes truncated from the beginning.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
 pub(super) const REDACTED: &str = "<redacted>";
-/// Shorter strings would occur too often by chance.
+/// Shorter strings would match too often by chance.
 const SHORTEST: usize = 8;
 
 const SHAPES: [(&str, &str); 5] = [
@@ -30,7 +30,7 @@ const SHAPES: [(&str, &str); 5] = [
         r#"(?i)(token|password|passwd|client-key-data|client_secret|api[_-]?key|authorization|cookie)("?\s*[:=]\s*"?)[^\s",&]{4,}"#,
         "$1$2<redacted>",
     ),
-    // A user and password in a URL, or a token in place of them.
+    // Credentials in a URL: a user and password, or a token.
     (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
 
@@ -50,7 +50,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// PEM keys, tokens and passwords as stored on this host.
+    /// Expects PEM keys, tokens and passwords exactly as stored on this host.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -103,8 +103,8 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
         }
     }
     for bytes in binary {
-        // Inside longer base64 data, the encoding depends on the offset modulo 3. Ignore up to two
-        // bytes at each end, which depend on their neighbors.
+        // Within longer base64 data, the encoding of a secret depends on its offset modulo 3. Skip
+        // up to two bytes at each end, because adjacent bytes affect their encoding.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::facts::ClusterFacts;
 
-/// Time limit for all requests together.
+/// Total time limit for all requests.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
@@ -34,8 +34,8 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Skip permissions that a role may limit to named objects, because the API server would report
-    // them as denied.
+    // Skip permissions that a role may restrict to named objects, because the API server would
+    // report them as denied.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

@@ -33,7 +33,7 @@ pub struct HostFacts {
     pub open_files: u64,
     /// State of the clock.
     pub clock: ClockFacts,
-    /// File systems of both directories.
+    /// File systems of the state and runtime directories.
     pub disks: Vec<DiskFacts>,
     /// Missing directories, and the user IDs that should own them.
     pub missing: Vec<(PathBuf, u32)>,
@@ -43,14 +43,14 @@ pub struct HostFacts {
     pub envoy: Result<EnvoyFacts, String>,
     /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel lacks this setting.
     pub migrates: Option<bool>,
-    /// Whether connections can be steered between two Envoys.
+    /// `Ok` if connections can be steered between two Envoys, or the reason why not.
     pub steering: Result<(), String>,
     /// Owner of the state directory, if this process is root and the owner is not. Only that user
     /// can check the cluster and connection steering.
     pub left_to: Option<String>,
     /// State of the cluster, or `None` if it was not checked.
     pub cluster: Option<ClusterFacts>,
-    /// Warnings. The flag is true if clients already reject the certificate.
+    /// Certificate warnings. The flag is true if clients already reject the certificate.
     pub certificates: Vec<(bool, String)>,
     /// Number of served certificates.
     pub certificate_count: usize,
@@ -69,7 +69,7 @@ pub struct AgentFacts {
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
-    /// Upcoming problems.
+    /// Warnings that the agent reports.
     pub warnings: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ pub struct PathFacts {
     pub wanted_owner: u32,
     /// Actual mode.
     pub mode: u32,
-    /// Permission bits that the mode may have.
+    /// Allowed permission bits.
     pub wanted_mode: u32,
 }
 
@@ -159,7 +159,7 @@ pub struct EnvoyFacts {
     pub version: String,
     /// Version of the hot restart protocol, or why it is unknown.
     pub hot_restart: Result<String, String>,
-    /// Whether shared memory for hot restarts can be created.
+    /// `Ok` if shared memory for hot restarts can be created, or the reason why not.
     pub shared_memory: Result<(), String>,
 }
 

@@ -19,11 +19,11 @@ use self::facts::HostFacts;
 pub enum FindingSeverity {
     /// No problem found.
     Ok,
-    /// Unknown, or worth mentioning although not a problem.
+    /// Unknown state, or information that is not a problem.
     Note,
-    /// The host serves, but not as well as it could, or not for much longer.
+    /// The host serves traffic, but is degraded or may soon fail.
     Warning,
-    /// The host does not serve, or will not serve after the next restart.
+    /// The host does not serve traffic, or will not do so after the next restart.
     Error,
 }
 

@@ -9,12 +9,12 @@ use super::facts::PathFacts;
 
 const MAX_ENTRIES: usize = 100_000;
 const MAX_FAULTS: usize = 1_000;
-/// Most permissive allowed modes.
+/// Most permissive modes allowed.
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// The mode of its directory protects the socket too.
+/// The directory's mode also protects the socket.
 const SOCKET: u32 = 0o770;
-/// Log collectors may read logs as members of the group.
+/// Log collectors in the file's group may read the logs.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
 /// Certificate requests and issued certificates contain no keys, and users copy them.
@@ -28,9 +28,9 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // Another check reports a directory that cannot be read.
+            // Another check reports unreadable directories.
             Err(_) => {}
-            // Follow a symbolic link here, because the directory itself may be one.
+            // Resolve symbolic links here, because the configured directory may be a link.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,

@@ -69,7 +69,7 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Asks systemd, because the kernel reports this only through adjtimex(2), which needs unsafe code.
+/// Queries systemd, because calling adjtimex(2) would require unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);

@@ -16,7 +16,7 @@ const PACKAGED: &str = "/usr/lib/sesame";
 /// Error while locating Envoy.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// The configured path is not a program.
+    /// The configured path is not an executable file.
     #[error("{origin}: {path} is not an executable file; set it to the path of an Envoy binary", path = .path.display())]
     NotExecutable {
         /// Option or environment variable that sets the path.
@@ -29,7 +29,7 @@ pub enum LocateError {
         "Envoy not found: no path is set, $ENVOY is unset, and PATH contains no `envoy`; install Envoy or set its path"
     )]
     NotFound,
-    /// No version could be parsed.
+    /// The version could not be determined.
     #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.

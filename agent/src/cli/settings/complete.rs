@@ -1,4 +1,4 @@
-//! Adds settings that neither the command line nor an environment variable sets.
+//! Adds settings from the file, unless the command line or an environment variable sets them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -10,7 +10,7 @@ use super::arguments::options;
 use super::complete::{complete, look};
 use crate::run::reload::{Setting, SettingOrigin};
 
-/// Includes defaults, sorted by name.
+/// Returns all settings, including defaults, sorted by name.
 pub(crate) fn effective(
     program: &Command,
     arguments: Vec<OsString>,

@@ -9,7 +9,7 @@ use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
     pub(crate) key: String,
-    /// Starts at 1.
+    /// 1-based.
     pub(crate) line: u64,
     pub(crate) value: SettingValue,
 }
@@ -18,7 +18,7 @@ pub(crate) struct SettingEntry {
 pub(crate) enum SettingValue {
     Nothing,
     Switch(bool),
-    /// Text, or an integer as text.
+    /// A string, or an integer as a string.
     Text(String),
     /// A number with a decimal point. Invalid, because YAML would read `1.10` as `1.1`.
     Fraction,
@@ -28,9 +28,9 @@ pub(crate) enum SettingValue {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Starts at 1. 0 means that the error concerns the whole file.
+    /// 1-based, or 0 if the error concerns the whole file.
     pub(crate) line: u64,
-    /// Starts with the key if a single entry is invalid.
+    /// Starts with the key if the error concerns a single entry.
     pub(crate) message: String,
 }
 

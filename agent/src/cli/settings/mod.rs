@@ -1,4 +1,4 @@
-//! A host's settings file, which sets options of `run` by name.
+//! Loads a host's settings file, which sets options of `run` by name.
 //!
 //! Precedence, highest first: command line, environment variables, settings file, defaults. Every
 //! option of `run` is also a setting.
@@ -24,11 +24,12 @@ use super::Cli;
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const MAX_BYTES: u64 = 64 << 10;
 
-/// The option that sets the path of the file.
+/// Option for the settings file's path.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// Settings file: the options of `run` by name, as in `drain-seconds: 30`. Options and
-    /// variables take precedence. By default /etc/sesame/agent.yaml, if it exists.
+    /// Settings file: the options of `run` by name, as in `drain-seconds: 30`. Command-line options
+    /// and environment variables take precedence. The default is /etc/sesame/agent.yaml, if it
+    /// exists.
     #[arg(
         long,
         global = true,
@@ -47,9 +48,8 @@ pub(crate) struct ConfigArgs {
 pub(crate) struct LoadedSettings {
     /// Path of the file. `None` if no path is given and the default file does not exist.
     pub(crate) path: Option<PathBuf>,
-    /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
-    /// Errors in invalid entries, or in the file as a whole.
+    /// Errors in single entries or in the whole file.
     pub(crate) faults: Vec<SettingFault>,
 }
 
@@ -109,7 +109,8 @@ pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
         accepted: Vec::new(),
         faults: vec![fault],
     };
-    // Check who can write to the file, because its writers control what this host serves.
+    // Check the file's permissions, because anyone with write access controls what this host
+    // serves.
     let text = match open::read_text(path, Rule::Named, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),

@@ -1,4 +1,4 @@
-//! Rereads the settings of a running agent with its original command line.
+//! Rereads a running agent's settings, using its original command line.
 
 use std::ffi::OsString;
 

@@ -27,9 +27,9 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// the selected objects have no problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Show only these objects, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; kinds in
-    /// any case, singular, plural or short; a namespace may precede the name
-    /// (httproute/default/web). Objects selected by name are shown with all their conditions.
+    /// Show only these objects, named as in kubectl: KIND, KIND NAME... or KIND/NAME...; kinds are
+    /// case-insensitive, and singular, plural or short; a namespace may precede the name
+    /// (httproute/default/web). All conditions are shown for objects selected by name.
     #[arg(value_name = "OBJECT")]
     objects: Vec<String>,
     /// Show only objects in this namespace.
@@ -41,8 +41,8 @@ pub(crate) struct StatusArgs {
     /// Show the status whenever it changes, until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
-    /// For a readiness probe: exit with 0, without output, if this host is ready according to
-    /// /readyz and has a Gateway to serve.
+    /// For a readiness probe: exit with 0 and no output if /readyz reports ready and this host has
+    /// a Gateway to serve.
     #[arg(long, conflicts_with_all = ["objects", "namespace", "all", "watch"])]
     ready: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_FAULT })
 }
 
-/// A host without Gateways is healthy but not ready, because it must not get traffic.
+/// A host without Gateways is healthy, but not ready to receive traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;

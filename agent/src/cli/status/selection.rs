@@ -1,4 +1,4 @@
-//! Selects the objects that `status` shows, with the naming conventions of kubectl.
+//! Selects the objects that `status` shows, using kubectl's naming conventions.
 
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;

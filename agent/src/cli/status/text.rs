@@ -1,4 +1,4 @@
-//! Formats the status as text. The module `output` removes colors if standard output is not a
+//! Formats the status as text. The `output` module strips colors if standard output is not a
 //! terminal.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::digest::short;
 
-/// Maximum number of objects per kind whose problems are listed, unless the kind is selected.
+/// Maximum number of objects with problems to list per kind, unless the kind is selected.
 const MAX_LISTED: usize = 20;
 
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -210,7 +210,7 @@ fn gateways(report: &Report) -> String {
     table(&header, rows.collect())
 }
 
-/// Lists the first ports, and the number of all others.
+/// Lists the first ports, and counts the rest.
 fn ports(open: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = open.get(..SHOWN).unwrap_or(open).join(",");

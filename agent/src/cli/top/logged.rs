@@ -11,7 +11,7 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// Maximum time from the end of a request to its log line. Envoy buffers log lines for a second.
+/// Maximum delay between a request's end and its log line. Envoy buffers log lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
 pub(super) struct LoggedTraffic {
@@ -44,7 +44,6 @@ impl LoggedTraffic {
         })
     }
 
-    /// The window ends `LATE` before `now`.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;

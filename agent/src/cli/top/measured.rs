@@ -36,7 +36,7 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Uses the oldest response if none is as old as the window.
+    /// If no response is as old as the window, compares with the oldest one.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;

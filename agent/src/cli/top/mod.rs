@@ -32,13 +32,13 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The field by which requests are grouped.
+/// Field for grouping requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum By {
     /// The route that handled the request.
     Route,
-    /// The backend that got the request.
+    /// The backend that received the request.
     Backend,
     /// The address of the endpoint.
     Endpoint,
@@ -57,12 +57,12 @@ impl By {
 /// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum RowOrder {
-    /// By the number of requests.
+    /// By number of requests.
     #[default]
     Requests,
-    /// By the P99.
+    /// By P99 duration.
     P99,
-    /// By the longest request.
+    /// By duration of the longest request.
     Longest,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct TopArgs {
     /// Length of the time window.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     window: SignedDuration,
-    /// Time between two updates.
+    /// Time between updates.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
     interval: SignedDuration,
     /// Order of the rows; without access logs, only `requests` is useful, because metrics contain
@@ -89,7 +89,7 @@ pub(crate) struct TopArgs {
     /// Number of rows in each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
-    /// Show the tables once.
+    /// Show the tables once and exit.
     #[arg(long)]
     once: bool,
     /// Use the agent's metrics, even if there are access logs.

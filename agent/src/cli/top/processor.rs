@@ -1,4 +1,4 @@
-//! Measures how much CPU time the Envoys get.
+//! Measures the Envoy processes' CPU use and wait times.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) struct ProcessorUse {
     pub(super) pid: u32,
     /// CPU seconds per second, summed over all threads.
     pub(super) cores: f64,
-    /// Waiting time of runnable threads per second.
+    /// Seconds per second that runnable threads waited for a CPU, summed over all threads.
     pub(super) waiting: f64,
     pub(super) waiting_percent: u64,
 }
@@ -48,7 +48,7 @@ impl ProcessorUse {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a percentage of times that are not negative"
+        reason = "a percentage of non-negative durations"
     )]
     fn of(pid: u32, ran: f64, waited: f64, passed: f64) -> Self {
         let busy = ran + waited;

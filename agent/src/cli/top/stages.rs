@@ -1,4 +1,4 @@
-//! Sums up the durations of requests by stage. Time that Envoy did not measure belongs to no stage.
+//! Sums request durations by stage, without time that Envoy did not measure.
 
 use serde::Serialize;
 
@@ -9,7 +9,8 @@ use crate::access_log::LogEntry;
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
     pub(super) authorization: u64,
-    /// Other time before the last attempt was sent, including earlier attempts and connecting.
+    /// Remaining time until the last attempt was sent, including earlier attempts and connection
+    /// setup.
     pub(super) before_backend: u64,
     /// A slow client also increases this time.
     pub(super) upload: u64,
@@ -54,7 +55,7 @@ impl StageTimes {
         }
     }
 
-    /// Returns a percentage of the total, or `None` if the total is zero.
+    /// Returns the longest stage and its percentage of the total, or `None` if the total is zero.
     pub(super) fn longest(&self) -> Option<(&'static str, u64)> {
         let Self {
             authorization,
@@ -102,8 +103,8 @@ mod tests {
     fn time_counts_before_backend_when_none_was_reached() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
-        // A passed-through connection may stay open for any length of time, so its duration counts
-        // for no stage.
+        // Passed-through connections may stay open indefinitely, so their durations are not
+        // counted.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);
     }
 }

@@ -111,7 +111,7 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a rate for people need not be exact"
+    reason = "a displayed rate need not be exact"
 )]
 fn rate(count: u64, seconds: f64) -> String {
     match count {

@@ -10,7 +10,7 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Further names in a grouping are counted together as `OTHERS`.
+/// Names beyond this limit are counted together as `OTHERS`.
 const MAX_NAMES: usize = 10_000;
 const OTHERS: &str = "other";
 const NONE: &str = "none";
@@ -24,13 +24,14 @@ pub(super) struct Tally {
 pub(super) struct TopCounts {
     /// Passed-through connections count as requests.
     pub(super) requests: u64,
-    /// Indexed by the first digit of the status; 0 for disconnected clients.
+    /// Indexed by the status code's first digit, or 0 if the client disconnected.
     pub(super) classes: [u64; 6],
     pub(super) retried: u64,
-    /// By milliseconds, rounded to three significant digits. Empty if unknown.
+    /// Requests by duration in milliseconds, rounded down to three significant digits. Empty if
+    /// unknown.
     pub(super) durations: BTreeMap<u64, u64>,
     pub(super) stages: StageTimes,
-    /// By Envoy's response flag, or by kind of failure in metrics.
+    /// Requests by Envoy's response flag, or by the failure reason in the metrics.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
@@ -141,7 +142,7 @@ impl TopCounts {
     }
 }
 
-/// Rounds to three significant digits, which limits the number of distinct values.
+/// Rounds down to three significant digits, which limits the number of distinct values.
 fn rounded(took: u64) -> u64 {
     let mut step = 1;
     while took / step >= 1000 {
@@ -211,7 +212,7 @@ impl TopRow {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a rate for people need not be exact"
+    reason = "a displayed rate need not be exact"
 )]
 fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {

@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// In bytes. With less, the agent cannot store a change.
+/// Free bytes needed to store a change.
 const LEAST_BYTES: u64 = 16 << 20;
-/// In bytes. With less, the accepted generations may not fit.
+/// Free bytes needed for all accepted generations.
 const FEW_BYTES: u64 = 320 << 20;
-/// In bytes. With less, the files of a large Gateway may not fit.
+/// Free bytes needed for a large Gateway's files.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
 const LEAST_INODES: u64 = 256;
 const SHOWN: usize = 5;
@@ -92,9 +92,9 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// A readable directory is a lesser problem, because the files in it have their own modes.
+/// A directory that others can read is less severe, because its files have their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Most directories should have this mode, but no file should.
+    /// Identifies directories, because no file has this expected mode.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {

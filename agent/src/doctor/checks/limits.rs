@@ -6,13 +6,13 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 use crate::host::reserve::MAX_HELD;
 
-/// A host with more than a few Gateways or backends needs more inotify instances.
+/// Fewer inotify instances are enough only for a few Gateways and backends.
 const USUAL_INSTANCES: usize = 1024;
-/// Suffices for thousands of backends.
+/// Enough for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
 /// With fewer inotify watches, the agent may have to poll large manifest directories.
 const USUAL_WATCHES: usize = 8192;
-/// In bytes. With less, Envoy and the agent may run out of memory.
+/// Bytes below which Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
 /// With fewer open files, Envoy can serve only a few connections.
 const USUAL_FILES: u64 = 65_536;
@@ -45,8 +45,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, two Envoys watch `wanted` files each. Leave as many for other
-    // processes.
+    // During a hot restart, two Envoys watch `wanted` files each. Leave `wanted` more instances for
+    // other processes.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)

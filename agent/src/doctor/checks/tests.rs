@@ -266,7 +266,7 @@ fn each_fault_is_found_by_exactly_one_check() {
         let mut facts = good();
         change(&mut facts);
         let mut wrong = wrong(&facts);
-        // Without Envoy, the check for hot restart fails as well.
+        // Without Envoy, the hot restart check fails as well.
         if check == "envoy" {
             wrong.remove("hot-restart");
         }

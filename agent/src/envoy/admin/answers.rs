@@ -57,7 +57,7 @@ impl AdminError {
 pub enum Readiness {
     /// Serving, although dynamic configuration may not be accepted yet.
     Live,
-    /// An admin client made the health check fail.
+    /// An admin request made the health check fail.
     Draining,
     /// Loading bootstrap clusters.
     PreInitializing,
@@ -83,7 +83,7 @@ pub struct ServerInfo {
 /// The command-line options that identify an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
-    /// Base ID of the lineage: a decimal number.
+    /// Base ID of the lineage, in decimal.
     #[serde(default)]
     pub base_id: String,
     /// Restart epoch within the lineage, starting at 0.

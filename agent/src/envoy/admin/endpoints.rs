@@ -1,4 +1,4 @@
-//! Parses Envoy's report on endpoints (`/clusters`).
+//! Parses Envoy's endpoint statistics (`/clusters`).
 //!
 //! Never fails on unknown or missing fields, because they differ between Envoy versions.
 

@@ -5,9 +5,9 @@ use super::{Admin, AdminError, Sample};
 /// Listener manager counters since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Additions and modifications, once for all workers.
+    /// Added and modified listeners, counted once for all workers.
     pub changed: u64,
-    /// Listeners taken over, once per worker.
+    /// Listeners that workers started, counted once per worker.
     pub taken: u64,
     /// Listeners that a worker failed to start.
     pub failed: u64,
@@ -17,7 +17,7 @@ pub struct ListenerCounts {
 
 impl ListenerCounts {
     /// Returns true once every worker has processed every listener that changed since `before`. May
-    /// never happen, because listeners replaced while warming never reach the workers.
+    /// never return true, because listeners replaced while warming never reach the workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

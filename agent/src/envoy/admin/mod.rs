@@ -180,7 +180,7 @@ impl Admin {
         if listeners.peek().is_some() {
             return Ok(listeners.sum());
         }
-        // Without listener statistics, only a total is available. It includes this client's admin
+        // Without listener statistics, only a total is available, which includes this client's
         // connection.
         let total = gauges.get(TOTAL).copied().unwrap_or(0);
         Ok(total.saturating_sub(1))
@@ -287,7 +287,7 @@ impl Admin {
                     reason: error.to_string(),
                 })?;
         // The connection task ends when the sender is dropped or the peer closes. The pending
-        // request returns its error.
+        // request returns the connection's error.
         tokio::spawn(connection);
         Ok(sender)
     }

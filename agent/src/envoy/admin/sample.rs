@@ -1,12 +1,12 @@
 //! Parses statistics in the Prometheus text format.
 //!
-//! Never fails on an unknown line, and never mistakes one sample for another.
+//! Skips unknown lines, and never mistakes one sample for another.
 
 /// Envoy's counters have no fractional part.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the cast saturates, and counts are neither negative nor fractions"
+    reason = "the cast saturates, and counts are non-negative integers"
 )]
 fn whole(value: f64) -> u64 {
     value as u64

@@ -93,7 +93,8 @@ impl Identity {
         }
     }
 
-    /// Returns why this Envoy must be replaced, if so. Ignores the executable.
+    /// Returns why this Envoy must be replaced, or `None` if it is up to date. Ignores the
+    /// executable.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
@@ -104,7 +105,7 @@ impl Identity {
         }
     }
 
-    /// The Envoy that this one replaced drains for the same time.
+    /// Also the drain time of the Envoy that this Envoy replaced.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -112,7 +113,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Returns true if the file at this path started this process.
+    /// Returns true if this process was started from the file now at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -120,7 +121,7 @@ impl Identity {
         }
     }
 
-    /// Must be called once the process has executed Envoy.
+    /// Call only after the process has executed Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
@@ -148,7 +149,7 @@ pub struct RunningEnvoy {
 }
 
 impl RunningEnvoy {
-    /// Must be called once the Envoy has exited.
+    /// Call only after the Envoy has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);

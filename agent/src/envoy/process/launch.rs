@@ -1,8 +1,8 @@
 //! Starts Envoys that outlive the agent.
 //!
 //! With hot restart, Envoy exits when its parent thread exits. The agent therefore starts a
-//! *launcher* process, which starts a second launcher, waits until the agent has recorded its PID,
-//! and exits. The second launcher then executes Envoy.
+//! *launcher* process, which starts a second launcher, waits until the agent has recorded the
+//! second launcher's PID, and exits. The second launcher then executes Envoy.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -34,8 +34,8 @@ pub enum Launcher {
     Socket(PathBuf),
 }
 
-/// A process that executes Envoy once it is released or this value is dropped, so it never waits
-/// for a crashed agent.
+/// A process that waits for its release before it executes Envoy. Dropping this value releases the
+/// process, so it never waits for a crashed agent.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -72,7 +72,7 @@ impl WaitingEnvoy {
     }
 }
 
-/// Without a launcher, Envoy is a child of the agent and is not held back.
+/// Without a launcher, Envoy starts immediately as a child of the agent.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -112,8 +112,7 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Standard output belongs to Envoy, so the launcher's standard input is a socket for both
-    // directions.
+    // Envoy needs standard output, so the launcher communicates through a socket on standard input.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)

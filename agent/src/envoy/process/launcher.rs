@@ -1,8 +1,9 @@
 //! Launcher service: starts Envoys for an agent in another container or unit.
 //!
 //! Stopping the agent's container or unit also kills its processes, so the Envoys run elsewhere.
-//! Agent and launcher must share a PID namespace and a user. Only users with access to the runtime
-//! directory can connect, and a request contains only arguments: the launcher chooses the program.
+//! Agent and launcher must share a PID namespace and run as the same user. Only users with access
+//! to the runtime directory can connect, and a request contains only arguments: the launcher
+//! chooses the program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -60,9 +61,9 @@ struct LauncherAnswer {
     /// Inode number of the PID namespace in which `pid` is valid.
     process_namespace: u64,
     stopping: bool,
-    /// Limit per Envoy. `None` in responses from older launchers.
+    /// Open file limit per Envoy. `None` in responses from older launchers.
     open_files: Option<u64>,
-    /// Memory in bytes for all Envoys together. `None` in responses from older launchers.
+    /// Total memory for all Envoys, in bytes. `None` in responses from older launchers.
     memory: Option<u64>,
     /// `None` in responses from older launchers, or if the file cannot be read.
     executable: Option<Executable>,
@@ -74,7 +75,7 @@ struct LauncherAnswer {
 pub(super) struct StartSignal(UnixStream);
 
 impl StartSignal {
-    /// Returns once the launcher has confirmed.
+    /// Returns after the launcher has confirmed the start.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: LauncherAnswer = receive(&self.0)?;
@@ -84,7 +85,7 @@ impl StartSignal {
     }
 }
 
-/// The launcher holds the Envoy back until the signal is sent or dropped.
+/// The launcher delays Envoy's start until the signal is sent or dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -142,7 +143,8 @@ pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     known.ok_or_else(|| io::Error::other("the launcher is too old to support this request"))
 }
 
-/// The launcher may see different directories from the agent.
+/// Asks the launcher to open a file for appending, because agent and launcher may see different
+/// file systems.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -225,7 +227,7 @@ impl Server {
 
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // Replace the socket by rename, because there must always be a listener at the path.
+        // Rename over the old socket, so that the path always has a listener.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_exists(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -265,7 +267,8 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // The connection closes without a response, and the caller retries.
+            // If no thread can be spawned, the connection closes without a response, and the caller
+            // retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -334,7 +337,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // The agent is gone or stuck. Release Envoy anyway.
+        // Start Envoy even if the agent is gone or stuck.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");

@@ -1,8 +1,9 @@
 //! Lineages: sequences of Envoys that take over from each other by hot restart.
 //!
-//! All share a base ID, and epochs count from 0. The first Envoy writes the base ID to a file. From
-//! a command line, any user could read it and create the shared memory first, and Envoy would
-//! abort. The hot restart sockets are files, because any user could connect to abstract sockets.
+//! All Envoys in a lineage share a base ID. Epochs count from 0. The first Envoy writes the base ID
+//! to a file. If the command line contained the ID, any user could create the shared memory first,
+//! and Envoy would abort. The hot restart sockets are files, because any user could connect to
+//! abstract sockets.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,9 +20,9 @@ pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 /// Written by the first Envoy of the newest lineage.
 const BASE_ID_FILE: &str = "base-id";
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time between the previous Envoy's drain and its exit.
+/// Time between the end of the previous Envoy's drain and its exit.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Bytes with separator and one spare byte: `/hot_udp_parent_18446744072098938870`.
+/// Length of `/hot_udp_parent_18446744072098938870`, plus one spare byte.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// An Envoy's place in a lineage.
@@ -39,14 +40,15 @@ impl Lineage {
         epoch: 0,
     };
 
-    /// Empties the base ID file, which may contain an earlier lineage's ID. Envoy then keeps its
-    /// mode of 0600; a new file would be readable by other users.
+    /// Empties the base ID file, which may contain an earlier lineage's ID. Envoy keeps an existing
+    /// file's mode of 0600, but other users could read a new file.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// The base ID file is valid until a new lineage begins.
+    /// Reads `earlier`'s base ID from the file if necessary. The file is valid until a new lineage
+    /// begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
@@ -97,12 +99,12 @@ impl Lineage {
         arguments
     }
 
-    /// Time between a hot restart and the exit of the previous Envoy.
+    /// Time between a hot restart and the previous Envoy's exit.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// The place is `None` if Envoy cannot be hot-restarted.
+    /// Splits off the lineage arguments. The lineage is `None` if Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -131,14 +133,14 @@ impl Lineage {
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Must be called once this Envoy has exited.
+    /// Call only after this Envoy has exited.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
         }
     }
 
-    /// Must be called once the lineage's last Envoy has exited, because Envoy does not remove these
+    /// Call only after the lineage's last Envoy has exited, because Envoy does not remove these
     /// files.
     pub(crate) fn remove(self, directory: &Path) {
         // Envoy may have exited before the agent read its base ID.

@@ -307,7 +307,7 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// The status is known only if the agent is the first process in a container and adopts orphans.
+/// Only PID 1, such as an agent in a container, adopts orphans and learns their exit status.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

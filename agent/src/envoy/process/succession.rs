@@ -1,7 +1,8 @@
 //! Tracks how one launcher replaces another on the same host.
 //!
-//! An Envoy belongs to the launcher whose program it runs. Containers with the same image still
-//! have different files. The old launcher exits once its last Envoy has exited.
+//! An Envoy belongs to the launcher whose Envoy binary it runs. Binaries in different containers
+//! count as different, even if the image is the same. The old launcher exits once its last Envoy
+//! has exited.
 
 use std::io;
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_exists};
 
-/// Must not be longer than the usual name.
+/// Must not be longer than `admin.sock`, because only that socket's path length is checked.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
@@ -70,7 +70,7 @@ impl Attempt<'_> {
         self.finish(child, before, listened, mark).await
     }
 
-    /// Continues an attempt that a crashed agent had started.
+    /// Continues a crashed agent's attempt.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
         // The first Envoy's original number of sockets is unknown. If it has none left, it has
         // handed them over.
@@ -102,8 +102,8 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == RestartMethod::Handover {
-            // The second Envoy will create its own socket at this path. Keep the first Envoy
-            // reachable.
+            // The second Envoy will replace the socket at this path. Keep a link to the first
+            // Envoy's socket.
             let old = self.old_admin();
             remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
@@ -158,7 +158,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// In a handover, the second Envoy has its own socket once the inodes differ.
+    /// In a handover, the inodes differ once the second Envoy has created its own socket.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
@@ -174,7 +174,7 @@ impl Attempt<'_> {
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            // A crashed agent may not have written this file.
+            // The file may be missing if an earlier agent crashed before writing it.
             .and_then(|()| remove_if_exists(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
             // A later agent can still identify the process by its command line.

@@ -45,7 +45,7 @@ pub struct RestartPlan {
     pub ways: Vec<RestartMethod>,
     /// True if the INITIALIZING bit must be cleared first.
     pub repair: bool,
-    /// Why hot restart is impossible, unless the request excluded it.
+    /// Why hot restart is not tried, unless the request excluded it.
     pub not_hot: Option<String>,
 }
 
@@ -102,8 +102,8 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // After a failed hot restart, the first Envoy may have lost its admin socket, and then no
-        // handover can drain it.
+        // Try a hot restart twice, because a failed one may remove the first Envoy's admin socket,
+        // and no handover could then drain that Envoy.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![
                 RestartMethod::Hot,

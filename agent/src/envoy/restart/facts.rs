@@ -59,7 +59,7 @@ pub(crate) fn moves_connections() -> bool {
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// The launcher's Envoy may differ in version from the agent's.
+/// Queries the launcher first, because its Envoy version may differ from the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),

@@ -2,7 +2,8 @@
 //!
 //! The agent listens at Envoy's addresses in the same SO_REUSEPORT group, and a BPF program keeps
 //! connections away from its socket. When Envoy dies, the kernel moves connections to the agent's
-//! socket. When that socket closes, they move to the next Envoy with all data.
+//! socket. When that socket closes, the kernel moves the connections, including received data, to
+//! the next Envoy.
 //!
 //! Parking requires `net.ipv4.tcp_migrate_req` = 1; otherwise, the kernel resets waiting
 //! connections when a socket closes. Never withhold connections from a live Envoy.
@@ -154,7 +155,7 @@ fn park(
                 .is_ok()
         })
     });
-    // The new socket drops packets until the BPF program excludes it.
+    // A filter drops the new socket's packets until the BPF program excludes the socket.
     let socket = join(address, BACKLOG)?;
     if !through_its {
         attach(&socket, choice)?;

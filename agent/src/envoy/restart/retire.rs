@@ -28,7 +28,8 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Without `steering`, the kernel distributes new connections after a handover.
+    /// Without `steering`, the kernel distributes new connections between both Envoys after a
+    /// handover.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
@@ -80,7 +81,8 @@ impl Retiring {
     }
 }
 
-/// Terminates the process if it takes too long. Doing so earlier would take down a live successor.
+/// Terminates the process only if it takes too long, because earlier termination would take down a
+/// live successor.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -109,8 +111,8 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // With steering, the process gets no new connections, so its ports stay open. Otherwise, it
-    // must close them first.
+    // With steering, the process receives no new connections, so it may keep its ports open.
+    // Otherwise, it must close them first.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",

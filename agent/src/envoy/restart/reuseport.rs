@@ -25,7 +25,7 @@ pub(super) struct SocketGroup {
 }
 
 impl SocketGroup {
-    /// Number of additional sockets that keep the index of the second process's first socket valid.
+    /// Number of additional sockets needed to keep the second process's first socket at its index.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
