@@ -2,14 +2,13 @@
 
 use std::process::ExitCode;
 
-// The resolver allocates many small values for each change. `.cargo/config.toml` configures how
-// freed memory is returned.
+// The resolver allocates many small values for each change. `.cargo/config.toml` configures when
+// jemalloc returns freed memory.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Only this file reads the variable at compile time, so a new revision recompiles only this
-    // file.
+    // Read the variable only here, so that a new revision recompiles only this file.
     sesame_agent::cli::main(option_env!("SESAME_REVISION"))
 }

@@ -8,10 +8,11 @@ use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Each transaction excludes or replaces more parts.
+/// Each round excludes or replaces more parts.
 const MAX_ROUNDS: usize = 12;
 
-/// Unless [`Published::Accepted`], Envoy keeps serving the last accepted configuration.
+/// Result of [`publish`]. Unless this is [`Published::Accepted`], Envoy keeps serving the last
+/// accepted configuration.
 #[derive(Debug)]
 pub enum Published {
     /// Envoy serves the target, or a reduced version of it.

@@ -1,4 +1,4 @@
-//! Settings of a supervisor, and states of its Envoy.
+//! Supervisor settings and Envoy states.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 use crate::host::reserve::EnvoyInstances;
 
-/// Default time for connections to finish.
+/// Default of [`SupervisorConfig::drain_time`].
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Pauses before a dead Envoy is restarted. From the second death, the pause doubles.
+/// Backoff before a dead Envoy is restarted. The pause doubles with each death after the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death, for the agent to repair Envoy's files.
+    /// Pause after the first death, in which the agent can repair Envoy's files.
     pub at_once: Duration,
     /// Pause after the second death.
     pub first: Duration,
@@ -59,25 +59,25 @@ pub struct SupervisorConfig {
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
-    /// Admin socket. Must match the bootstrap.
+    /// Path of Envoy's admin socket, as in the bootstrap.
     pub admin_socket: PathBuf,
     /// Worker threads, or `None` for one per core.
     pub concurrency: Option<u32>,
-    /// Time for connections to finish.
+    /// How long connections may take to finish while Envoy drains.
     pub drain_time: Duration,
     /// Envoy's log level.
     pub log_level: String,
-    /// Pauses before a dead Envoy is restarted.
+    /// Backoff before a dead Envoy is restarted.
     pub backoff: RestartBackoff,
     /// Maximum drain time of an Envoy that cannot be adopted.
     pub replace_grace: Duration,
-    /// Time limit for a takeover.
+    /// Time limit for a new Envoy to take over.
     pub takeover: Duration,
     /// True if Envoy shares the launcher's or this process's standard output.
     pub has_stdout: bool,
     /// Starts Envoys. If `None`, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Reserve that lends inotify instances for starting Envoys.
+    /// Lends inotify instances to Envoys that are starting.
     pub instances: EnvoyInstances,
 }
 
@@ -143,8 +143,9 @@ impl SupervisorConfig {
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Must be called only if the file at the agent's path has changed. A launcher service decides
-    /// which program starts. Returns false if unknown, to avoid an unnecessary restart.
+    /// Returns true if a restart would run a different binary, provided that the file at the
+    /// configured path has changed. A launcher service chooses the binary itself. Returns false if
+    /// its choice is unknown, to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -171,7 +172,7 @@ pub enum State {
         adopted: bool,
         /// True if Envoy has accepted its first listeners and clusters.
         loaded: bool,
-        /// Why Envoy must be replaced, if so.
+        /// Why Envoy is outdated and must be replaced.
         outdated: Option<&'static str>,
         /// True while the previous Envoy still runs and reads the same files.
         accompanied: bool,
@@ -180,7 +181,7 @@ pub enum State {
     },
     /// Envoy will be started after a pause.
     Backoff {
-        /// Consecutive deaths. Zero if too few inotify instances are free.
+        /// Consecutive deaths, or zero if Envoy is waiting for inotify instances.
         deaths: u32,
         /// Why Envoy is not running, including its last log lines.
         reason: String,

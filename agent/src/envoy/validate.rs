@@ -52,7 +52,7 @@ pub enum ValidateError {
     },
 }
 
-/// Validates an encoded bootstrap. The temporary file in `directory` is private.
+/// Validates an encoded bootstrap, using a private temporary file in `directory`.
 pub async fn validate(
     binary: &Path,
     directory: &Path,

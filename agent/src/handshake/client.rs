@@ -106,7 +106,7 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // rustls cannot verify these signatures. Offering the scheme suffices, because the
+            // rustls cannot verify these signatures, but offering the scheme is enough, because the
             // server presents its certificate first.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();

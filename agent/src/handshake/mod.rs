@@ -1,4 +1,4 @@
-//! Proves by TLS handshakes that this host's listeners present the accepted certificates.
+//! Proves with TLS handshakes that this host's listeners present the accepted certificates.
 //!
 //! Never sends a request. Trusts no certificate authority: a certificate must be identical to an
 //! expected one.
@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Key type that the client offers, which determines the certificate.
+/// Key type that the client accepts, which determines the certificate that Envoy presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     Rsa,
@@ -29,13 +29,13 @@ pub(crate) struct CertificateProof {
     address: SocketAddr,
     server_name: String,
     kind: ShownKind,
-    /// Envoy chooses among the leaf certificates of the listener.
+    /// The listener's leaf certificates, of which Envoy may present any.
     leaves: Vec<CertificateDer<'static>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,
-    /// Sentence for users.
+    /// Reason, as shown to users.
     pub(crate) why: String,
 }

@@ -13,11 +13,11 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// For other certificates, only the serial numbers that Envoy reports are checked.
+/// Beyond this number, the agent checks only the serial numbers that Envoy reports.
 const MAX_PROOFS: usize = 256;
 /// Replaces the `*` of a wildcard. No listener's hostname contains this label.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Parts of the names of supported TLS 1.2 cipher suites.
+/// Substrings of supported TLS 1.2 cipher suite names.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
@@ -108,7 +108,7 @@ fn of_listener<'a>(
         })
 }
 
-/// The client does not support the older cipher suites of TLS 1.2.
+/// The client does not support older TLS 1.2 cipher suites.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)

@@ -1,7 +1,7 @@
 //! The ports that this host binds instead of the listeners' ports.
 //!
 //! A port is either configured or chosen by the agent. Chosen ports are stored in the state
-//! directory, because clients and packet filters learn them.
+//! directory, because clients and firewall rules depend on them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use super::{can_bind, durable, written_by_agent};
 const FILE: &str = "free-ports.json";
 /// Maximum size of that file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Ports to choose from. Linux's default range for outgoing connections starts above it.
+/// Ports to choose from, below Linux's default range for outgoing connections.
 const RANGE: std::ops::RangeInclusive<u32> = 10_000..=32_767;
 
 /// The port that a host binds for a listener's port.
@@ -32,8 +32,8 @@ pub enum BoundPort {
 /// The ports to bind, by the port that clients use.
 pub(crate) type PortMap = BTreeMap<u32, BoundPort>;
 
-/// Returns the ports to bind, with a free port for each [`BoundPort::Free`]. A port that was chosen
-/// before is kept unless another program has bound it.
+/// Returns the ports to bind, with a free port for each [`BoundPort::Free`]. A previously chosen
+/// port is kept unless another program has bound it.
 pub(crate) fn assign(map: &PortMap, state_dir: &Path) -> io::Result<BTreeMap<u32, u32>> {
     let stored = stored(state_dir);
     let mut assigned = fixed(map);
@@ -59,12 +59,11 @@ pub(crate) fn assign(map: &PortMap, state_dir: &Path) -> io::Result<BTreeMap<u32
     Ok(assigned)
 }
 
-/// Returns the ports that are configured or were chosen before. Never chooses a port.
+/// Returns the configured and previously chosen ports, without choosing new ones.
 pub(crate) fn assigned(map: &PortMap, state_dir: &Path) -> BTreeMap<u32, u32> {
     known(map, &stored(state_dir))
 }
 
-/// Returns only the configured ports.
 pub(crate) fn fixed(map: &PortMap) -> BTreeMap<u32, u32> {
     known(map, &BTreeMap::new())
 }
@@ -82,7 +81,7 @@ fn free(map: &PortMap) -> impl Iterator<Item = u32> {
     free.map(|(outside, _)| *outside)
 }
 
-/// Reads the stored ports. An unreadable file counts as empty, because new ports can be chosen.
+/// An unreadable file counts as empty, because new ports can be chosen.
 fn stored(state_dir: &Path) -> BTreeMap<u32, u32> {
     let path = state_dir.join(FILE);
     let bytes = match open::read(&path, written_by_agent(), MAX_BYTES) {
@@ -102,8 +101,8 @@ fn stored(state_dir: &Path) -> BTreeMap<u32, u32> {
     valid.collect()
 }
 
-/// Returns the first free port from 10,000 above `outside`, wrapping around at the end of the
-/// range.
+/// Returns the first free port, counting up from `outside` + 10,000 and wrapping around at the end
+/// of the range.
 fn choose(outside: u32, assigned: &BTreeMap<u32, u32>) -> io::Result<u32> {
     let length = RANGE.end() - RANGE.start() + 1;
     let candidates = (0..length).map(|step| RANGE.start() + (outside + step) % length);
@@ -116,13 +115,13 @@ fn choose(outside: u32, assigned: &BTreeMap<u32, u32>) -> io::Result<u32> {
     })
 }
 
-/// True if no socket is bound to the port, whatever its address and transport.
+/// True if no socket is bound to the port on any address or transport.
 fn is_free(port: u32) -> bool {
     let Ok(port) = u16::try_from(port) else {
         return false;
     };
     let any = (Ipv4Addr::UNSPECIFIED, port);
-    // A host without IPv6 has no conflict there.
+    // On a host without IPv6, `bind` fails with a different error.
     let any6 = (Ipv6Addr::UNSPECIFIED, port);
     let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     TcpListener::bind(any).is_ok()

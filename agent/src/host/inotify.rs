@@ -14,7 +14,7 @@ const RESERVE: usize = 16;
 /// The kernel's default.
 const DEFAULT_LIMIT: usize = 128;
 
-/// Limit and use of inotify instances.
+/// Limit on inotify instances, and how many are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
@@ -33,7 +33,8 @@ impl Budget {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Requires root. The placeholders of the process `agent` are not counted.
+    /// Requires root if `user` is another user. Counts the placeholders of process `agent` only in
+    /// `held`.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -54,11 +55,11 @@ impl Budget {
     }
 
     /// Returns how many subscriptions each of `envoys` processes may open. An Envoy that is being
-    /// replaced counts twice. Never below current use: an agent that starts while few instances are
-    /// free must not change listeners.
+    /// replaced counts twice. Never returns less than current use, because an agent that starts
+    /// while few instances are free must not change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, leave fewer of them to later processes: listeners take
+        // If few instances are free, leave fewer for other processes, because listeners take
         // precedence.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
@@ -85,7 +86,7 @@ pub(crate) fn room() -> usize {
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns a process's number of inotify instances, or zero if unreadable. Envoy has one per
+/// Returns how many inotify instances a process has, or zero if unreadable. Envoy has one per
 /// watched file.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))

@@ -1,6 +1,6 @@
 //! Logs to the systemd journal, with fields such as `SESAME_GATEWAY` and `SESAME_OBJECT`.
 //!
-//! `MESSAGE` contains the line as on standard error, because `journalctl` shows only `MESSAGE` by
+//! `MESSAGE` contains the same line as standard error, because `journalctl` shows only `MESSAGE` by
 //! default. Journal errors never stop the process.
 
 use std::fmt::{Debug, Write as _};

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Linux's default for `fs.nr_open`.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// In bytes, if nothing else is known.
+/// Assumed memory in bytes if no limit is readable.
 const USUAL_MEMORY: u64 = 1 << 30;
 
 /// Uses the hard limit, because Envoy raises its soft limit itself.
@@ -33,14 +33,14 @@ pub(crate) fn memory_of(process: &str) -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// Considers the CPU affinity and the control group's quota.
+/// Respects CPU affinity and the control group's quota.
 #[cfg(feature = "cluster")]
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// `None` if unlimited.
+/// Returns the limit and the current number of tasks, or `None` if unlimited.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {

@@ -26,14 +26,15 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists listening sockets first. A hundred thousand connections may follow.
+            // The kernel lists listening sockets first. Stop there, because a hundred thousand
+            // connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// Maps inode numbers to one of the process's descriptors for the socket.
+/// Maps each socket's inode number to one of the process's descriptors for that socket.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -134,7 +135,7 @@ mod tests {
             // `accept`.
             let deadline = Instant::now() + Duration::from_secs(30);
             while waiting() == 0 {
-                assert!(Instant::now() < deadline, "none waits");
+                assert!(Instant::now() < deadline, "no connection is waiting");
                 std::thread::yield_now();
             }
             assert_eq!(waiting(), 1);

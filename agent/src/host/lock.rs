@@ -13,7 +13,7 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// If the agent was killed while it was forking, its child may hold the lock for a moment.
+/// If an agent is killed while forking, its child may briefly hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -79,7 +79,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// A holder with an unknown process ID may exist.
+/// A holder with an unknown process ID counts as alive.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;

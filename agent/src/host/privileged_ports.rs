@@ -1,4 +1,4 @@
-//! Explains errors from binding a port that requires `CAP_NET_BIND_SERVICE`.
+//! Explains bind errors that a missing `CAP_NET_BIND_SERVICE` causes.
 
 use std::fmt;
 use std::fs;

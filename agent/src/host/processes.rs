@@ -1,11 +1,12 @@
-//! Reads facts about processes from `/proc`.
+//! Reads process information from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
 /// Returns the start time in clock ticks since boot, or `None` if the process does not exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` starts after the process name, with field 3, because the name may contain spaces.
+    // `stat` returns the line from field 3 on, because the process name before it may contain
+    // spaces.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
@@ -37,11 +38,11 @@ pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
     pub(crate) ran: Duration,
-    /// Time in which the threads were runnable but had no CPU.
+    /// How long runnable threads waited for a CPU.
     pub(crate) waited: Duration,
 }
 
-/// Adds up all current threads.
+/// Sums the times of all current threads.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;

@@ -44,7 +44,7 @@ struct InstanceNeed {
 }
 
 impl InstanceNeed {
-    /// Covers the successor and, unless it is running, this Envoy.
+    /// Includes the successor's instances and, unless Envoy is running, its own.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -90,7 +90,7 @@ pub struct LackingInstances {
 }
 
 impl InotifyReserve {
-    /// Returns one Envoy's access to the reserve, by its Gateway's name.
+    /// Returns access to the reserve for the named Gateway's Envoy.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),
@@ -183,14 +183,15 @@ impl EnvoyInstances {
         held.envoys.get(&self.name).map_or(0, |need| need.files)
     }
 
-    /// Removes this Envoy's needs once its Gateway is no longer served.
+    /// Forgets this Envoy, whose Gateway is no longer served.
     pub fn forget(&self) {
         let mut held = self.reserve.lock();
         held.envoys.remove(&self.name);
         held.settle();
     }
 
-    /// Returns how many of the `needed` files Envoy may watch if its successor is to watch as many.
+    /// Returns how many of the `needed` files Envoy may watch so that its successor can watch as
+    /// many.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Notifies the service manager (`sd_notify`).
 //!
-//! Without a service manager, all functions do nothing. Its errors never stop the process.
+//! Without a service manager, all functions do nothing. Failed notifications never stop the
+//! process.
 
 use std::time::Duration;
 

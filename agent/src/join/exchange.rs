@@ -19,7 +19,7 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// The API server may be unavailable, or new permissions may not have taken effect yet.
+/// How long to retry while the API server is unavailable or new permissions have not taken effect.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -60,7 +60,7 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Does not wait, because the token cannot be claimed again.
+/// Does not retry, because the token cannot be claimed again.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);

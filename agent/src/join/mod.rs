@@ -1,7 +1,7 @@
 //! Joins an external host to a cluster, and removes it again.
 //!
-//! A join token can be claimed once for the host's first credential, which a running agent renews
-//! (see `run::cluster`). Never print or log a credential.
+//! A join token can be claimed only once, for the host's first credential. A running agent renews
+//! that credential (see `run::cluster`). Never print or log a credential.
 
 pub(crate) mod credentials;
 pub(crate) mod exchange;

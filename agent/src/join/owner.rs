@@ -1,6 +1,6 @@
 //! Runs commands as the agent's user if this process is root.
 //!
-//! Root never writes to a directory to which another user can write, because a link in it could
+//! Root never writes to a directory that another user can modify, because a link there could
 //! redirect the write.
 
 use std::fs;
@@ -21,8 +21,8 @@ pub(crate) struct Owner {
     group: u32,
 }
 
-/// Returns `None` unless this process is root and the owner is not. Creates a missing directory for
-/// the service's user.
+/// Returns `None` unless this process is root and the owner is not. Creates a missing `state`
+/// directory for the service user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);

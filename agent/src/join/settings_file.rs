@@ -53,8 +53,8 @@ pub(crate) fn settings(
     all
 }
 
-/// Replaces the settings of an earlier `join`. Comments out `manifests` if `holds_nothing` returns
-/// true for its directory, or if it is the only setting and packaged.
+/// Replaces the settings of an earlier `join`. Comments out `manifests` if its directory is empty
+/// (`holds_nothing`), or if it is the only setting and has the packaged value.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],

@@ -1,7 +1,7 @@
 //! Keeps the keys that Envoy accepted last, to restore them if it rejects newer versions.
 //!
-//! A key is restored only while the target references it. Deleting its Secret or ReferenceGrant
-//! removes it.
+//! A key is restored only while the target references it. Deleting the Secret or ReferenceGrant
+//! therefore removes the key.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

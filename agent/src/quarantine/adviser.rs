@@ -1,6 +1,7 @@
 //! Chooses parts to exclude from an Envoy's target configuration after rejections.
 //!
-//! Never publishes anything. `publish` asks before each transaction and after each rejection.
+//! Never publishes anything. `publish` calls this module before each transaction and after each
+//! rejection.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub struct Quarantine {
     unbound: Unbound,
     unfinished: Option<Vec<String>>,
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Accepted under this agent or an earlier one.
+    /// Configuration that Envoy last accepted, under this agent or an earlier one.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
     instances: EnvoyInstances,
 }
@@ -112,7 +113,7 @@ impl Quarantine {
         self.unbound.probe()
     }
 
-    /// Starts the next publication with a search. Call this after Envoy restarted, because the new
+    /// Starts the next publication with a search. Call this after Envoy restarts, because the new
     /// process may not have accepted its files.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
@@ -126,7 +127,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages if culprits are still missing. Envoy would reject the target again.
+    /// Returns Envoy's messages if the search for culprits is unfinished. Envoy would reject the
+    /// target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }

@@ -17,7 +17,8 @@ pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Envoy could not read a file, for example without free file descriptors. The file may be valid.
+/// True if Envoy could not read a file, for example because it had no free file descriptor. The
+/// file may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

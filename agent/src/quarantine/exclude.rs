@@ -1,8 +1,9 @@
 //! Removes culprits, and the parts that depend on them, from a snapshot.
 //!
-//! Requests that match a culprit get a 500 and must not fall through to a less specific route.
-//! Parts that would lose their protection are removed, too. A client key for a backend is an
-//! exception: it protects the backend, which rejects requests without it.
+//! Requests that match a culprit get a 500 instead of falling through to a less specific route,
+//! unless Envoy rejects even the match. Parts that would lose their protection are removed, too. A
+//! client key for a backend is an exception: it protects the backend, which rejects requests
+//! without it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// False if a replacement is served instead.
+    /// False if the previously accepted version is served instead.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
@@ -91,7 +92,7 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Keys count only if all of them are removed.
+    /// Rejected keys count only if the listener has no other keys.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -105,7 +106,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Ignores culprits that it does not contain.
+/// Returns the snapshot without the culprits. Ignores culprits that the snapshot does not contain.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -174,7 +175,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// A route with a rejected limit is a culprit.
+/// Keeps the limits that remaining routes use. A route with a rejected limit is itself a culprit.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -183,7 +184,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// A route or virtual host with a rejected filter is a culprit.
+/// Keeps the filters that remaining virtual hosts and routes use. A user of a rejected filter is
+/// itself a culprit.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,

@@ -1,7 +1,7 @@
 //! Builds probes: configurations that contain only the pieces to judge.
 //!
 //! A probe adds the minimum that makes Envoy check a piece, such as a listener for a key. It omits
-//! unrelated references, because a piece must never be blamed for another.
+//! unrelated references, so that no piece is blamed for an error in another piece.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::piece::{Piece, PieceContent, Pieces};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Only the match or domain. The response is 500.
+    /// Judge only the match or domain, with a 500 response.
     MatchOnly,
 }
 
@@ -150,7 +150,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Its secrets have been judged before, and its endpoints are a separate piece.
+    /// The backend's secrets have already been judged, and its endpoints are a separate piece.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -161,7 +161,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// The session key determines which session clusters exist.
+    /// Keeps the session key, because it determines which session clusters exist.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),

@@ -48,7 +48,7 @@ pub enum NoVerdict {
 /// Judges by running Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// Envoy binary. Must be the one that the serving process runs.
+    /// Envoy binary, which must be the one that is serving.
     pub binary: PathBuf,
     /// Private directory for temporary files, which contain keys.
     pub scratch: PathBuf,

@@ -19,8 +19,8 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// Whether the match or domain is accepted together with all other pieces. Only for routes and
-    /// virtual hosts.
+    /// For routes and virtual hosts: whether the match or domain is valid in combination with all
+    /// other pieces.
     pub match_verdict: MatchVerdict,
     /// Accepted version of a key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,

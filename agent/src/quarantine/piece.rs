@@ -41,7 +41,7 @@ pub enum Piece {
     Route(String),
 }
 
-/// Includes the source object, unless it is a virtual host.
+/// The text includes the source object, except for virtual hosts.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

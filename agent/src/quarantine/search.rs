@@ -16,7 +16,7 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Digests of valid pieces. Even a large snapshot has far fewer pieces.
+/// Maximum number of remembered digests. Even a large snapshot has far fewer pieces.
 const MAX_GOOD: usize = 200_000;
 
 /// Limits on one search.
@@ -80,8 +80,8 @@ enum Halt {
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted`. `accepted` is the served configuration: of two conflicting pieces, the
-    /// one missing from it is the culprit.
+    /// Searches `wanted` for culprits. If two pieces conflict, the one missing from `accepted`, the
+    /// served configuration, is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -212,7 +212,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Judges only the match or domain of culprits.
     async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
         let unjudged = (self.culprits.iter())
             .filter(|(piece, culprit)| {
@@ -255,7 +254,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             }
         }
         // Invariant: the first `good` pieces are valid in combination. Each iteration removes the
-        // next piece that breaks it.
+        // next piece that conflicts with them.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -267,8 +266,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 }
             }
             let piece = order.remove(good);
-            // The match or domain may be part of the conflict. A later search would judge it
-            // individually.
+            // Do not leave this `Unjudged`: a later search would judge the match or domain
+            // individually, and miss the conflict.
             let mut match_verdict = MatchVerdict::Rejected;
             if piece.can_answer() {
                 let without = order.get(good..).unwrap_or_default();

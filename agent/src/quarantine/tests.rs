@@ -1,4 +1,4 @@
-//! Search and exclusion, with a judge that knows the culprits in advance.
+//! Tests search and exclusion with a judge that knows the culprits in advance.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! Tracks listeners that Envoy could not open.
 //!
-//! They are usually valid, so they are excluded until their address can be bound. The address is
-//! checked at increasing intervals.
+//! Such listeners are usually valid, so they are excluded only until their address can be bound.
+//! The address is checked at increasing intervals.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,12 +34,12 @@ pub struct UnboundSocket {
     pub privileged: Option<PrivilegedPort>,
     /// When Envoy first failed to open the listener.
     pub since: Timestamp,
-    /// Set if Envoy rejected more than the address. Such a listener is retried only after it
-    /// changes.
+    /// Set if Envoy rejected the listener itself, not only its address. Such a listener is retried
+    /// only after it changes.
     refused: Option<Resource>,
     backoff: Backoff,
     next: Instant,
-    /// Listeners that are being retried are not excluded.
+    /// True while the listener is being retried, and therefore not excluded.
     trying: bool,
 }
 
@@ -94,7 +94,7 @@ impl Unbound {
         true
     }
 
-    /// A listener rejected for more than its address is forgotten once it changes.
+    /// Forgets listeners that are gone, and rejected listeners that have changed.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);

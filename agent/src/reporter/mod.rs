@@ -43,7 +43,8 @@ pub trait HostReports: Send {
     /// Waits until the content of any report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until the cluster becomes reachable again. Waits forever if there is no outage.
+    /// Waits until an unreachable cluster is reachable again. Waits forever if the cluster is
+    /// reachable.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -132,7 +133,7 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // After a rejection, always wait.
+                        // After a rejection, wait for the whole pause.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
@@ -145,7 +146,7 @@ impl<R: HostReports> ReportLoop<R> {
         }
     }
 
-    /// If a change must be reported later, returns the earliest time for that.
+    /// Returns when to report a postponed change, if any.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

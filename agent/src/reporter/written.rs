@@ -24,7 +24,7 @@ pub(super) struct WrittenReports {
     fleet: String,
     host: String,
     statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
-    /// The cluster did not accept these Gateways' last report.
+    /// Gateways whose last report the cluster did not accept.
     unheard: BTreeSet<NamespacedName>,
 }
 
@@ -183,7 +183,7 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Access may be forbidden. The controller deletes stale reports.
+            // If access is forbidden, the controller deletes the stale report.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

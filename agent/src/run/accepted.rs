@@ -116,7 +116,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// The mark of a redeclared Gateway remains if [`forget`] failed.
+/// If [`forget`] failed, a Gateway that is declared again is still marked as withdrawn.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_exists(&note) {
@@ -124,7 +124,7 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Their Envoys may have outlived the previous agent.
+/// Returns withdrawn Gateways, whose Envoys may have outlived the previous agent.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -137,7 +137,6 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// Returns `None` if the Gateway was not withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;

@@ -47,7 +47,7 @@ pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
 ) -> anyhow::Result<()> {
-    // Register the signal handler first: SIGHUP must no longer terminate the process.
+    // Register the signal handler first, because SIGHUP must not terminate the process.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
     let (started, options) = (reading.settings, Arc::new(reading.options));
@@ -168,7 +168,7 @@ fn local_files(
         .context("cannot follow local files")
 }
 
-/// Fails if there is no Envoy binary.
+/// Fails if the Envoy binary is missing.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,

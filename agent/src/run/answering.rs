@@ -15,13 +15,13 @@ use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// After this time, an answer that is still not accepted is requested again.
+/// How long an answer may take to be accepted before it is requested again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// In bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// The tasks run as long as the agent.
+/// Spawns one task per certificate, which runs until the agent exits.
 pub(super) fn start(
     entries: &[LocalFile],
     local: &LocalFiles,
@@ -113,7 +113,8 @@ impl Asker {
     }
 }
 
-/// The request is on standard input and the certificate on standard output. Uses no shell.
+/// Passes the request on standard input and reads the certificate from standard output. Uses no
+/// shell.
 async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let [program, arguments @ ..] = words else {
         return Err("no program is set".to_owned());
@@ -129,7 +130,8 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // A program that exits without reading all input explains why on standard error.
+            // Ignore errors: a program that exits without reading all input explains why on
+            // standard error.
             let _ = stdin.write_all(pem.as_bytes()).await;
         }
         child.wait_with_output().await

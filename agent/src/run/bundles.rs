@@ -22,7 +22,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         host,
         known,
         accepted,
-        // Snapshots are already resolved, and removing a bundle does not withdraw its Gateway.
+        // Unused: snapshots are already resolved, and removing a bundle does not withdraw its
+        // Gateway.
         resolve: _,
         sealing,
         withdrawal: _,
@@ -64,7 +65,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // The target must exist when a reader sees that its bundle was accepted.
+            // Update the target first, so that a reader who sees an accepted bundle also sees its
+            // target.
             engine.take(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);

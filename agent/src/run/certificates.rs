@@ -58,7 +58,7 @@ pub(crate) enum CertificateRole {
     /// The certificate is presented to clients or backends.
     Leaf,
     Chain,
-    /// Clients or backends must present a certificate that this one signed.
+    /// Verifies certificates that clients or backends present.
     Authority,
 }
 
@@ -82,7 +82,7 @@ impl CertificatesSource {
     /// Returns the certificates in order of expiry.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // Several unresponsive Envoys must cost only one timeout.
+        // Query all Envoys concurrently, so that unresponsive ones cost only one timeout.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
@@ -133,7 +133,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Requires no running agent.
+/// Works without a running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {

@@ -1,5 +1,5 @@
-//! Commands that a running agent executes, and its replies. Requests to the socket (`POST /orders`)
-//! call a command an order.
+//! Commands that a running agent executes, and its replies. The socket's API (`POST /orders`) calls
+//! a command an order.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -51,7 +51,7 @@ pub struct DrainLimits {
     pub timeout_seconds: u64,
     /// Time between becoming unready and asking clients to disconnect.
     pub lame_duck_seconds: u64,
-    /// The host counts as drained at this number of connections.
+    /// The host counts as drained once at most this many connections are left.
     pub until_connections: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct DrainLimits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// The Gateway that the line is about.
+    /// The Gateway to which this line applies.
     pub gateway: String,
     /// Progress or outcome, as text for users.
     pub message: String,
@@ -74,7 +74,7 @@ pub(super) struct QueuedCommand {
     pub(super) replies: ReplySink,
 }
 
-/// The receiver may already have been dropped.
+/// Discards replies once the receiver has been dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,
@@ -86,7 +86,7 @@ impl ReplySink {
         self.send(message.into(), None);
     }
 
-    /// The outcome is the last reply.
+    /// Sends the outcome as the last reply.
     pub(super) fn end(&self, result: Result<String, String>) {
         let done = result.is_ok();
         let (Ok(message) | Err(message)) = result;

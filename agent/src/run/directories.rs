@@ -22,7 +22,7 @@ pub(super) struct Directories {
 
 #[derive(Clone, Debug)]
 pub(super) struct GatewayDirectories {
-    /// Accepted generations survive a reboot.
+    /// Accepted generations, which must survive a reboot.
     pub(super) state: PathBuf,
     /// Sockets, the PID file and Envoy's files.
     pub(super) runtime: PathBuf,
@@ -46,7 +46,7 @@ pub enum DirectoriesError {
     Untrusted {
         /// Option that sets the path.
         flag: &'static str,
-        /// What is wrong with the directory.
+        /// Why the directory is not trusted.
         source: OpenError,
     },
     /// The paths of Unix sockets would be too long.
@@ -62,10 +62,10 @@ pub enum DirectoriesError {
 }
 
 impl Directories {
-    /// The directories are accessible to this user only.
+    /// Creates missing directories that only this user can access.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // Only an operator can have created a symbolic link here.
+            // Follow a symbolic link, because only an operator can have created it.
             if !path.is_dir() {
                 create_directory(path).map_err(at(path, flag))?;
             }

@@ -1,8 +1,8 @@
 //! Receives replies that the first Envoy still sends to a dead second Envoy.
 //!
 //! An Envoy that cannot send a hot restart reply terminates: immediately if the socket file is
-//! missing, or after ten seconds if no process has it open. The next second Envoy must not get a
-//! late reply, because it would match all replies to the wrong requests.
+//! missing, or after ten seconds if no process has it open. A late reply must not reach the next
+//! Envoy, which would then match all replies to the wrong requests.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,10 @@ pub(crate) struct Sink {
 }
 
 const ANSWER: Duration = Duration::from_secs(4);
-/// One request does not suffice, because the main thread handles a new connection and its request
+/// One request is not enough, because the main thread handles a connection and its request
 /// separately.
 const ROUNDS: usize = 3;
-/// Time for a reply's remaining messages after the first one.
+/// How long to wait for the rest of a reply after its first message.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
@@ -61,14 +61,14 @@ impl Sink {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
-                    // Envoy no longer serves its admin interface, so wait for the reply only.
+                    // Envoy no longer serves its admin interface, so wait only for the reply.
                     std::future::pending::<()>().await;
                 }
             }
         };
         let settled = async {
             tokio::select! {
-                // Ignore an error: no task reads from the sockets any more.
+                // An error means that the reader tasks have ended, so there is nothing to wait for.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }
@@ -79,7 +79,7 @@ impl Sink {
     }
 }
 
-/// Renames the socket into place, because there must always be a socket at the path.
+/// Renames the socket into place, so that the path always leads to a socket.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_exists(&staged)?;

@@ -1,11 +1,11 @@
 //! Steers new connections to the second Envoy while both have the same ports open.
 //!
-//! Closing a listening socket resets the connections that wait on it, so a BPF program first
-//! directs new ones to the second Envoy. Attaching it to that Envoy's socket requires ptrace
-//! access. Otherwise, the agent adds its own socket to the SO_REUSEPORT group, which drops all
-//! packets, so clients retransmit.
+//! Closing a listening socket resets the connections in its accept queue, so a BPF program first
+//! directs new connections to the second Envoy. Attaching the program to that Envoy's socket
+//! requires ptrace access. Without it, the agent attaches the program to its own socket in the
+//! SO_REUSEPORT group. That socket drops all packets, so clients retransmit.
 //!
-//! The kernel keeps the program as long as the group exists. Remove it once the first Envoy has
+//! The kernel keeps the program as long as the group exists, so reset it once the first Envoy has
 //! exited.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) struct Narrowed(Vec<Member>);
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Keeps the chosen socket's index valid while others close.
+    /// Keep the chosen socket's index valid while others close.
     more: Vec<OwnedFd>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// On error, no steering remains in place.
+    /// Resets all steering on error.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -95,7 +95,7 @@ impl Steering {
         for group in self.groups {
             match narrow(&sight, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
-                // The listener may have been removed, and with it the group.
+                // The listener and its group may have been removed.
                 Err(error) => {
                     tracing::debug!(address = %group.address, %error, "cannot narrow the steering of new connections");
                 }
@@ -116,7 +116,7 @@ impl Narrowed {
     }
 }
 
-/// Removes any BPF program that an earlier agent left.
+/// Resets the steering that an earlier agent may have left in place.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
     for Listening { address, inode, .. } in &sight.all {
@@ -125,7 +125,7 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // Expected if the socket is closed, inaccessible, or the only one at its address.
+            // Fails if the socket is closed, inaccessible, or the only one at its address.
             tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
@@ -148,8 +148,8 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// While sockets open or close, the kernel's table may omit or repeat others, which makes
-    /// indexes wrong. Reads until two results agree.
+    /// While sockets open or close, the kernel's table may omit or repeat entries, so indexes may
+    /// be wrong. Reads the table until two results agree.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -260,7 +260,7 @@ mod tests {
     impl Server {
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // Find an unused port without SO_REUSEPORT, with which the kernel may choose
+                // Find an unused port without SO_REUSEPORT, because with it the kernel may choose
                 // another test's port.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
@@ -270,7 +270,7 @@ mod tests {
                     return Self::with(address, sockets);
                 }
             }
-            panic!("no port of {address} stays free");
+            panic!("no free port on {address}");
         }
 
         fn start_at(address: SocketAddr, sockets: usize) -> Self {
@@ -347,7 +347,7 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// A client may be connected before the kernel queues its connection.
+    /// `connect` may return before the kernel has queued the connection for `accept`.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

@@ -24,12 +24,13 @@ use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
 const CHECK: Duration = Duration::from_secs(5);
-/// After this time, a live Envoy's files count as not loaded.
+/// How long a live Envoy may take to accept its first listeners and clusters.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
 /// How long new connections wait for the next Envoy after Envoy dies.
 const WAIT: Duration = Duration::from_secs(5);
-/// If parked sockets catch more connections of a live Envoy, the agent stops parking for it.
+/// If parked sockets receive more connections than this while Envoy is live, the agent stops
+/// parking.
 const MAX_STRAYS: u32 = 3;
 
 #[derive(Debug)]
@@ -55,13 +56,13 @@ pub(super) struct Actor {
     pub(super) inbox: mpsc::Receiver<SupervisorCommand>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
-    /// Sockets that the last failed replacement left open.
+    /// Receives late replies after a failed replacement.
     pub(super) sink: Option<Sink>,
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
     pub(super) parked: Parked,
-    /// Close the parked sockets then if no Envoy is live.
+    /// When to close the parked sockets if no Envoy is live.
     pub(super) parked_until: Option<Instant>,
-    /// On loan to the Envoy that is starting.
+    /// Inotify instances on loan to the Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
 }
 
@@ -139,7 +140,7 @@ impl Actor {
         })
     }
 
-    /// Also returns how long Envoy was live. After a replacement, `running` is the new Envoy.
+    /// Also returns how long Envoy was live. A replacement sets `running` to the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -338,7 +339,7 @@ async fn event(
     }
 }
 
-/// Returns false if a live Envoy has accepted nothing within `FIRST_VERSIONS`.
+/// Returns false if a live Envoy does not accept listeners and clusters within `FIRST_VERSIONS`.
 async fn first_load(admin: &Admin) -> bool {
     let mut polls = POLLS;
     let mut live_since = None;

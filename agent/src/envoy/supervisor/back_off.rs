@@ -11,7 +11,7 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Without enough inotify instances, Envoy would abort.
+/// How often to check whether enough inotify instances are free.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
@@ -30,7 +30,7 @@ impl Actor {
         pause
     }
 
-    /// During the pause, Envoy's files may be reduced.
+    /// During the pause, the agent may render fewer files, so that Envoy needs fewer instances.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,

@@ -32,7 +32,7 @@ pub enum StartError {
     SocketPath {
         /// Path of the socket.
         path: PathBuf,
-        /// Bytes in the path.
+        /// Length of the path in bytes.
         len: usize,
     },
     /// The runtime directory is inaccessible.
@@ -104,8 +104,8 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops the running Envoys whose program is `own`, and returns their number. Drains a serving
-    /// Envoy for at most `grace`; one with a successor exits once it is no longer needed.
+    /// Stops the running Envoys whose binary is `own`, and returns their number. Drains a serving
+    /// Envoy for at most `grace`, but lets a replaced Envoy finish its own drain.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -155,7 +155,8 @@ impl Supervisor {
         });
     }
 
-    /// Parks only at these addresses. A port that is about to be closed must refuse connections.
+    /// Stops parking at all other addresses, because a port that is about to close must refuse
+    /// connections.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports

@@ -16,13 +16,13 @@ use crate::envoy::validate::{Validity, validate};
 use crate::host::inotify::watched_by;
 use crate::host::reserve::VALIDATION;
 
-/// The running Envoy may be loading its largest file.
+/// Long enough for an Envoy that is loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Adopts an earlier agent's Envoy if it responds, or replaces it if it has lost its admin
-    /// socket. Otherwise, stops it.
+    /// Adopts an earlier agent's Envoy if it responds. Replaces an Envoy that has lost its admin
+    /// socket, and stops any other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -65,8 +65,8 @@ impl Actor {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The base ID file now contains the second Envoy's base ID, whose shared memory must
-            // outlive the first.
+            // The base ID file now belongs to the second Envoy, so the first must not remove the
+            // second's shared memory when it exits.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot {

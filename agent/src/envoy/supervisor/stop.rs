@@ -37,7 +37,7 @@ async fn drain(admin: &Admin) {
             tracing::warn!(%error, "cannot drain Envoy; terminating it");
             return;
         }
-        // If Envoy is merely busy, it has received the request.
+        // If Envoy is only busy, it drains once it handles the request.
         tracing::warn!(%error, "Envoy might not drain");
     }
     loop {

@@ -39,8 +39,8 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Returns the configured addresses, or else those on interfaces that lead to other hosts, or else
-/// any global address, or else loopback.
+/// Prefers configured addresses, then addresses on interfaces that lead to other hosts, then any
+/// global addresses, then loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {
         return told.to_vec();

@@ -1,8 +1,8 @@
-//! Finds the interfaces that lead to other hosts: hardware (real or virtual), interfaces stacked on
-//! it, and interfaces with a default route.
+//! Finds the interfaces that lead to other hosts: hardware interfaces (real or virtual), interfaces
+//! stacked on them, and interfaces with a default route.
 //!
 //! Clients cannot reach a node's addresses on container bridges, tunnels, or the host ends of Pod
-//! links. Non-loopback addresses on `lo` are assigned for clients.
+//! links. Non-loopback addresses on `lo` count, because operators assign them for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

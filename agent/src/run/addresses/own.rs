@@ -10,7 +10,7 @@ use tokio::time::sleep_until;
 
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Rule for endpoints that have an address of this host, other than loopback.
+/// Whether endpoints may have one of this host's non-loopback addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HostEndpoints {
     /// Reject, unless the agent runs in a Pod.
@@ -50,7 +50,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Omits addresses that are rejected anyway, because they change whenever a Pod starts.
+    /// Omits addresses that endpoints may never have, because such addresses change whenever a Pod
+    /// starts.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

@@ -29,7 +29,7 @@ pub(super) struct HostInventory {
     pub(super) report_seconds: Option<u32>,
 }
 
-/// The status has no heartbeat time.
+/// Leaves the heartbeat time unset.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -143,7 +143,6 @@ fn if_left(message: String, observed: &Observed) -> String {
     }
 }
 
-/// Returns no addresses while Envoy is down.
 fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) -> Vec<String> {
     if !observed.live {
         return Vec::new();
@@ -205,7 +204,7 @@ fn text(text: &str) -> String {
     }
 }
 
-/// The API server stores no fractions.
+/// The API server does not store fractional seconds.
 fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

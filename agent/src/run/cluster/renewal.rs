@@ -1,5 +1,5 @@
-//! Renews the credential of a host that joined a cluster from outside, after about half of its
-//! lifetime. Renews only tokens that `join` stored.
+//! Renews an external host's credential after about half of its lifetime. Renews only tokens that
+//! `join` stored.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Poll, because the clock may jump.
+/// Poll instead of sleeping until renewal, because the clock may jump.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -82,7 +82,7 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
 }
 
 /// `renewed` is the time since the last renewal. After a renewal, waits at least a quarter of the
-/// lifetime, whatever the clock shows.
+/// lifetime, regardless of the clock.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -137,7 +137,8 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // The host's clock may be wrong, and the API server decides.
+        // The host's clock may be wrong, so ask the API server even if the credential seems
+        // expired.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

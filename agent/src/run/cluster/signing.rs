@@ -1,5 +1,5 @@
-//! Has a certificate request signed by a signer in the cluster, through a CertificateSigningRequest
-//! that must be approved.
+//! Gets a certificate from a signer in the cluster, through a CertificateSigningRequest that must
+//! be approved.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::Clients;
 use crate::source::cluster::describe_error;
 use crate::source::local::RequestedUsage;
 
-/// Per request to the API server.
+/// Time limit for each request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval after `A_WHILE`.
@@ -42,7 +42,7 @@ pub(in crate::run) async fn sign(
     let client = clients.borrow().clone();
     let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
     let api: Api<CertificateSigningRequest> = Api::all(client);
-    // A restarted agent finds its object by the digest of the request.
+    // Name the object after the request's digest, so that a restarted agent finds it.
     let mut digest = sha256(pem.as_bytes());
     digest.truncate(32);
     let name = format!("sesame-{digest}");
