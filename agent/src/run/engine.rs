@@ -35,18 +35,16 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The latest state of the source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     pub(super) gateways: Targets,
-    /// `None` until the manifests have been read. Readers compute statuses from these objects,
-    /// because stored statuses would take more memory than everything else.
+    /// `None` until the manifests have been read. Readers compute statuses from these objects on
+    /// demand, because storing the statuses would take too much memory.
     pub(super) world: Option<World>,
-    /// Number of times that `world` was published.
+    /// How many times `world` has been published.
     pub(super) worlds: u64,
-    /// When each condition last changed its status.
     pub(super) transitions: Arc<Transitions>,
-    /// `None` if the source does not define listeners.
+    /// Set for manifests only.
     pub(super) uncovered_hostnames: Option<usize>,
     pub(super) problems: Arc<Vec<SourceProblem>>,
     pub(super) available: bool,
@@ -57,9 +55,9 @@ pub(super) struct SourceState {
     pub(super) polling: Option<String>,
     pub(super) withdrawn: bool,
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
-    /// Manifests that declare keys and trust bundles, by `Kind/namespace/name`.
+    /// Manifest files that declare keys and trust bundles, by `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
-    /// Local files that replace objects.
+    /// Local files that replace Secrets and ConfigMaps.
     pub(super) local: Arc<LocalMaterial>,
     pub(super) key_sets: Arc<KeySetCopies>,
     pub(super) bundles: Arc<Vec<BundleReport>>,
@@ -92,12 +90,12 @@ pub(super) struct Engine {
 
 enum ResolvedStatuses {
     Whole(Box<Statuses>, Vec<Problem>, UncoveredHostnames),
-    /// The statuses of changed routes. No other statuses changed.
+    /// Only the statuses of these routes have changed.
     Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
-    /// The first change covers everything.
+    /// `watch` must first send [`Change::All`].
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -141,7 +139,8 @@ impl Engine {
         })
     }
 
-    /// Requests nothing while configurations are held: the manifests may have vanished by mistake.
+    /// Requests nothing while a withdrawal is held, because the manifests may have vanished by
+    /// mistake.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -188,7 +187,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // An unmounted directory is empty for as long as it is unmounted.
+        // The directory may be unmounted, so set no time limit.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until an object appears, or until `sesame-agent accept`");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -240,7 +239,7 @@ impl Engine {
             known.held = held;
             known.held_gateways = held_gateways;
         });
-        // Targets are already published, so the work below delays no Gateway.
+        // The targets are already published, so the steps below cannot delay a Gateway.
         drop((before, offers));
         self.note(statuses, now);
         self.publish_problems(scan);
@@ -256,7 +255,7 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // Merged Gateways share a target, and the others are not served.
+            // Unserved Gateways have no target, and merged Gateways share one.
             unserved: _,
             merged: _,
             // Only a controller uses these.
@@ -319,7 +318,7 @@ impl Engine {
     }
 
     fn publish_problems(&mut self, scan: &ScanReport) {
-        // An edit may have moved the objects. Undeclared objects keep their last location.
+        // Edits may have moved objects. Deleted objects keep their last location.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));

@@ -1,5 +1,5 @@
-//! Tracks all instances and their new observations for one task. Must never keep a stopped instance
-//! alive.
+//! Follows the observations of all instances on behalf of one task. Must never keep a stopped
+//! instance alive.
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ impl FollowedInstances {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // A change to the list of instances ends the wait.
+                    // The instance has stopped, so wait for the list of instances to change.
                     std::future::pending::<()>().await;
                 }
             })

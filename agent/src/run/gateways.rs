@@ -24,7 +24,7 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Restarting an Envoy can take a minute.
+/// Do not wait longer for a task, because restarting its Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 pub(super) struct Gateways {
@@ -38,7 +38,7 @@ pub(super) struct Gateways {
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// True if the Envoy is known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Each Gateway with a Gateway that it waits for.
+    /// Maps each waiting Gateway to a Gateway that blocks it.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -79,12 +79,10 @@ impl Gateways {
         }
     }
 
-    /// The map changes as instances start and stop.
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
         self.observed.subscribe()
     }
 
-    /// The map changes as instances start and stop.
     pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
         self.queues.subscribe()
     }
@@ -141,7 +139,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // No filter removes the span at the error level.
+        // At the error level, no log filter drops this span.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -193,7 +191,7 @@ impl Gateways {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // The next agent continues to drain withdrawn Gateways.
+        // On `Leave`, the next agent finishes draining withdrawn Gateways.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {

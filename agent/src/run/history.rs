@@ -47,7 +47,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history of `gateway`, which may be absent if the host has only one Gateway.
+    /// Opens the history of `gateway`, which may be `None` if the host has only one Gateway.
     pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
             Some(gateway) => Directories::state_of(state_dir, gateway),
@@ -105,8 +105,8 @@ impl History {
     }
 }
 
-/// The paths are `/history` and `/diff/FROM/TO`, optionally followed by `/NAMESPACE/NAME`. Returns
-/// `None` for any other path.
+/// Handles `/history` and `/diff/FROM/TO`, optionally followed by `/NAMESPACE/NAME`. Returns `None`
+/// for any other path.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let open = |gateway: &[&str]| match gateway {
@@ -146,7 +146,7 @@ pub struct AcceptedGeneration {
     pub revision: String,
     /// Cause of the change.
     pub cause: String,
-    /// True if a cold start serves this generation.
+    /// True if a cold start would serve this generation.
     pub accepted_last: bool,
     /// True if the Gateway is rolled back to this generation.
     pub rolled_back_to: bool,

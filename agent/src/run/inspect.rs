@@ -20,7 +20,7 @@ use crate::apply::state::StateDir;
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
-    /// Ports as clients see them, each with the port that Envoy binds.
+    /// Maps each port that clients use to the port that Envoy binds.
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
     pub(crate) addresses: Vec<IpAddr>,
     /// Number of files that Envoy would watch if the host set no limit.

@@ -13,7 +13,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// An unreadable pair keeps its stored form, because the host may get its sealing key back.
+/// Unreadable pairs keep their stored form, because their sealing key may become available again.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -34,8 +34,8 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Replaces missing pairs with current ones of the same names. Returns the reasons for skipped
-/// pairs as the second list.
+/// Replaces missing pairs with current pairs of the same name. The second list contains the reasons
+/// for skipped pairs.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -77,7 +77,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Also updates the references.
+/// Also updates the references in `snapshot`.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -141,8 +141,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// `change` returns true if it changed any key. Generations other than the accepted and the
-/// previous one lose all keys.
+/// `change` returns true if it changed any key. Deletes the keys of all generations except the
+/// accepted and the previous one.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,

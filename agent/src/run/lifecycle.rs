@@ -19,14 +19,14 @@ pub(super) struct LifecycleFacts<'a> {
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
-/// All other instances remain unchanged.
+/// Instances that are not listed remain unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
     /// Sorted by name.
     pub(super) start: Vec<NamespacedName>,
     /// Sorted by name.
     pub(super) withdraw: Vec<NamespacedName>,
-    /// Each Gateway with a Gateway that it waits for.
+    /// Maps each waiting Gateway to a Gateway that blocks it.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 

@@ -91,7 +91,7 @@ pub struct RunOptions {
     pub report_addresses: Vec<IpAddr>,
     /// Interval between reports to a cluster while nothing changes.
     pub report_every: Duration,
-    /// True if endpoints must not have an address of this host.
+    /// True if endpoints must not be addresses of this host.
     pub refuse_host_endpoints: bool,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
@@ -117,10 +117,10 @@ pub struct RunOptions {
     /// 100, no change is delayed.
     pub apply_share: u8,
     /// Percentage of the configuration that a revision may remove without being held; with 100,
-    /// none is held.
+    /// revisions are never held.
     pub most_removed: u8,
     /// How long a revision that removes more than `most_removed` is held. It is then applied if the
-    /// source still has it.
+    /// source still contains it.
     pub hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it; `None` means that the
     /// configuration decides.

@@ -1,4 +1,4 @@
-//! Replaces `cluster` if the agent is built without cluster support. Its types have no values.
+//! Stub for `cluster` in builds without cluster support. The types here have no values.
 
 use std::sync::Arc;
 

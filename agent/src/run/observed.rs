@@ -57,7 +57,7 @@ pub(super) struct Observed {
     pub(super) envoy: EnvoyReport,
     /// The target that Envoy accepted last, possibly reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// Before the reduction to `applied`.
+    /// `applied` before its reduction.
     pub(super) applied_for: Option<Arc<Target>>,
     pub(super) applied_at: Option<Timestamp>,
     pub(super) affected: Arc<Affected>,
@@ -83,7 +83,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Empty if Envoy has accepted no revision.
+    /// Returns an empty string if Envoy has not accepted a revision yet.
     pub(super) fn applied_revision(&self) -> &str {
         self.applied.as_ref().map_or("", |wanted| wanted.revision())
     }
@@ -201,7 +201,7 @@ impl Observed {
     }
 }
 
-/// The second value lists only the listeners without any other certificate.
+/// The second value contains only listeners without any other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

@@ -62,7 +62,7 @@ pub struct Setting {
     pub origin: SettingOrigin,
 }
 
-/// All settings, as read together.
+/// All settings from one read.
 #[derive(Clone, Debug)]
 pub struct SettingsReading {
     /// The options that result from the settings.

@@ -94,7 +94,7 @@ pub(super) struct Doors {
     pub(super) certificates: CertificatesSource,
 }
 
-/// By `namespace/name`.
+/// Keyed by `namespace/name`.
 pub(super) type CommandQueues = BTreeMap<String, mpsc::Sender<QueuedCommand>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;

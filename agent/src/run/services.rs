@@ -39,7 +39,7 @@ pub(super) struct ServiceInputs {
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
     pub(super) stopping: Arc<AtomicBool>,
-    /// Maximum times for connections to finish.
+    /// Stop requests, each with the maximum time for connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
@@ -66,7 +66,7 @@ async fn metrics_listener(address: SocketAddr) -> TcpListener {
             Ok(listener) => return listener,
             Err(error) => error,
         };
-        // The node may have no IPv6.
+        // The node may not support IPv6.
         if address.ip() == Ipv6Addr::UNSPECIFIED
             && let Ok(listener) = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         {
@@ -176,13 +176,13 @@ impl Services {
         (self.report)(false)
     }
 
-    /// Sends a last report to the cluster first.
+    /// Sends a final report to the cluster first.
     pub(super) async fn stop(mut self) {
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
         self.tasks.abort_all();
-        // Clients could no longer connect to the socket.
+        // Nothing serves the socket any more, so remove it.
         let _ = std::fs::remove_file(self.socket);
     }
 }
@@ -232,7 +232,6 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// The returned function's argument selects the objects' statuses.
 fn reports(
     options: &RunOptions,
     known: watch::Receiver<SourceState>,

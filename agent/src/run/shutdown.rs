@@ -24,17 +24,18 @@ use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// In a Pod, between the starts of the agent and the launcher, and between their stop signals.
+/// Maximum delay in a Pod between starting the agent and the launcher, or between their stop
+/// signals.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What happens to the Envoys when a signal stops the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnStop {
-    /// They keep serving, and the next agent adopts them.
+    /// Envoys keep serving, and the next agent adopts them.
     #[default]
     Leave,
-    /// They drain, then exit.
+    /// Envoys drain, then exit.
     Drain,
 }
 
@@ -53,7 +54,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// In a Pod, the launcher may start at the same time.
+/// In a Pod, the launcher may still be starting.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -63,7 +64,8 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// Returns the maximum time for connections to finish, or `None` for a signal.
+/// Waits for a stop request or a signal. Returns the request's grace period, or `None` for a
+/// signal.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -142,8 +144,8 @@ pub enum EndError {
     },
 }
 
-/// Waits until no agent uses the runtime directory, then stops the Envoys that are left there, and
-/// returns their number.
+/// Waits until no agent uses the runtime directory, then stops the remaining Envoys and returns
+/// their number.
 ///
 /// `told` is the time that an agent was given to stop. If it is `None`, a running agent is an
 /// error.

@@ -1,5 +1,5 @@
 //! The snapshot engine: turns a source's updates into targets, on one thread. A Gateway is
-//! withdrawn only if an update that lists all Gateways lacks it.
+//! withdrawn only if it is missing from an update that lists all Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

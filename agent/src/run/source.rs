@@ -1,4 +1,4 @@
-//! The source of configuration, whose engine runs in a thread.
+//! The source of configuration, which runs its engine on a separate thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct EngineInputs {
     pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Accepted before this agent started.
+    /// Configurations that were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) withdrawal: Withdrawal,
@@ -164,7 +164,7 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
 }
 
 /// The agent's runtime shuts down before the engine, and timers panic once their runtime has shut
-/// down. So the engine has another runtime.
+/// down. So the engine uses a separate runtime.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()

@@ -1,5 +1,5 @@
-//! Exports spans for changes on this host. Spans must never delay a change. They continue the trace
-//! of a controller, or start a trace.
+//! Exports spans for changes on this host. Spans must never delay a change. They continue a
+//! controller's trace, or start a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct TargetTimes {
     host: String,
     /// `None` if the trace starts here.
     version: Option<u64>,
-    /// Names of some objects, and the number of all.
+    /// Names of some changed objects, and the total number.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,
@@ -146,7 +146,7 @@ pub(super) struct ApplyTry<'a> {
 
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// A target that is applied again is not exported again.
+    /// Trace of the last exported target, so that applying it again does not export it again.
     told: Option<TraceId>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The first path is the fallback if none of them exists.
+/// If no path exists, the first one is the fallback.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, and distroless images.
     "/etc/ssl/certs/ca-certificates.crt",

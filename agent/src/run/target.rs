@@ -42,7 +42,7 @@ pub(super) struct Target {
     pub(super) bootstrap: Bytes,
     /// True if the target was accepted before the agent started.
     pub(super) restored: bool,
-    /// For the history.
+    /// Recorded in the history.
     pub(super) cause: String,
     pub(super) manifest_revision: Option<String>,
     pub(super) retained: Vec<RetainedCertificate>,
@@ -57,7 +57,7 @@ impl Target {
         &self.assignment.addresses
     }
 
-    /// Each port has the protocol `TCP` or `UDP`.
+    /// Returns each port with its protocol, `TCP` or `UDP`.
     pub(super) fn open_ports(&self) -> BTreeSet<(&'static str, u16)> {
         let listeners = self.rendered.listeners.iter();
         let sockets = listeners.filter_map(|listener| parse_listener_name(&listener.name));
@@ -216,7 +216,7 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Restored configurations must not count as changes.
+/// Keeps the previous targets of `gateways`, so that they do not count as changed.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))

@@ -21,14 +21,14 @@ use sesame_gateway_api::status::AgentState;
 
 /// A host that is not ready counts as started after this time.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Until the host is ready.
+/// Used until the host is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Resolving the largest configurations takes seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
 /// Searching thousands of objects for rejected parts takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Fits on one line of a screen.
+/// Limits the status to about one screen line.
 const STATUS_CHARS: usize = 200;
 
 pub(super) struct Unit {
@@ -246,7 +246,7 @@ mod tests {
         let mut empty = report(None);
         empty.source.available = false;
         empty.source.bundle_dir = Some("/var/lib/sesame-bundles".into());
-        assert!(!is_started(&empty, Duration::ZERO), "it was not read yet");
+        assert!(!is_started(&empty, Duration::ZERO), "the source is unread");
         "it holds no bundle".clone_into(&mut empty.source.reason);
         assert!(is_started(&empty, Duration::ZERO));
     }

@@ -1,8 +1,8 @@
 //! Decides whether to withdraw Gateways that were not deleted individually.
 //!
-//! If the manifests suddenly contain no Gateway, or a GatewayClass with Gateways is missing, that
-//! may be an accident. The withdrawal is held until an operator accepts it, or until the manifests
-//! have stayed the same for a while.
+//! If the manifests suddenly lack all Gateways, or a GatewayClass that Gateways use, that may
+//! be a mistake. The withdrawal is held until an operator accepts it, or until the manifests have
+//! stayed the same for a while.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use crate::host::until;
 
 pub(super) struct Withdrawal {
-    /// Returns `None` if withdrawals are not held.
+    /// How long to hold a withdrawal; `None` if withdrawals are not held.
     pause: Box<dyn Fn() -> Option<Duration> + Send>,
-    /// Counts how often an operator has accepted a withdrawal.
+    /// Number of withdrawals that operators have accepted.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
@@ -36,12 +36,12 @@ impl Withdrawal {
         }
     }
 
-    /// If the withdrawal is already held, only `None` has an effect: it removes the time limit.
-    /// Returns true if the withdrawal has been released.
+    /// If a withdrawal is already held, `None` removes its time limit, and other values are
+    /// ignored. Returns true if the withdrawal has been released.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // Earlier acceptances were for other withdrawals.
+                // Ignore acceptances of earlier withdrawals.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -108,7 +108,7 @@ mod tests {
         assert!(long.holds(Some("lost")).is_none());
         assert!(
             long.holds(Some("lost")).is_some(),
-            "the next is another one"
+            "an acceptance covers only one withdrawal"
         );
         assert!(long.holds(None).is_none());
 
@@ -116,6 +116,6 @@ mod tests {
         assert!(short.holds(Some("lost")).is_none());
         let mut never = Withdrawal::new(|| None, receiver);
         assert!(never.holds(Some("lost")).is_none());
-        assert!(!never.begin(None), "an empty directory is always held");
+        assert!(!never.begin(None), "an empty directory must be held");
     }
 }

@@ -1,4 +1,4 @@
-//! Finds Gateways whose GatewayClass is gone from the manifests, possibly by mistake.
+//! Finds Gateways whose GatewayClass has disappeared from the manifests, possibly by mistake.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
     if let Some(named) = named {
         return Some(class(named));
     }
-    // The published name of merged Gateways contains their class's name.
+    // Merged Gateways are published under a name that contains their GatewayClass.
     let mut classes = world.gateways.iter().map(|gateway| class(gateway));
     classes.find(|class| merged_name(class, &Options::default()) == *gateway)
 }

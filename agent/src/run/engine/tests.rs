@@ -28,7 +28,7 @@ const GATEWAYS: &str = "
 
 #[derive(Clone, Debug)]
 struct App {
-    /// Comment lines at the top shift all line numbers.
+    /// Number of comment lines at the top, which shift all line numbers.
     comments: usize,
     port: u16,
     endpoint: &'static str,
@@ -93,7 +93,7 @@ fn any_place() -> impl Strategy<Value = String> {
     })
 }
 
-/// An invalid rule is dropped if the other one is valid.
+/// An invalid rule is dropped if another rule is valid.
 fn any_rules() -> impl Strategy<Value = String> {
     prop::collection::vec(any_rule(), 1..3).prop_map(|rules| rules.join(", "))
 }

@@ -1,4 +1,4 @@
-//! Derives events from the facts about a host at two moments.
+//! Derives events by comparing a host's facts at two points in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Per comparison.
+/// Maximum number of events from one comparison.
 const MAX_EVENTS: usize = 100;
 const MAX_CHARACTERS: usize = 500;
 
@@ -35,7 +35,7 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Keeps a Gateway's previous facts until its Envoy has been queried.
+    /// Keeps a Gateway's previous facts until its Envoy has accepted a revision.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -142,7 +142,7 @@ impl EventFacts {
         self.0.insert(key, cut(message));
     }
 
-    /// Events are numbered from `last + 1`.
+    /// Numbers the events from `last + 1`.
     pub(super) fn since(&self, before: &Self, last: u64, now: Timestamp) -> Vec<HostEvent> {
         let mut changes: Vec<(&FactKey, &str, bool)> = Vec::new();
         for (key, message) in &before.0 {
@@ -187,7 +187,7 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// The first certificates of a Gateway are not recorded.
+    /// A Gateway's first certificates do not cause events.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }

@@ -19,7 +19,7 @@ pub(crate) const EVENTS_PATH: &str = "/events";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostEvent {
-    /// Higher than the numbers of all earlier events.
+    /// Increases with every event.
     pub(crate) number: u64,
     /// When the agent noticed the event.
     pub(crate) time: Timestamp,
@@ -77,7 +77,7 @@ pub(crate) enum HostEventKind {
     RevisionApplied,
     /// Envoy rejects a revision as a whole.
     RevisionRefused,
-    /// The revision removes too much.
+    /// A revision is held because it removes too much.
     RevisionHeld,
     PartRefused,
     /// A listener does not present its newest certificate.
@@ -85,9 +85,9 @@ pub(crate) enum HostEventKind {
     /// A Gateway serves a different certificate than before.
     CertificateChanged,
     Draining,
-    /// For example, a certificate expires or the access log cannot be written.
+    /// For example, a certificate expires soon or the access log cannot be written.
     Warning,
-    /// Too many events happened at the same time.
+    /// Too many events occurred at once, so some were omitted.
     MoreOmitted,
 }
 

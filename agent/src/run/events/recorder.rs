@@ -17,9 +17,9 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Conditions that end sooner may be missed.
+/// Conditions that last less than this may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Expiry depends on the time.
+/// Certificates may expire without any other change.
 const LATER: Duration = Duration::from_secs(60);
 
 pub(in crate::run) struct Recorder {
@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Runs as long as the agent.
+    /// Never returns.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();

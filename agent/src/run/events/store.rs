@@ -13,9 +13,9 @@ use crate::host::written_by_agent;
 
 const EVENTS: &str = "events.jsonl";
 const OLDER: &str = "events.jsonl.1";
-/// A full file replaces `OLDER`.
+/// When `EVENTS` reaches this size, it replaces `OLDER`.
 const MAX_BYTES: u64 = 1 << 20;
-/// Per file.
+/// Maximum number of bytes to read from each file.
 const MAX_READ: u64 = 4 << 20;
 const MODE: u32 = 0o600;
 
@@ -54,7 +54,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MAX_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // Terminates a truncated line.
+        // A crash may have truncated the last line.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;

@@ -73,7 +73,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Envoy may be a new process.
+        // Repeat this, because Envoy may have restarted.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),

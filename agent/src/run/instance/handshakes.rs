@@ -35,11 +35,11 @@ impl Handshakes {
 
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // All key pairs of a new Envoy are new, so comparing serial numbers is sufficient.
+            // A new Envoy has no older key pairs, so comparing serial numbers is sufficient.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // Other listeners may present the unverified key pairs now.
+            // Different listeners may now present the unverified key pairs.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -74,7 +74,7 @@ impl Handshakes {
         })
     }
 
-    /// Returns the failures to report, by listener, once they persist.
+    /// Returns persistent failures, by listener.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {

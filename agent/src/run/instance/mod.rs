@@ -53,10 +53,10 @@ pub(super) struct InstanceSettings {
     pub(super) binary: PathBuf,
     pub(super) version: String,
     pub(super) launcher: Launcher,
-    /// Counts how often an operator has accepted the withdrawal of Gateways.
+    /// Number of withdrawals that operators have accepted.
     pub(super) released: watch::Sender<u64>,
     pub(super) live: watch::Receiver<LiveSettings>,
-    /// `None` if Envoy manages the keys.
+    /// `None` if Envoy manages the session ticket keys.
     pub(super) tickets: Option<Tickets>,
     pub(super) sealing: Arc<SealingKeys>,
     pub(super) spans: Spans,

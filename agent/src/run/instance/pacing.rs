@@ -1,6 +1,5 @@
-//! Paces frequent changes, because they may use only a limited share of Envoy's main thread. An
-//! isolated change must never be delayed. Each queue may also use time that the other queues leave
-//! unused.
+//! Limits the share of Envoy's main thread that frequent changes may use. An isolated change must
+//! never be delayed. Each queue may also use time that the other queues leave unused.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +8,11 @@ use crate::apply::Waiting;
 /// A burst may use this much of Envoy's main thread before later changes wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// All queues together.
+/// Maximum debt of all queues together.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Endpoints wait no longer, because Envoy keeps sending requests to removed endpoints.
+/// Endpoint changes wait no longer, because Envoy keeps sending requests to removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Shares are counted in millionths.
+/// Shares are measured in millionths.
 const MILLION: u32 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ impl Queue {
         }
     }
 
-    /// The parts of all queues add up to 100.
+    /// The percentages of all queues add up to 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -56,7 +55,7 @@ impl Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     All,
-    /// Only the part in `queue`, if any. Call again at `next`.
+    /// Apply only the part in `queue`, if any. Call `turn` again at `next`.
     Ahead {
         queue: Option<Queue>,
         next: Instant,
@@ -70,7 +69,7 @@ pub(super) struct Pacing {
     queues: [Debt; Queue::ALL.len()],
 }
 
-/// Time on Envoy's main thread that was spent beyond a share.
+/// Time on Envoy's main thread that was used in excess of a share.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     spent: Duration,
@@ -78,7 +77,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// Elapsed time pays off debt at `share` millionths.
+    /// Debt decreases by `share` millionths of the elapsed time.
     fn left(self, share: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.spent.saturating_sub(passed * share / MILLION)
@@ -94,7 +93,7 @@ impl Debt {
         self.at = now;
     }
 
-    /// Returns `None` for immediately.
+    /// Returns `None` if the change need not wait.
     fn due(self, share: u32, now: Instant) -> Option<Instant> {
         let beyond = self.left(share, now).checked_sub(BURST)?;
         (!beyond.is_zero()).then(|| now + beyond * MILLION / share)
@@ -126,7 +125,7 @@ impl Pacing {
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // Later changes never pay for more than one such change.
+        // Cap the debt, so that later changes pay for at most one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
@@ -148,7 +147,7 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns `None` for immediately.
+    /// Returns `None` if the change need not wait.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -298,7 +297,7 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // Changes wait no longer than necessary.
+            // Nearly the whole share is used.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

@@ -27,7 +27,7 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Steps are verified only with the new Envoy, so let the draining one keep up.
+/// Steps are verified only on the new Envoy, so give the draining Envoy time to keep up.
 const PACE: Duration = Duration::from_millis(100);
 
 pub(super) struct Publisher {
@@ -37,12 +37,12 @@ pub(super) struct Publisher {
     keeper: Persister,
     pub(super) quarantine: Quarantine,
     pub(super) handshakes: Handshakes,
-    /// The last whole target and its reduced form.
+    /// The last complete target and its reduced form.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
     pid: u32,
     replaced: Option<Restarted>,
     spans: InstanceSpans,
-    /// For this Envoy and its successor.
+    /// Inotify instances for this Envoy and its successor.
     instances: EnvoyInstances,
     fitted: Option<FittedTarget>,
 }
@@ -84,7 +84,7 @@ impl Publisher {
         self.keeper.finish().await;
     }
 
-    /// The replacement is not counted as a crash.
+    /// Prevents the replacement from being counted as a crash.
     pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
@@ -97,8 +97,8 @@ impl Publisher {
         }
     }
 
-    /// Returns true if the target must be published again: a new process may have read modified
-    /// files.
+    /// Returns true if the target must be published again, because a new process may have read
+    /// modified files.
     pub(super) async fn follow(
         &mut self,
         before: &State,

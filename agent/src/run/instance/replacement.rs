@@ -1,5 +1,5 @@
-//! Replaces a Gateway's Envoy. The instance must publish nothing in the meantime, because the old
-//! and the new Envoy read the same files.
+//! Replaces a Gateway's Envoy. Nothing may be published during a replacement, because both Envoys
+//! read the same files.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::run::target::Target;
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) struct Replacement {
-    /// Bootstrap with which the running Envoy was started.
+    /// The running Envoy's bootstrap.
     bootstrap: Bytes,
     not_before: Option<Instant>,
 }
@@ -36,7 +36,7 @@ impl Replacement {
             .then_some(why)
     }
 
-    /// Returns `None` unless Envoy is outdated and the attempt must wait.
+    /// Returns when an outdated Envoy may be replaced, if the attempt must wait.
     pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
         self.why(state, newest).and(self.not_before)
     }
@@ -109,7 +109,7 @@ impl Replacement {
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
-            // The applied configuration was itself rendered.
+            // Rendering cannot fail, because this configuration has already been applied.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {

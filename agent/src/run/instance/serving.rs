@@ -37,10 +37,10 @@ pub(super) struct Serving {
     selector: TargetSelector,
     unpublished: bool,
     pacing: Pacing,
-    /// True if the target must wait for its turn, because it is a change from the source.
+    /// True if the target is a change from the source, so it must wait for its turn.
     paced: bool,
     turn: Option<Instant>,
-    /// True if Envoy did not accept the last part that was sent ahead.
+    /// True if Envoy did not accept the last part that was applied early.
     refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
@@ -236,7 +236,7 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// A target that is already due immediately does not wait.
+    /// If an unpaced target is pending, its successor is not paced either.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;

@@ -12,7 +12,7 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Envoy spreads the closing of connections over the drain time.
+/// Envoy closes connections gradually during the drain time.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Started {
@@ -42,7 +42,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // The file may be damaged, or the open-file limit different.
+        // The file may be damaged, or the open-file limit may have changed.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {

@@ -24,9 +24,9 @@ pub(super) struct TargetSelector {
     overlap: Overlap,
     /// The source's newest target.
     source: Arc<Target>,
-    /// Lacks retained certificates.
+    /// The chosen target, without retained certificates.
     chosen: Arc<Target>,
-    /// The chosen target with retained certificates.
+    /// `chosen` with retained certificates.
     selected: Arc<Target>,
     /// Generation that the Gateway is rolled back to.
     pinned: Option<u64>,
@@ -102,8 +102,8 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Returns true if Envoy needs another target, or `None` once the engine has stopped. Waits
-    /// forever for a removed Gateway. Cancel-safe.
+    /// Returns true if Envoy needs a different target, or `None` once the engine has stopped. Waits
+    /// forever if the Gateway was removed. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
             self.known.changed().await.ok()?;
@@ -129,13 +129,13 @@ impl TargetSelector {
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    /// Returns true if Envoy needs another target.
+    /// Returns true if Envoy needs a different target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
         self.lay()
     }
 
-    /// Returns true if Envoy needs another target.
+    /// Returns true if Envoy needs a different target.
     fn lay(&mut self) -> bool {
         let laid = self.overlap.lay_over(&self.chosen);
         let other = !Arc::ptr_eq(&laid, &self.selected);
@@ -153,7 +153,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns true if Envoy needs another target.
+    /// Returns true if Envoy needs a different target.
     pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
         if !self.guard.set(most_removed, pause) {
             return false;
@@ -161,7 +161,8 @@ impl TargetSelector {
         self.recheck()
     }
 
-    /// `None` means that the snapshot decides. Returns true if Envoy needs another target.
+    /// If `overlap` is `None`, the snapshot's overlap applies. Returns true if Envoy needs a
+    /// different target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
         self.lay()
@@ -178,7 +179,7 @@ impl TargetSelector {
         "applying the held revision"
     }
 
-    /// The rollback outlasts restarts of the agent. Returns the reply to the operator.
+    /// The rollback persists across agent restarts. Returns the reply to the operator.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();

@@ -7,7 +7,7 @@ use super::scrape::Scrape;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
-    /// Writes all counters even at zero. Otherwise, rates would miss the first failure.
+    /// Writes counters even if they are zero, because rates would otherwise miss the first failure.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

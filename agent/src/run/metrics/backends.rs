@@ -13,15 +13,14 @@ pub(super) const OTHERS: &str = "other";
 
 /// Factor by which the weight of earlier requests decreases with each scrape.
 const MEMORY: f64 = 0.9;
-/// Series that come and go are useless, so another backend must have this many times as many
-/// requests.
+/// A backend needs this many times as many requests to displace another, so that series are stable.
 const DISTANCE: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendFamily {
-    /// By status class.
+    /// Labeled by status class.
     Requests,
-    /// By reason.
+    /// Labeled by reason.
     Failures,
     Retries,
     Sent,
@@ -66,7 +65,7 @@ pub(super) struct BackendTraffic {
 }
 
 impl BackendTraffic {
-    /// Parses Envoy's response to `/stats`. Skips other lines.
+    /// Parses Envoy's response to `/stats`, and skips unrelated lines.
     pub(super) fn read(text: &str) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for line in text.lines() {
@@ -108,7 +107,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Envoy may have restarted since then.
+    /// A restarted Envoy counts from zero.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -129,7 +128,7 @@ fn backend(cluster: &str) -> Option<String> {
     Some(all.join("/"))
 }
 
-/// Remembered across scrapes.
+/// Persists across scrapes.
 #[derive(Debug, Default)]
 pub(super) struct BackendSeries {
     seen: BTreeMap<String, SeenBackend>,

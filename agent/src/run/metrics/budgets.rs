@@ -21,7 +21,7 @@ pub(super) struct UsedBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
-    /// Each watched file needs an inotify instance.
+    /// Number of watched files, each of which needs an inotify instance.
     pub(super) watched: u64,
     /// `None` if the kernel does not record the times.
     pub(super) processor: Option<ProcessorTimes>,
@@ -29,7 +29,7 @@ pub(super) struct EnvoyBudgets {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
-    /// In all processes that the agent can see.
+    /// Counts all processes that the agent can see.
     pub(super) instances: Option<UsedBudget>,
     pub(super) reserve: ReserveLevel,
     /// Files that the agent has open.

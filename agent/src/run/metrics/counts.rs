@@ -9,7 +9,7 @@ use crate::apply::StepReport;
 use crate::apply::plan::Phase;
 use crate::envoy::restart::RestartMethod;
 
-/// In seconds.
+/// Upper bounds in seconds.
 const APPLY_BOUNDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
@@ -149,7 +149,7 @@ impl ApplyCounts {
 /// A histogram of durations in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// In ascending order, with the number of durations above the previous bound.
+    /// Upper bounds in ascending order, each with the number of durations above the previous bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

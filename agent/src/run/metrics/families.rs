@@ -1,7 +1,7 @@
 //! Defines the name and the meaning of each metric.
 //!
-//! The number of series is bounded for every configuration. A metric keeps its meaning once it has
-//! been released.
+//! The number of series is bounded for any configuration. Never change the meaning of a released
+//! metric.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Per Gateway. Those that expire first have their own series.
+/// Maximum number of series per Gateway, for the certificates that expire first.
 const MAX_CERTIFICATES: usize = 20;
-/// Per Gateway.
+/// Maximum number of series per Gateway.
 const MAX_REFUSED: usize = 20;
 
 impl Collector for Scrape {

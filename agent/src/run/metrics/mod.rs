@@ -1,6 +1,6 @@
 //! Exports metrics of the agent and its Envoys, in Prometheus's text format.
 //!
-//! Must never open Envoy's admin interface to the network. Must never reveal anything about a key
+//! Must never expose Envoy's admin interface to the network. Must never reveal anything about a key
 //! except the name of its Secret and the expiry of its certificate.
 
 mod backend_families;

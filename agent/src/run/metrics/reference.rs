@@ -149,7 +149,7 @@ fn list() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
-        // The page describes this naming rule instead of each metric's type.
+        // The page states this naming rule instead of each metric's type.
         let by_name = match name {
             name if name.ends_with("_total") => "counter",
             name if name.ends_with("_duration_seconds") => "histogram",
@@ -161,7 +161,7 @@ fn list() -> String {
             .and_then(|series| series.split_once('{')?.1.split_once('}'))
             .map(|(labels, _)| {
                 let names = labels.split(',').filter_map(|label| label.split_once('='));
-                // The page mentions these two labels once.
+                // The page explains these two labels once, so omit them here.
                 names
                     .filter(|(name, _)| !matches!(*name, "gateway_namespace" | "gateway"))
                     .map(|(name, _)| format!("`{name}`"))

@@ -1,5 +1,5 @@
-//! Reads the traffic of the routes that Envoy counts separately. A route may be in several virtual
-//! hosts; their counts are added up.
+//! Reads the traffic of routes that Envoy counts separately. Adds up a route's counts from all of
+//! its virtual hosts.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Values of Envoy's label, and of Sesame's.
+/// The label values of Envoy and of Sesame for each status class.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -55,14 +55,14 @@ impl RouteTraffic {
         }
     }
 
-    /// Call once the counts of all virtual hosts have been added.
+    /// Call this after adding the counts of all virtual hosts.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }
 }
 
 impl Scrape {
-    /// Writes all counters even at zero. Otherwise, rates would miss the first failure.
+    /// Writes counters even if they are zero, because rates would otherwise miss the first failure.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

@@ -25,9 +25,9 @@ pub(super) struct Scrape {
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names and Unix timestamps of the key pairs' expiry, in order.
+    /// The key pairs' names and expiry times (Unix timestamps), earliest first.
     pub(super) certificates: Vec<(String, i64)>,
-    /// First expiry of each trust bundle, as Unix timestamp.
+    /// Earliest expiry in each trust bundle, as a Unix timestamp.
     pub(super) authorities: BTreeMap<String, i64>,
     /// Backends with their own series, and then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
@@ -74,7 +74,7 @@ impl GatewayFacts {
 }
 
 impl Scrape {
-    /// Returns OpenMetrics, or else the older Prometheus format.
+    /// Returns OpenMetrics if `open` is true, or else the older Prometheus format.
     pub(super) fn text(self, open: bool) -> String {
         let mut registry = Registry::with_prefix("sesame");
         registry.register_collector(Box::new(self));
@@ -88,7 +88,8 @@ impl Scrape {
     }
 }
 
-/// In the older format, names of counters end in `_total`, and the end marker is missing.
+/// The older format adds `_total` to counter names in `# HELP` and `# TYPE` lines, and has no end
+/// marker.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

@@ -38,13 +38,13 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(in crate::run) struct MetricsSource {
     report: ReportSource,
     observed: watch::Receiver<AllObserved>,
-    /// Per Gateway.
+    /// Maximum number of backends per Gateway with their own series.
     most_backends: usize,
     backends: KnownBackends,
     reserve: InotifyReserve,
 }
 
-/// Remembered across scrapes.
+/// Persists across scrapes.
 #[derive(Clone, Default)]
 struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
@@ -98,12 +98,12 @@ impl MetricsSource {
         }
     }
 
-    /// Forgets the backends of Gateways that are gone.
+    /// Forgets the backends of Gateways that no longer exist.
     fn gateways(
         &self,
         answers: Vec<(String, &Observed, EnvoyAnswer)>,
     ) -> BTreeMap<String, GatewayFacts> {
-        // The counts are complete even after a panic.
+        // Ignore poisoning, because the counts are consistent even after a panic.
         let mut known = self
             .backends
             .0
@@ -170,7 +170,7 @@ pub(in crate::run) async fn serve(
                 return source.answer(request.headers()).await;
             }
             if request.method() == Method::GET && PATHS.contains(&request.uri().path()) {
-                // The page computes the conditions of all objects.
+                // Computing the conditions of all objects may be slow.
                 let written = tokio::task::spawn_blocking(move || page().response());
                 return match written.await {
                     Ok(response) => response.map(Full::new),

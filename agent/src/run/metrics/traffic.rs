@@ -1,7 +1,7 @@
 //! Reads one Envoy's traffic from its statistics.
 //!
 //! Envoy names its counters by listener and connection manager. The names are converted to the
-//! protocol and the port that clients see, which survive the replacement of an Envoy or an address.
+//! protocol and port that clients see, which stay the same if an Envoy or an address is replaced.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ const LONGEST: f64 = 60_000.0;
 /// Counted since the Envoy started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
-    /// By port and protocol.
+    /// Keyed by port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
-    /// By `HTTPRoute/namespace/name`.
+    /// Keyed by `HTTPRoute/namespace/name`.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
     /// Number of connections that listeners closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
@@ -30,7 +30,7 @@ pub(super) struct EnvoyTraffic {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PortTraffic {
-    /// By status class such as `2xx`.
+    /// Keyed by status class, such as `2xx`.
     pub(super) requests: BTreeMap<String, f64>,
     pub(super) requests_active: Option<f64>,
     pub(super) durations: Durations,
@@ -42,7 +42,7 @@ pub(super) struct PortTraffic {
 }
 
 impl EnvoyTraffic {
-    /// Parses Envoy's response to `/stats/prometheus`. Skips other lines.
+    /// Parses Envoy's response to `/stats/prometheus`, and skips unrelated lines.
     pub(super) fn read(text: &str) -> Self {
         let mut traffic = Self::default();
         for sample in text.lines().filter_map(Sample::read) {
@@ -127,7 +127,7 @@ impl PortTraffic {
 }
 
 impl Durations {
-    /// Converts Envoy's cumulative buckets to separate counts per bucket.
+    /// Converts Envoy's cumulative buckets to per-bucket counts.
     pub(super) fn differences(&mut self) {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -146,7 +146,7 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// In seconds. Returns `None` if the bucket has no bound, or a bound beyond `LONGEST`.
+/// Returns the bucket's upper bound in seconds, or `None` if a finite bound exceeds `LONGEST`.
 pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
     match sample.label("le")? {
         "+Inf" => Some(f64::INFINITY),

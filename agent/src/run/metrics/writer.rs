@@ -1,4 +1,4 @@
-//! Writes metric families, independently of their meaning.
+//! Generic helpers for writing metric families.
 
 use std::fmt;
 

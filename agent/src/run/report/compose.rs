@@ -45,8 +45,8 @@ pub(in crate::run) struct ReportFacts<'a> {
 
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next Envoy listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Computing the statuses of many objects is slow. Without them, their conditions do not affect the
-/// reported health.
+/// Computing the statuses of many objects is slow. Without `with_objects`, conditions do not affect
+/// the reported health.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,

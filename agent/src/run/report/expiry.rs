@@ -51,7 +51,7 @@ pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolut
     resolution
 }
 
-/// Logs each warning once. Runs as long as the agent.
+/// Logs each warning once. Never returns.
 pub(in crate::run) async fn log(observed: watch::Receiver<AllObserved>) {
     let mut told = BTreeSet::new();
     let mut ticks = tokio::time::interval(TICK);

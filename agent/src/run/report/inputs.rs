@@ -1,4 +1,5 @@
-//! Computes a digest of a report's inputs. Clients request the objects only if it has changed.
+//! Computes a digest of a report's inputs. Clients request the objects only if the digest has
+//! changed.
 
 use std::fmt::Write as _;
 

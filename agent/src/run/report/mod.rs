@@ -33,7 +33,7 @@ pub struct Report {
     pub healthy: bool,
     /// One sentence per problem; empty if the host is healthy.
     pub reasons: Vec<String>,
-    /// Possible improvements to this host, which are not problems.
+    /// Suggestions for improving this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
     /// Warnings, one sentence each, for example about certificates that expire soon.
@@ -145,7 +145,7 @@ impl KeySetReport {
     }
 }
 
-/// A cluster as a source, and the part of it that this host serves.
+/// The source cluster, and the part of it that this host serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
@@ -164,7 +164,7 @@ pub struct ClusterReport {
 }
 
 impl SourceReport {
-    /// Describes the source in a few words.
+    /// Returns a short description of the source.
     pub fn title(&self) -> String {
         if let Some(cluster) = &self.cluster {
             let which = if cluster.gateways.is_empty() {
@@ -270,11 +270,11 @@ pub struct RetainedReport {
 pub struct RefusedReport {
     /// The kind; empty if the rejected part does not belong to a single object.
     pub kind: String,
-    /// The namespace, or empty like the kind.
+    /// The namespace; empty if the kind is empty.
     pub namespace: String,
     /// The name of the object, or of the rejected part if the kind is empty.
     pub name: String,
-    /// Rejected part, such as `rules/0/matches/1`; empty if it is the whole object.
+    /// Rejected part, such as `rules/0/matches/1`; empty if Envoy rejects the whole object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub section: String,
     /// Effect on clients.
@@ -350,7 +350,7 @@ pub struct EnvoyReport {
     pub admin: PathBuf,
 }
 
-/// The status of one object, in the form that Kubernetes would show.
+/// The status of one object, as Kubernetes would show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReport {

@@ -20,7 +20,7 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Resolution does not set all conditions.
+    // Used for conditions that resolution does not set.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))

@@ -15,7 +15,7 @@ pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usi
     served.map_or(0, |served| served.rendered.inline)
 }
 
-/// Endpoint changes of backends without a file cost more.
+/// Endpoint changes are more expensive for backends without a file.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {
         gateway,

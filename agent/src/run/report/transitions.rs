@@ -1,5 +1,5 @@
-//! Records when each condition got its current status. No other part of a status depends on the
-//! past.
+//! Records when each condition last changed its status. Nothing else in a status depends on earlier
+//! statuses.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -10,7 +10,7 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// Hashes of the locations are enough, because they are only looked up.
+/// The keys are hashes, because condition locations are only looked up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
     /// Status and Unix timestamp of each condition.
@@ -49,7 +49,7 @@ impl Transitions {
         }
     }
 
-    /// A condition whose status did not change keeps its time.
+    /// A condition keeps its time if its status did not change.
     fn note(
         &mut self,
         kind: Kind,
@@ -92,7 +92,7 @@ fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condi
     (kind, name, condition.type_.as_str()).hash(&mut hasher);
     match section {
         Section::Object => {}
-        // A listener's index may change.
+        // Hash the name, because a listener's index may change.
         Section::Listener(_, listener) => listener.hash(&mut hasher),
         Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
     }

@@ -116,7 +116,7 @@ fn program_policies(
     }
 }
 
-/// Merged Gateways share a name.
+/// Merged Gateways are published under a shared name.
 pub(super) fn published_as<'m>(
     merged: &'m BTreeMap<NamespacedName, MergedGateway>,
     gateway: &'m NamespacedName,

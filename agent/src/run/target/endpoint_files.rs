@@ -15,13 +15,13 @@ use super::{HostSettings, Target};
 use crate::source::update::GatewayRevision;
 
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Each move recreates clusters.
+/// Minimum time between moves, because each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The sets that lose their file may hold its inotify instance a little longer.
+/// Low, because sets that lose a file may hold its inotify instance a little longer.
 const MAX_MOVED: usize = 8;
 /// How many times as often a set must change to take another set's file.
 const TIMES: f32 = 4.0;
-/// Occasional changes must not move files.
+/// Minimum lead, so that occasional changes do not move files.
 const AHEAD: f32 = 3.0;
 /// Changes are forgotten below this weight.
 const FORGOTTEN: f32 = 0.1;
@@ -30,7 +30,7 @@ const FORGOTTEN: f32 = 0.1;
 pub(in crate::run) struct EndpointFiles {
     /// File names of preferred sets; if empty, hashes of the names decide.
     first: Arc<BTreeSet<String>>,
-    /// By the hash of the set's name.
+    /// Keyed by the hash of the set's name.
     changes: BTreeMap<u64, Changes>,
     moved: Option<Instant>,
 }
@@ -150,7 +150,7 @@ impl EndpointFiles {
     }
 }
 
-/// Each target keeps thousands of names.
+/// Hashes save memory, because each target keeps thousands of names.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -220,7 +220,7 @@ mod tests {
         host.change(&["a"], 1);
         host.change(&["c"], 1);
         host.change(&["c"], 1);
-        assert_eq!(host.moves, 0, "one that changes now and then moves nothing");
+        assert_eq!(host.moves, 0, "occasional changes must not move files");
         for _ in 0..2 {
             host.change(&["c"], 1);
         }

@@ -19,25 +19,25 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) pool: Vec<IpAddr>,
     /// Ports to bind, by the port that clients use.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
-    /// Files that all Envoys may watch in total.
+    /// Number of files that all Envoys may watch in total.
     pub(in crate::run) subscription_budget: usize,
     pub(in crate::run) limits: Limits,
     pub(in crate::run) budget_each: Option<usize>,
     /// Number of proxies in front of Envoy.
     pub(in crate::run) trusted_hops: u32,
     pub(in crate::run) system_ca: PathBuf,
-    /// True if the agent provides the keys.
+    /// True if the agent manages the session ticket keys.
     pub(in crate::run) session_tickets: bool,
-    /// Replace missing keys from Secrets.
+    /// Used while Secrets with session ticket keys are missing.
     pub(in crate::run) tickets: Tickets,
     pub(in crate::run) access_log: AccessLogTo,
-    /// Whether endpoints may be sockets of the agent and its Envoys.
+    /// True if endpoints may be sockets of the agent and its Envoys.
     pub(in crate::run) allow_local_endpoints: bool,
     /// Addresses that the agent itself listens on.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
     pub(in crate::run) addresses: OwnAddresses,
     pub(in crate::run) refuse_host_endpoints: bool,
-    /// Before the agent started.
+    /// Gateways' addresses before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Endpoint files that existed before the agent started.
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,

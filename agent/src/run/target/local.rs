@@ -27,7 +27,7 @@ pub(super) fn with_local<'a>(
     changed
 }
 
-/// Does not need the source.
+/// Applies local changes without rereading the source.
 pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();

@@ -9,7 +9,7 @@ use sesame_render::RetainedAuthorities;
 
 use super::{Target, render_difference};
 
-/// A certificate that a rotation removed from a trust bundle, but that is still trusted.
+/// A certificate that is still trusted, although a rotation removed it from a trust bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::run) struct RetainedCertificate {
     pub(in crate::run) bundle: String,

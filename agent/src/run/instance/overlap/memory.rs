@@ -16,7 +16,7 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Per bundle. If there are more, those whose trust ends first are dropped.
+/// Maximum per bundle. Beyond it, drops the certificates whose trust ends first.
 const MAX_LOST: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ struct RememberedBundle {
     lost: Vec<LostCertificate>,
 }
 
-/// The bundle may have declared the certificate again.
+/// A certificate that a rotation removed. The bundle may have declared it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -52,7 +52,7 @@ impl BundleMemory {
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // A later declaration of an unused bundle is not a rotation.
+                // Declaring an unused bundle again is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -99,7 +99,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns when trust in any certificate next ends, or any certificate is next forgotten.
+    /// Returns when a certificate next loses trust or is forgotten.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
@@ -167,7 +167,7 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // A declared list of this CA would be newer.
+            // If the bundle declares a CRL of this CA, the stored CRLs are outdated.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }
@@ -252,7 +252,7 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "a", "a b", "a b", "b", ""]);
-        assert_eq!(memory.ends(at(160)), [], "all is over");
+        assert_eq!(memory.ends(at(160)), [], "all trust has ended");
     }
 
     #[test]

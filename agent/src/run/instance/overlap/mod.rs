@@ -1,6 +1,6 @@
 //! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
-//! They are stored before Envoy gets them, because neither a crash nor a reboot may extend the
+//! The certificates are stored before Envoy gets them, so that a crash or reboot cannot extend the
 //! trust. Never changes a snapshot.
 
 mod memory;
@@ -21,17 +21,17 @@ use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
 const FILE: &str = "overlap.json";
-/// In bytes: several times the size of a Gateway's bundles.
+/// Several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// The clock may be adjusted.
+/// Check at least this often, because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// `None` if there is no file.
+    /// `None` if the file does not exist.
     stored: Option<BundleMemory>,
-    /// `None` if the snapshot decides.
+    /// Overrides the snapshot's overlap.
     setting: Option<Duration>,
     declared: Duration,
     /// The last target, without and with its retained certificates.
@@ -64,7 +64,7 @@ impl Overlap {
         }
     }
 
-    /// Envoy's files may contain stored certificates whose trust has ended.
+    /// If true, Envoy's files may contain certificates whose trust has ended.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
@@ -73,7 +73,7 @@ impl Overlap {
         self.setting = setting;
     }
 
-    /// Remembers the bundles that were accepted before the agent started, unless others are stored.
+    /// Without a stored state, starts from the bundles that were accepted before the agent started.
     pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
         if self.stored.is_none() {
             self.memory
@@ -152,7 +152,7 @@ impl Overlap {
         };
         match written {
             Ok(()) => self.stored = wanted.cloned(),
-            // An agent that finds no file trusts only declared certificates.
+            // Without the file, the next agent trusts only declared certificates.
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
             }

@@ -1,4 +1,4 @@
-//! Applies parts of a change before the rest, and removes unused clusters after it.
+//! Applies parts of a change early, and removes unused clusters afterwards.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Publisher {
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target with fewer files must be fitted again.
+        // `wanted` must be reduced or fitted first.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -66,7 +66,7 @@ impl Publisher {
         self.applier.set_removal(removal);
     }
 
-    /// Connections to removed listeners may still be draining.
+    /// If true, connections to removed listeners may still be draining.
     pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
         self.applier.take_retired()
     }
@@ -79,17 +79,17 @@ impl Publisher {
         })
     }
 
-    /// If Envoy does not accept the removal, a later change tries again.
+    /// If the removal fails, a later change retries it.
     pub(in crate::run::instance) async fn remove_left_over(&mut self) {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
-        // Early route tables may use these clusters.
+        // Route tables that were applied early may use these clusters.
         if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
             return;
         }
         self.applier.set_removal(Removal::AtOnce);
-        // Keep newer endpoints that were sent ahead.
+        // Keep newer endpoints that were applied early.
         let used = self.applier.on_disk().only(&served.rendered);
         match self.bring(&used).await {
             Ok(outcome) => {

@@ -16,16 +16,16 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Adding files replaces clusters or listeners.
+/// Adding files recreates clusters or listeners, so do it rarely.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// The kernel needs 10 ms per file.
+/// The kernel takes 10 ms to close a file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
-    /// In files.
+    /// Number of files.
     budget: usize,
     /// Earliest time at which the target may get more files.
     again: Instant,
@@ -102,7 +102,7 @@ impl Publisher {
         fitted
     }
 
-    /// Endpoints that already have a file keep it.
+    /// Endpoint sets that already have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -132,7 +132,7 @@ impl Publisher {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Postpones the next check unless more instances are free.
+    /// Returns true if more instances are free. Otherwise, postpones the next check.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -155,7 +155,8 @@ impl Publisher {
         }
     }
 
-    /// Takes the least valuable files. Returns true if Envoy watches fewer files than before.
+    /// Makes Envoy stop watching the least valuable files. Returns true if Envoy watches fewer
+    /// files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// If this were shorter, the next change might find Envoy busy.
+/// With a shorter period, the next change might find Envoy busy.
 const QUIET: Duration = Duration::from_secs(3);
 /// How long unused clusters may remain without a quiet period.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections to removed listeners may use unused clusters.
+    /// Until then, connections to removed listeners may still use these clusters.
     draining: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl CleanUp {
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
-    /// `tried` is true if the change was to remove unused resources.
+    /// `tried` is true if removing unused clusters was attempted.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
         self.left = is_left.then_some(LeftOver {

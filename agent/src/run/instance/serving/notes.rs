@@ -1,4 +1,4 @@
-//! Publishes an instance's observations of its Envoy and its target. Never decides anything.
+//! Publishes an instance's observations of its Envoy and its target. Never makes decisions.
 
 use super::{ADMIN_ANSWER, Serving};
 use crate::envoy::locate::Version;
@@ -15,7 +15,7 @@ impl Serving {
         observed.send_modify(|observed| observed.outdated = replaced.err());
     }
 
-    /// A launcher may run another version than the agent's own binary.
+    /// The launcher's Envoy may have a different version from the agent's.
     pub(super) async fn record_version(&self) {
         let admin = self.supervisor.admin().with_timeout(ADMIN_ANSWER);
         let version = match admin.server_info().await {

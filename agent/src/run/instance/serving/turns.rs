@@ -1,4 +1,4 @@
-//! Schedules frequent changes, by their CPU time on Envoy's main thread. Changes that do not come
+//! Schedules frequent changes by their CPU time on Envoy's main thread. Changes that do not come
 //! from the source must never wait.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Sends ahead other parts if the target must wait.
+    /// If the target must wait, applies some of its parts early.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -26,7 +26,7 @@ impl Serving {
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            // A part that cannot go ahead is published with the rest of the change.
+            // A part that cannot be applied early waits for the rest of the change.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.record_cost(queue, began);
@@ -42,7 +42,7 @@ impl Serving {
 
     pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // Without the CPU time, assume that the thread was always busy.
+        // If the CPU time is unknown, assume that the thread was busy throughout.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),
