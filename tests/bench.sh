@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench.sh BENCHMARK PROGRAM... -- FLAG...: builds, in release mode, a benchmark and the programs
-# that it measures. Then runs the benchmark with the flags.
+# bench.sh BENCHMARK PROGRAM... -- FLAG...: builds a benchmark and the measured programs in release
+# mode, then runs the benchmark with the flags.
 set -eu
 cd "$(dirname "$0")/.."
 benchmark=$1

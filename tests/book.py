@@ -11,7 +11,7 @@ import shutil
 import sys
 
 LINK = re.compile(r'(<(?:a|img)\b[^>]*?\b(?:href|src)=")([^"]+)(")')
-# References that a browser loads automatically.
+# Resources that a browser loads automatically.
 FETCHED = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)="((?:https?:)?//[^"]+)"')
 
 

@@ -1,4 +1,4 @@
-//! Addresses that endpoints must not have: the host's own, link-local ones, and metadata services
+//! Addresses that endpoints must not use, such as loopback, link-local, and cloud metadata services
 //! that issue credentials.
 //!
 //! The agent checks endpoints again, because it does not trust snapshots. An IPv6 address that
@@ -12,13 +12,12 @@ use std::sync::LazyLock;
 pub struct RefusedAddress {
     /// Network in CIDR notation.
     pub network: &'static str,
-    /// Purpose of the addresses.
+    /// Purpose of the network, such as loopback.
     pub what: &'static str,
-    /// Document that reserves the network.
+    /// RFC or cloud documentation that defines the network.
     pub source: &'static str,
 }
 
-/// From the most specific to the most general.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -54,7 +53,8 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the rejected network of an address, or `None` if endpoints may have it.
+/// Returns the rejected network that contains the address, or `None` if endpoints may use the
+/// address.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -96,8 +96,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         }
         Ipv4Addr::from(v4)
     };
-    // Ignore embedded addresses that start with 0. With a wrong prefix length, they are mostly
-    // zeros and look like "this host".
+    // Ignore embedded addresses that start with 0. With a wrong prefix length, the extracted bytes
+    // are mostly zeros and look like "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;

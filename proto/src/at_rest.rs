@@ -1,4 +1,4 @@
-//! Key pairs as a host stores them on disk, with encrypted private keys.
+//! Encrypts the private keys that a host stores on disk.
 //!
 //! Each private key is encrypted separately with ChaCha20-Poly1305, and bound to its name and
 //! chain. HKDF-SHA256 derives the cipher's key from the host's key and a random salt. Never print a
@@ -20,7 +20,7 @@ use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 /// Domain separator for all encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Detects typing errors.
+/// Length of the checksum that detects typos, in bytes.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
@@ -41,7 +41,7 @@ pub enum AtRestError {
         /// Identifier of the required key.
         id: String,
     },
-    /// The data is damaged, or belongs to a different `place`.
+    /// The data is damaged, or was sealed for a different `place`.
     #[error("is sealed with this host's key, but is damaged or was sealed for another object")]
     Damaged,
 }
@@ -113,7 +113,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Returns true for data from [`SealingKey::seal`].
+/// Returns true if [`SealingKey::seal`] produced the data.
 pub fn is_sealed(stored: &[u8]) -> bool {
     stored.starts_with(DOMAIN)
 }
@@ -124,7 +124,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with one of these keys.
+/// Decrypts bytes with the matching key.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -162,7 +162,7 @@ pub struct StoredPair {
     /// PEM certificates, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// PEM; empty if it is stored encrypted.
+    /// PEM; empty if stored encrypted.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
     /// Encrypted PEM.
@@ -229,7 +229,7 @@ impl StoredPair {
         })
     }
 
-    /// Returns the pair's digest without the host's key.
+    /// Returns the pair's digest without decrypting the private key.
     pub fn digest(&self) -> String {
         if self.digest.is_empty() {
             self.in_clear().digest()
@@ -238,7 +238,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns true if `key` encrypts the private key. `None` stands for no encryption.
+    /// Returns true if the private key is encrypted with `key`, or unencrypted if `key` is `None`.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -268,7 +268,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair without an encrypted private key.
+    /// Returns the pair, with an empty private key if it is encrypted.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -283,7 +283,7 @@ fn place(name: &str, chain: &[u8]) -> Vec<u8> {
     [b"pair\n", name.as_bytes(), b"\n", &Sha256::digest(chain)].concat()
 }
 
-/// Encodes stored pairs. Sealed keys get a prefix, because agents that do not support sealing must
+/// Encodes stored pairs. Adds a prefix to sealed pairs, so that agents without support for sealing
 /// reject them.
 pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     let is_clear = pairs.iter().all(|pair| pair.sealed.is_empty());

@@ -1,10 +1,10 @@
 //! Rejects an encoded message that would take too much memory, before any value is built.
 //!
-//! Two encoded bytes can take a hundred times as much memory after decoding, and repeated bytes
-//! compress a thousandfold. Values are not validated, so decoding can still fail.
+//! Decoding can multiply the size by a hundred, and decompression by a thousand. Values are not
+//! validated, so decoding can still fail.
 //!
-//! Also rejects snapshots with fields or values outside this schema. An older reader would
-//! otherwise serve a route without the part that protects it.
+//! Also rejects snapshots with fields or values outside this schema. Otherwise, an older reader
+//! could ignore a new security setting and serve the route unprotected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -18,11 +18,11 @@ use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snap
 
 /// In bytes.
 const ALLOCATION: u64 = 16;
-/// Lists grow by doubling.
+/// A list's capacity can be twice its length.
 const GROWTH: u64 = 2;
-/// Assumed for a message whose size is unknown.
+/// Assumed size in bytes if a message's size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
-/// A manifest with the maximum number of shards takes half of this limit, in bytes.
+/// In bytes. A manifest with the maximum number of shards takes half as much.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
@@ -52,8 +52,8 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of it, and returns its size in memory. Fails if it exceeds `limit`
-/// bytes, or has fields or values outside the schema.
+/// Decodes a snapshot or a part of it, and returns its size in memory. Fails if the size exceeds
+/// `limit` bytes, or if the schema lacks a field or value.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
@@ -94,7 +94,7 @@ enum Unknown {
 #[derive(Debug)]
 pub(crate) struct Shape {
     name: String,
-    /// Size in bytes of a decoded value, without its heap allocations.
+    /// Size in bytes of a decoded value, excluding heap allocations.
     size: u64,
     fields: BTreeMap<u32, Field>,
 }
@@ -125,7 +125,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
-        // If the descriptors lack the message, reject every field.
+        // If the message has no descriptor, reject every field.
         Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
             Shape::of(&message)
         }))
@@ -151,7 +151,7 @@ impl Shape {
         }
     }
 
-    /// The recursion ends, because no message in the schema contains itself.
+    /// Terminates because no message in the schema contains itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
         let fields = message.fields().map(|field| {
@@ -239,7 +239,7 @@ impl Walk {
             // The wire type is wrong for this field, so the decoder will reject the message.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                // A message outside a list may be boxed, which is an allocation.
+                // A message outside a list may be boxed, which requires an allocation.
                 self.take(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {

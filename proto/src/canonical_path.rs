@@ -1,7 +1,7 @@
 //! Canonicalizes request paths as Envoy does before it matches routes.
 //!
 //! Envoy uses Chromium's code (`url_canon_path.cc`) for `/%2e%2E/`, `\` and broken escapes. Other
-//! escapes keep the client's case, so routes must match both (RFC 3986 6.2.2.1).
+//! escapes keep the client's letter case, so routes must match both cases (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if the unescaped characters after it would turn it into an escape.
+/// Escapes a stray `%` if it would form an escape with the unescaped characters after it.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -78,7 +78,7 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many further bytes belong to `.` or `..`, and whether it is `..`.
+/// Returns the number of remaining bytes in a `.` or `..` segment, and true for `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -145,11 +145,11 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// For longer paths, the regular expression would be too long.
+/// In bytes. The regular expression for a longer path would be too long.
 const LONGEST: usize = 4096;
 
 /// Returns a regular expression that matches escapes in either case, or `None` if no escape
-/// contains a letter.
+/// contains a letter or the path is too long.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;

@@ -17,7 +17,7 @@ pub struct GatewayDelta {
     pub endpoints: EndpointDelta,
 }
 
-/// Changed virtual hosts. None is added, removed or moved.
+/// Changed virtual hosts. The tables, the domains and their order stay the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteTableDelta {
     hosts: Vec<ChangedHost>,
@@ -65,7 +65,8 @@ impl BackendDelta {
         *self == Self::default()
     }
 
-    /// Returns `None` if a backend has changed, or if a list is not sorted by name.
+    /// Compares two lists of backends. Returns `None` if a backend has changed, or if a list is not
+    /// sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -94,7 +95,7 @@ impl BackendDelta {
         self.removed.extend(removed);
     }
 
-    /// Applies the delta to a list sorted by name. On `None`, discard the list.
+    /// Applies the delta to a list sorted by name. If this returns `None`, discard the list.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -119,7 +120,8 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Returns `None` unless both versions have the same tables and domains in the same order.
+    /// Compares route tables. Returns `None` unless both versions have the same tables and domains
+    /// in the same order.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -164,7 +166,7 @@ impl RouteTableDelta {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces virtual hosts in canonical tables. On `None`, discard the tables.
+    /// Replaces virtual hosts in canonical tables. If this returns `None`, discard the tables.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

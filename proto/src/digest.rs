@@ -31,7 +31,7 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns 16 hex digits that distinguish Backends for the same Service port.
+/// Returns 16 hex digits that distinguish backends for the same Service port.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -104,8 +104,8 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns the SHA-256 in hex of a canonical snapshot without endpoints. Equal revisions are
-/// rendered alike.
+/// Returns the SHA-256 in hex of the canonical snapshot without endpoints. Snapshots with equal
+/// revisions are rendered identically.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

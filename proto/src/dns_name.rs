@@ -5,8 +5,8 @@ pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Returns true for a DNS subdomain in Kubernetes: at most 253 characters, in parts that may be
-/// longer than a label.
+/// Returns true for a DNS subdomain in Kubernetes: at most 253 characters, with labels of any
+/// length.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

@@ -2,7 +2,7 @@
 //!
 //! If RE2 cannot cache all states, its time per byte is proportional to the size of the program:
 //! `[ab]*a[ab]{900}c` examines each byte 900 times, which blocks a worker thread. The computed size
-//! is never below RE2's own count; a test compares it with a real Envoy.
+//! is never below RE2's own count; a test checks this against a real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -27,7 +27,7 @@ pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// RE2 adds these instructions to every program.
 const ALWAYS: u64 = 5;
-/// The proxy matches bytes, so a class has at most 256 members.
+/// Maximum number of byte ranges in a Unicode class; the proxy matches single bytes.
 const UNICODE_CLASS: u64 = 20;
 /// Byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
@@ -179,7 +179,7 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns literal path segments with which all matching paths start. If an expression is too
+/// Returns the literal path segments that every matching path starts with. If an expression is too
 /// expensive, requests with this prefix are rejected instead of falling through to another route.
 pub fn fixed_path(pattern: &str) -> &str {
     // Alternatives may start differently, and a flag may make the expression case-insensitive.
@@ -201,7 +201,7 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of responses, which determine how often Envoy evaluates a match.
+/// Kind of response, which determines how often Envoy evaluates a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// From a backend.
@@ -225,8 +225,8 @@ impl Answer {
     }
 }
 
-/// Returns true for literal text with at most one repetition. RE2 can cache all its states, so
-/// totals exclude it.
+/// Returns true for literal text with at most one repetition. RE2 can cache all states of such an
+/// expression, so totals exclude it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -239,7 +239,7 @@ fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }
 
-/// Returns the size of one expression for all these origins.
+/// Returns the size of a single expression that matches all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     let sizes = origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),

@@ -41,8 +41,8 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns why a field must not be written. Ignores case, and treats `_` like `-`, because some
-/// backends do not distinguish them.
+/// Returns the reason why a field must not be written, if any. Ignores case, and treats `_` like
+/// `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);
@@ -63,8 +63,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a cookie path without characters that end the attribute or are special for a
-/// proxy.
+/// Returns true if `path` starts with `/`, and no character ends the cookie attribute or is special
+/// to a proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! Prints snapshots as JSON for humans. Default values are omitted, and keys are sorted.
+//! Converts snapshots to JSON for display. Default values are omitted, and keys are sorted.
 
 use std::sync::LazyLock;
 

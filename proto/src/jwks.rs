@@ -7,16 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// Maximum size of a key set in bytes before it is reduced.
+/// Maximum size of an unreduced key set in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Maximum size of a reduced key set in bytes. Each snapshot that uses it contains it.
+/// Maximum size of a reduced key set in bytes. Every snapshot that uses the set contains a copy.
 pub const MAX_USED_BYTES: usize = 16 * 1024;
 /// Maximum number of keys in a set, including unusable ones.
 pub const MAX_KEYS: usize = 64;
 const MAX_KID: usize = 256;
 
-/// Not on the curve, so no signature is valid for this Ed25519 key. Envoy rejects a set without
-/// usable keys, and with it the keys of all other policies.
+/// An Ed25519 key that is not on the curve, so no signature is valid for it. Envoy rejects a set
+/// without usable keys, together with the keys of all other policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
 /// Error in a key set. Never contains a key's value.
@@ -118,12 +118,12 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a canonical set that verifies no signature.
+/// Returns a canonical set for which no signature is valid.
 pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }
 
-/// Returns the usable keys and `UNUSABLE`, with which Envoy accepts any set.
+/// Returns the usable keys followed by `UNUSABLE`, so that Envoy always accepts the set.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
     let keys = canonical.strip_suffix("]}").unwrap_or(&canonical);

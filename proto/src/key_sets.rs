@@ -1,4 +1,4 @@
-//! Requests for the key sets (JWKS) of token issuers, and the stored copies.
+//! Requests for token issuers' key sets (JWKS), and the stored copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest;
 
-/// Requests, by name of the copy.
+/// Requests, by the copy's name.
 pub type KeySetRequests = BTreeMap<String, KeySetRequest>;
 
 /// Copies, by name.
@@ -46,9 +46,9 @@ pub struct KeySetCopy {
     pub uri: String,
     /// Keys in canonical form; empty if never fetched or too old.
     pub jwks: String,
-    /// Last successful fetch (RFC 3339); empty if none.
+    /// Time of the last successful fetch (RFC 3339); empty if none.
     pub fetched_at: String,
-    /// Error of the last fetch; empty after a success.
+    /// Error from the last fetch; empty if the fetch succeeded.
     pub error: String,
 }
 
@@ -59,8 +59,8 @@ pub fn is_copy_name(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns the name of a controller's copy. It includes `authorities`, the object with the CA
-/// certificates, because a tenant's CA must not vouch for another tenant's keys.
+/// Returns the name of a controller's copy. The name depends on `authorities`, the object with the
+/// CA certificates, because a tenant's CA must not vouch for another tenant's keys.
 pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));
@@ -85,7 +85,7 @@ impl KeySetCopy {
         }
     }
 
-    /// Returns a ConfigMap's data.
+    /// Returns the data to store in a ConfigMap.
     pub fn to_data(&self) -> BTreeMap<String, String> {
         let Self {
             uri,

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// In bytes, for all key pairs of one Gateway.
+/// Maximum size of all key pairs of one Gateway, in bytes.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A certificate chain with its private key, or session ticket keys.

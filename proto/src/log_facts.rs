@@ -26,8 +26,7 @@ pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
 
-/// Returns true for a fact in every JSON line, which `sesame-agent logs` and `sesame-agent top`
-/// need.
+/// Returns true for facts in every JSON line, because `sesame-agent logs` and `top` need them.
 pub fn is_always_said(fact: Fact) -> bool {
     matches!(
         fact,
@@ -49,8 +48,8 @@ pub fn is_always_said(fact: Fact) -> bool {
 /// Returns true if the value cannot contain control characters. Only such facts are safe in text
 /// lines, because Envoy does not escape text.
 ///
-/// Envoy rejects control characters in method, host and path, but not in header values and names
-/// from TLS peers.
+/// Envoy rejects control characters in the method, host and path, but not in header values or in
+/// names from TLS peers.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
@@ -97,15 +96,15 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true for a valid field name that differs from all facts, which must not be forged.
+/// Returns true for a valid field name that no fact uses, because facts must not be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Headers with these words might contain credentials. This includes URLs, because of their
-/// queries.
+/// Parts of header names that suggest credentials. URLs are included because of their query
+/// strings.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -129,7 +128,8 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name that forbids logging it. Pseudo-headers are never logged.
+/// Returns the part of a header's name that makes the header unsafe to log. Pseudo-headers are
+/// never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {

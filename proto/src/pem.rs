@@ -1,7 +1,7 @@
 //! Parses untrusted PEM text without silently dropping sections.
 //!
-//! The underlying parser would drop certificates from files that are indented, joined without line
-//! breaks, or have an inner byte order mark.
+//! The underlying parser drops certificates that are indented, follow another certificate without a
+//! line break, or follow a byte order mark.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns all sections of type `T` in order, with an error for each invalid one.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Invalid UTF-8 is outside all sections or makes its section invalid.
+    // Lossy conversion is safe: invalid UTF-8 is outside all sections or makes its section invalid.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),

@@ -1,7 +1,7 @@
 //! Names in a snapshot, such as `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! No other code parses such names. Parsing rejects text that would be formatted differently,
-//! because untrusted reports contain names too.
+//! Only this module parses such names. It accepts only canonical names, because untrusted reports
+//! also contain names.
 
 use std::fmt;
 
@@ -25,8 +25,8 @@ pub struct Provenance<'a> {
 pub enum ObjectPart<'a> {
     /// The whole object.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet, or of the `TLSHost` of HTTPProxies and
-    /// Ingresses on the Gateway.
+    /// `listeners/NAME` of a Gateway, a ListenerSet, or a `TLSHost` (the TLS hostnames of
+    /// HTTPProxies and Ingresses).
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
@@ -60,7 +60,7 @@ impl<'a> Provenance<'a> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the whole object.
+    /// Returns the provenance of the whole object.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the index of the rule or of the match's rule.
+    /// Returns the rule's index, for a rule or a match.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
             ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),

@@ -74,22 +74,22 @@ impl SlowStart {
 }
 
 impl HealthCheck {
-    /// Maximum timeout in milliseconds. A configuration change waits for a new backend's first
-    /// health check.
+    /// Maximum timeout in milliseconds, because a configuration change waits for a new backend's
+    /// first health check.
     pub const MAX_TIMEOUT_MS: u64 = 10_000;
-    /// Maximum number of checks that change an endpoint's state.
+    /// Maximum number of consecutive results before an endpoint's state changes.
     pub const MAX_THRESHOLD: u32 = 1_000;
     /// Maximum number of healthy status ranges.
     pub const MAX_STATUSES: usize = 16;
 }
 
 impl RetryBudget {
-    /// Maximum number of concurrent retries that a budget always allows.
+    /// Upper limit for the concurrent retries that a budget always allows.
     pub const MAX: u32 = 1_024;
 }
 
 impl Keepalive {
-    /// Maximum value of each field in Linux.
+    /// Maximum that Linux accepts for each field.
     pub const MAX: u32 = 32_767;
 }
 
@@ -130,8 +130,8 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Maximum number of external authorizations. All slots are reserved, because changing their
-    /// number would close the connections of the port.
+    /// Maximum number of external authorizations. All slots are reserved, because changing the
+    /// number would close the port's connections.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
@@ -155,12 +155,12 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the first `MAX` limits in order by name. Envoy rejects duplicate names.
+    /// Returns at most `MAX` limits, which must be sorted by name. Envoy rejects duplicate names.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
 
-    /// Returns true for a status that Envoy supports for rejected requests.
+    /// Returns true if Envoy can reject requests with this status.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
@@ -183,14 +183,14 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the first `MAX` filters in order by name.
+    /// Returns at most `MAX` filters, which must be sorted by name.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
 }
 
 impl Route {
-    /// Returns the shared filters of the route itself.
+    /// Returns the names of the route's own shared filters.
     pub fn shared_filters(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let filters = self.filters.as_deref();
         filters.into_iter().flat_map(RequestFilters::shared)
@@ -198,7 +198,7 @@ impl Route {
 }
 
 impl RequestFilters {
-    /// Returns the shared filters to which these filters refer.
+    /// Returns the names of all referenced shared filters.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let names = [&self.response, &self.bandwidth].into_iter();
         let names = names.chain(&self.tokens).map(|name| name.as_str().into());
@@ -207,7 +207,7 @@ impl RequestFilters {
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the shared filter that requires all tokens, if any.
+    /// Returns the name of the shared filter that requires all tokens, if any.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
         match self.tokens.as_slice() {
             [] => None,
@@ -233,7 +233,7 @@ impl TokenPolicy {
         format!("{policy}{}", Self::PART)
     }
 
-    /// Returns the AccessPolicy of a token filter.
+    /// Returns the AccessPolicy in a token filter's name.
     pub fn policy(name: &str) -> &str {
         name.strip_suffix(Self::PART).unwrap_or(name)
     }
@@ -266,5 +266,5 @@ impl Authorization {
 /// Encoded descriptors of the schema.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// In bytes, without heap allocations.
+/// Message sizes in bytes, excluding heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

@@ -1,8 +1,9 @@
-//! Signatures of published content. Write access to it must not suffice to reconfigure a host.
+//! Signatures of published content. Write access to the content must not be enough to reconfigure a
+//! host.
 //!
 //! A signature covers the Gateway and the kind of content, so content cannot be used for another
-//! purpose. An increasing stamp prevents replays. Several keys may sign, which lets keys be
-//! replaced without an interruption. A private key must never leave this module.
+//! purpose. An increasing stamp prevents replays. Several keys may sign, so that keys can be
+//! rotated without interruption. A private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,14 +21,14 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Domain separator: signatures by the same key for other programs are not valid here.
+/// Domain separator, so that signatures for other programs are invalid here.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
 const VERSION: u8 = 1;
 /// Maximum number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
-/// First bytes of a DER-encoded Ed25519 public key (RFC 8410).
+/// Prefix of every DER-encoded Ed25519 public key (RFC 8410).
 const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
@@ -43,12 +44,12 @@ pub struct Statement<'a> {
     pub content: &'a [u8],
 }
 
-/// Kind of signed content, with facts that the signature also covers.
+/// Kind of signed content, with other values that the signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
     Manifest {
-        /// Fleet; empty outside a cluster.
+        /// Fleet name; empty outside a cluster.
         fleet: &'a str,
         /// Number of Secrets with keys; 0 outside a cluster.
         key_secrets: usize,
@@ -144,9 +145,9 @@ pub enum SignatureError {
         (--require-signers)"
     )]
     TooFew {
-        /// Number of signing trusted keys.
+        /// Number of trusted keys that have signed.
         found: usize,
-        /// Their identifiers.
+        /// Identifiers of these keys.
         signers: String,
         /// Required number of keys.
         required: usize,
@@ -224,8 +225,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds the missing signatures by these keys. Existing ones must cover the same statement and
-    /// stamp.
+    /// Adds the missing signatures by these keys. Existing signatures must cover the same statement
+    /// and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,

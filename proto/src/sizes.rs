@@ -29,12 +29,12 @@ pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
 pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
 /// Maximum bytes of a PEM trust bundle with revocation lists. Base64 compresses to three quarters,
-/// so it fits into a shard.
+/// so the bundle fits into a shard.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum bytes of all distinct trust bundles that policies of one namespace use.
+/// Maximum bytes of all distinct trust bundles that one namespace's policies use.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
-/// Bytes of a proxy route without its parts.
+/// Overhead of each route in the proxy.
 const ROUTE: u64 = 512;
 /// Overhead of each string.
 const TEXT: u64 = 64;
@@ -135,14 +135,14 @@ impl RuleSize {
         Self { copies, each }
     }
 
-    /// Returns the bytes of a match whose conditions take `conditions` bytes.
+    /// Returns the size of a match whose conditions take `conditions` bytes.
     pub fn with_match(self, conditions: u64) -> u64 {
         self.each
             .saturating_add(self.copies.saturating_mul(conditions))
     }
 }
 
-/// Returns the bytes of a match's conditions.
+/// Returns the size of a match's conditions in bytes.
 pub fn of_match(
     path: Option<&PathKind>,
     method: &str,
@@ -170,7 +170,7 @@ pub fn of_match(
     sum(values.chain([path, text(method)]))
 }
 
-/// Returns the bytes of external authorization.
+/// Returns the size of an external authorization in bytes.
 pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     let ExternalAuth {
         backend,
@@ -197,7 +197,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     sum([AUTHORIZATION, text(backend), protocol])
 }
 
-/// Returns the bytes of a route.
+/// Returns the size of a route in bytes.
 pub fn of_route(route: &Route) -> u64 {
     let Route {
         name,
@@ -238,7 +238,7 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts, the bytes repeated for each, and the bytes that occur once.
+/// Returns the number of copies, the bytes in each copy, and the bytes that occur once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

@@ -11,8 +11,8 @@ impl RegexSubstitution {
     /// Maximum bytes of the pattern, and of the substitution.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Returns the substitution without references to groups. An error starts with the name of the
-    /// invalid part.
+    /// Returns the substitution without group references. Errors start with the name of the invalid
+    /// part.
     ///
     /// The result must start with `/`, or a redirect could lead to another host: `https://a.test`
     /// and `.evil.test` would form `https://a.test.evil.test`. The pattern must therefore match
@@ -70,7 +70,7 @@ fn parse(pattern: &str) -> Option<Hir> {
     parse(false).or_else(|| parse(true))
 }
 
-/// Also returns the number of the group with which the text starts.
+/// Also returns the number of the group reference at the start, if any.
 fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
     let mut literal = String::with_capacity(text.len());
     let mut first = None;

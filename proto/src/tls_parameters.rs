@@ -17,7 +17,7 @@ pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-RSA-AES256-SHA",
 ];
 
-/// Bytes of a session ticket key.
+/// Size of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
 const MAX_PROTOCOL: usize = 255;

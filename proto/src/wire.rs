@@ -1,8 +1,8 @@
 //! Reads and writes encoded protobuf messages without decoding their contents.
 //!
 //! A typical update changes one or two of thousands of routes, and decoding the others would
-//! dominate the cost. Contents are not validated; functions return `None` if the encoding is not as
-//! expected.
+//! dominate the cost. Contents are not validated; functions return `None` if the encoding is
+//! unexpected.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};

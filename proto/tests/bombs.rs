@@ -1,9 +1,9 @@
-//! Tests that a few hundred stored bytes cannot expand beyond the memory limits.
+//! Tests that a few kilobytes of stored data cannot expand beyond the memory limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(
     clippy::disallowed_methods,
-    reason = "it reads how much memory there is in use"
+    reason = "the test reads its own memory usage"
 )]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use sesame_proto::schema::{Manifest, ShardRef};
 use sesame_proto::shard::{FORMAT, MAX_SHARD_BYTES, ShardError, endpoint_sets, join_config};
 use sesame_proto::{bounds, keys};
 
-/// In bytes.
+/// Returns the peak memory usage in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

@@ -1,4 +1,4 @@
-//! Tests that a snapshot can be restored from each form in which it is stored or updated.
+//! Tests that every stored or updated form of a snapshot restores to the same snapshot.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -308,7 +308,7 @@ fn one_edit_rewrites_one_shard_of_many() {
     };
     assert!(
         before.manifest.config.len() > 2,
-        "the snapshot is large enough to be cut"
+        "the snapshot has several shards"
     );
     assert_eq!(names(&after).difference(&names(&before)).count(), 1);
 }
@@ -326,7 +326,7 @@ fn one_endpoint_of_thousands_rewrites_one_small_shard() {
     };
     let RefreshedShards::Changed(changed) = splitter.refresh(std::slice::from_ref(&moved)).unwrap()
     else {
-        panic!("the number of shards stays");
+        panic!("the number of shards must not change");
     };
     assert_eq!(changed.len(), 1);
     let all: usize = whole.shards.iter().map(|shard| shard.bytes.len()).sum();
@@ -353,7 +353,7 @@ fn an_endpoint_change_keeps_the_revision() {
     );
 }
 
-#[allow(clippy::disallowed_methods, reason = "the form is a directory")]
+#[allow(clippy::disallowed_methods, reason = "the test reads a directory")]
 #[test]
 fn a_directory_gives_back_the_last_snapshot_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -367,7 +367,7 @@ fn a_directory_gives_back_the_last_snapshot_written() {
     assert_eq!(
         files,
         1 + manifest.config.len() + manifest.endpoints.len(),
-        "nothing that no manifest names is left"
+        "unreferenced shards are removed"
     );
 }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds the packages of a gateway host: build.sh AGENT ENVOY DIRECTORY. Needs dpkg-dev and binutils.
+# Builds a gateway host's packages: build.sh AGENT ENVOY DIRECTORY. Requires dpkg-dev and binutils.
 #
-# The packages are reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
-# or the time of the last commit. dpkg-deb is part of every Debian system, so no packaging tool has
-# to be pinned.
+# The packages are reproducible: owners, modes and order are fixed, and timestamps are
+# $SOURCE_DATE_EPOCH or the last commit's time. dpkg-deb is part of every Debian system, so no
+# packaging tool has to be pinned.
 #
 # $PACKAGE_REVISION is appended to both versions; $PACKAGE_LEVEL is the compression level, 0 to 9.
 set -eu
@@ -27,7 +27,7 @@ file() {
   install -D -m "$1" "$2" "$tree/$3"
 }
 
-# pack NAME VERSION SOURCE HOLDER: completes the tree of a package and packs it.
+# pack NAME VERSION SOURCE HOLDER: completes a package's tree and packs it.
 pack() {
   doc=$tree/usr/share/doc/$1
   mkdir -p "$doc" "$tree/DEBIAN"
@@ -55,7 +55,7 @@ pack() {
   echo "$out/$1_$2_$arch.deb"
 }
 
-# Prints the packages whose libraries the program needs, as the value of a Depends field.
+# Prints the value of the Depends field: the packages whose libraries the program uses.
 depends() {
   mkdir -p "$work/debian"
   : >"$work/debian/control"

@@ -19,7 +19,7 @@ const MAX_FETCHES: usize = 8;
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Storage for copies.
+/// Stores copies of key sets.
 pub trait KeySetStore: Send + Sync {
     /// Returns all stored copies.
     fn load(&self) -> impl Future<Output = Result<KeySetCopies, String>> + Send;
@@ -37,7 +37,7 @@ pub trait KeySetStore: Send + Sync {
 pub struct KeySetKeeper<S> {
     /// Storage for copies.
     pub store: S,
-    /// Requested key sets; `None` until they are known.
+    /// Requested key sets, or `None` if not yet known.
     pub requests: watch::Receiver<Option<Arc<KeySetRequests>>>,
     /// True while this keeper should fetch.
     pub active: watch::Receiver<bool>,
@@ -45,7 +45,7 @@ pub struct KeySetKeeper<S> {
 
 struct Kept {
     stored: KeySetCopy,
-    /// If the request changes, the key set is fetched again immediately.
+    /// Last fetched request. A different request is fetched immediately.
     request: Option<KeySetRequest>,
     next: Instant,
     retries: Backoff,
@@ -100,7 +100,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
                 self.forget(&mut kept, requests).await;
                 start(&mut kept, requests, &mut fetches);
             }
-            // Before the requests are known, nothing is due.
+            // Fetch nothing until the requests are known.
             let waiting = kept.values().filter(|it| !it.is_fetching).map(|it| it.next);
             let can_start = requests.is_some() && fetches.len() < MAX_FETCHES;
             let next = waiting.min().filter(|_| can_start);
@@ -208,7 +208,7 @@ impl Kept {
         }
     }
 
-    /// Schedules another fetch if one was running.
+    /// Reschedules the fetch if it was interrupted.
     fn interrupted(&mut self) {
         if std::mem::take(&mut self.is_fetching) {
             self.next = Instant::now() + self.retries.next_pause();

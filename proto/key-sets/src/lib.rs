@@ -26,16 +26,16 @@ use sesame_proto::key_sets::KeySetCopy;
 pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
-/// Age from which a copy is no longer used. Keys that an issuer has withdrawn must not stay valid
-/// forever.
+/// Maximum age of a usable copy. Keys that an issuer has withdrawn must not stay valid forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// In characters.
+/// Maximum length of a stored error, in characters.
 const MAX_ERROR: usize = 300;
 
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
-/// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
+/// Returns the updated copy after a fetch at `now`. On success, `fetched` contains the canonical
+/// keys.
 pub fn next_copy(
     before: &KeySetCopy,
     uri: &str,
@@ -76,7 +76,7 @@ fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
     is_expired.then(|| next_copy(copy, &copy.uri, Err(error.to_owned()), now))
 }
 
-/// The error may quote the server's response.
+/// Removes control characters, because an error may quote the server's response.
 fn printable(error: &str) -> String {
     let characters = error.chars().filter(|it| !it.is_control());
     characters.take(MAX_ERROR).collect()
@@ -88,12 +88,12 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
 
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
-    // If the clock was set back, the copy counts as new.
+    // If the clock was set back, treat the copy as new.
     let age = now.duration_since(fetched_at).max(SignedDuration::ZERO);
     Duration::try_from(age).ok()
 }
 
-/// A different error message alone is not a reason to store the copy.
+/// Ignores changes that affect only the error message.
 fn must_store(stored: &KeySetCopy, copy: &KeySetCopy, now: Timestamp) -> bool {
     let differs = stored.uri != copy.uri
         || stored.jwks != copy.jwks

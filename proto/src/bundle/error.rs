@@ -20,15 +20,15 @@ pub enum BundleError {
     /// Truncated bundle.
     #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
     CutOff {
-        /// Part in which the bytes end.
+        /// Truncated part.
         place: String,
-        /// Available bytes.
+        /// Number of available bytes.
         found: usize,
     },
     /// Bytes follow the end of the bundle.
     #[error("has {extra} bytes after its end")]
     Trailing {
-        /// Extra bytes.
+        /// Number of extra bytes.
         extra: usize,
     },
     /// A part exceeds its size limit.

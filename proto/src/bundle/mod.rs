@@ -55,7 +55,7 @@ const MAX_HEADER_BYTES: usize = 1 << 20;
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum length of human-readable strings in bytes.
+/// Half the maximum length of each string in a label, in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
 /// Identifies a bundle's Gateway, sequence number and origin.
@@ -63,13 +63,13 @@ pub const MAX_TEXT_BYTES: usize = 256;
 pub struct BundleLabel {
     /// Gateway as `Gateway/namespace/name`.
     pub gateway: String,
-    /// Sequence number from 1, which must increase with each bundle for the Gateway.
+    /// Sequence number, starting at 1. It must increase with each of the Gateway's bundles.
     pub sequence: u64,
     /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,
-    /// Human-readable creator.
+    /// Description of the creator, for display.
     pub creator: String,
-    /// Human-readable source.
+    /// Description of the source, for display.
     pub origin: String,
 }
 

@@ -77,7 +77,7 @@ impl<'a> BundleFile<'a> {
         })
     }
 
-    /// Returns the trusted signatures. Fails if fewer than `required` different trusted keys have
+    /// Returns the trusted signatures. Fails if fewer than `required` distinct trusted keys have
     /// signed.
     pub fn verify(
         &self,

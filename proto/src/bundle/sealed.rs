@@ -21,11 +21,11 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Domain separator: data from other programs is not valid here.
+/// Domain separator, so that data from other programs is invalid here.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Detects typing errors.
+/// Length of the checksum that detects typos, in bytes.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 /// Maximum number of hosts per bundle.
@@ -33,11 +33,11 @@ pub const MAX_HOSTS: usize = 10_000;
 
 type Kem = X25519HkdfSha256;
 
-/// Public key of a host.
+/// A host's public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostKey([u8; 32]);
 
-/// Private key of a host.
+/// A host's private key.
 #[derive(Clone)]
 pub struct HostIdentity([u8; 32]);
 
@@ -68,12 +68,12 @@ pub enum SealError {
         `--recipient {this}`"
     )]
     OtherHosts {
-        /// Number of those hosts.
+        /// Number of hosts that can open the keys.
         hosts: usize,
         /// This host's public key.
         this: HostKey,
     },
-    /// Damaged, or sealed for another Gateway or sequence number.
+    /// The keys are damaged, or sealed for another Gateway or sequence number.
     #[error("its keys cannot be decrypted: {0}")]
     Damaged(&'static str),
 }
@@ -97,7 +97,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject keys of low order, with which the shared secret is the same for all hosts.
+        // Reject low-order keys, because their shared secret is the same for all hosts.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -197,7 +197,7 @@ pub fn seal(
     Ok(sealed.encode_to_vec())
 }
 
-/// Decrypts the key pairs of a bundle with this Gateway and sequence number.
+/// Decrypts a bundle's key pairs, which are bound to its Gateway and sequence number.
 pub fn open(
     sealed: &[u8],
     identity: &HostIdentity,
@@ -231,7 +231,7 @@ pub fn open(
     keys::decode(content).map_err(|_| SealError::Damaged("the content is not key pairs"))
 }
 
-/// Returns how many hosts can open the keys.
+/// Returns the number of hosts that can open the keys.
 pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }

@@ -1,4 +1,4 @@
-//! Tests that a bundle is accepted only in the form in which it was created.
+//! Tests that readers reject bundles that differ from what `write` returns.
 
 use bytes::Bytes;
 use prost::Message as _;

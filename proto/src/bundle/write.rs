@@ -9,7 +9,7 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
 use crate::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Creates a bundle, with key pairs from [`super::sealed::seal`] if included. The same input always
+/// Creates a bundle. `keys` is the output of [`super::sealed::seal`], if any. The same input always
 /// produces the same bytes.
 pub fn write(
     label: &BundleLabel,

@@ -1,6 +1,6 @@
 //! Adds and removes backends and endpoint sets in an encoded snapshot.
 //!
-//! Return `None` if the encoding is not as expected, and let the caller rebuild the snapshot.
+//! Functions return `None` if the encoding is unexpected. The caller then rebuilds the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub struct BackendChanges {
 
 impl EncodedSnapshot {
     /// Returns the changes since `before`. Returns `None` if a backend has changed, if more than
-    /// `most` were added or removed, or if the encoding is not as expected.
+    /// `most` backends were added or removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -59,8 +59,8 @@ impl EncodedSnapshot {
         })
     }
 
-    /// Adds and removes backends. Returns `None` if an added backend exists, or a removed one does
-    /// not.
+    /// Adds and removes backends. Returns `None` if an added backend already exists, or a removed
+    /// backend does not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();

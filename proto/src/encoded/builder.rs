@@ -1,6 +1,6 @@
 //! Builds an encoded snapshot from its shards.
 //!
-//! Each piece is encoded before the next one is decoded to save memory. The result must equal the
+//! To save memory, each piece is encoded before the next one is decoded. The result must equal the
 //! encoding of the canonical snapshot.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ impl ConfigBuilder {
             } = table;
             let hosts = self.tables.entry(name).or_default();
             for mut host in virtual_hosts {
-                // The virtual host was too large for one piece, and this piece continues it.
+                // This piece continues a virtual host that was too large for one piece.
                 if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
                     host.domain.clear();
                     host.encode_raw(bytes);
@@ -122,7 +122,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Drops each message at once to save memory.
+/// Drops each message immediately to save memory.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

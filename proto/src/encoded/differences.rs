@@ -1,6 +1,6 @@
 //! Compares two versions of an encoded list by name.
 //!
-//! Return `None` if the encoding is not as expected, or the names are out of order.
+//! Functions return `None` if the encoding is unexpected, or if the names are out of order.
 
 use std::cmp::Ordering;
 

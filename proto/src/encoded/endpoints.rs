@@ -48,7 +48,7 @@ fn differ_in_place<'e>(
 
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
-    // Encoded fields are in numeric order, and all fields before this one are length-delimited.
+    // Fields are encoded in numeric order, and all fields before `endpoints` are length-delimited.
     while let Some((field, content, behind)) = first(rest) {
         if field == numbers::backend::ENDPOINTS {
             return content;

@@ -1,4 +1,4 @@
-//! Snapshots in encoded form, which takes much less memory.
+//! Keeps snapshots in encoded form, which takes much less memory.
 //!
 //! Parts are encoded separately, so comparing bytes shows which parts a change affects. Never print
 //! a private key.
@@ -52,7 +52,7 @@ pub struct EncodedSnapshot {
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot. `keys` must be in the order of its references.
+    /// Encodes a snapshot. `keys` must be in the order of `snapshot.keys`.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -83,7 +83,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with other key pairs, in the order of its references.
+    /// Replaces the key pairs. `keys` must be in the order of the snapshot's references.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -94,7 +94,7 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with other endpoint sets.
+    /// Replaces all endpoint sets.
     #[must_use]
     pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
         let mut changed = self.clone();
@@ -102,7 +102,7 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Replaces endpoint sets by name, and ignores missing ones.
+    /// Replaces endpoint sets by name, and ignores sets that the snapshot lacks.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
@@ -132,15 +132,15 @@ impl EncodedSnapshot {
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
-    /// Returns the snapshot with changed virtual hosts, or `None` if one does not equal its
-    /// previous version.
+    /// Replaces virtual hosts. Returns `None` if a virtual host differs from the delta's old
+    /// version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
-    /// Applies a delta. Returns `None` if it belongs to another version.
+    /// Applies a delta. Returns `None` if the delta is for another version.
     pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -194,7 +194,7 @@ impl EncodedSnapshot {
         &self.shared_filters
     }
 
-    /// Returns the filters for virtual hosts without filters.
+    /// Returns the default filters of virtual hosts.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
@@ -267,7 +267,8 @@ impl EncodedSnapshot {
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the SHA-256 in hex without endpoints and private keys: the revision, if canonical.
+    /// Returns the SHA-256 in hex, excluding endpoints and private keys. If the snapshot is
+    /// canonical, this is its revision.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -279,7 +280,7 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the SHA-256 in hex without private keys, but with their digests.
+    /// Returns the SHA-256 in hex, excluding private keys but including their digests.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
@@ -305,7 +306,7 @@ impl EncodedSnapshot {
         &self.addresses
     }
 
-    /// Returns external ports, with the ports that hosts open for them.
+    /// Returns the port that hosts open for each external port.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
@@ -320,12 +321,13 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if a listener's session ticket keys are missing, so hosts use their own.
+    /// Returns true if a listener's session ticket keys are missing, in which case hosts use their
+    /// own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
 
-    /// Returns the numbers of objects.
+    /// Returns the object counts.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -341,7 +343,7 @@ fn decoded(bytes: &[u8]) -> Snapshot {
     Snapshot::decode(bytes).expect("`EncodedSnapshot` encoded these bytes from a Snapshot")
 }
 
-/// Numbers of objects in a snapshot.
+/// Number of objects of each kind in a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Listeners on all ports.
@@ -352,7 +354,7 @@ pub struct Counts {
     pub backends: usize,
 }
 
-/// Parts with the same bytes in two snapshots.
+/// True for each part that has the same bytes in two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Unchanged parts are shared, so megabytes are rarely compared.
+/// Compares pointers first, because unchanged parts are shared.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
@@ -13,7 +13,7 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
 /// Concatenating all parts gives the encoded snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Fields with lower numbers than the route tables.
+    /// Fields that precede the route tables in the schema.
     pub(super) ahead: Bytes,
     pub(super) route_tables: Bytes,
     pub(super) backends: Bytes,
@@ -89,7 +89,7 @@ impl Parts {
         }
     }
 
-    /// In the order in which they are stored and hashed.
+    /// Returns the parts in the order in which they are stored and hashed.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,

@@ -1,6 +1,6 @@
 //! Reads and patches encoded route tables without decoding virtual hosts.
 //!
-//! Return `None` if the encoding is not as expected, and let the caller rebuild the snapshot.
+//! Functions return `None` if the encoding is unexpected. The caller then rebuilds the snapshot.
 
 use std::collections::HashMap;
 
@@ -109,7 +109,7 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Other virtual hosts only respond with 421.
+/// Returns false for virtual hosts that only respond with 421.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

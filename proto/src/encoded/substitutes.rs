@@ -6,12 +6,12 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// A host's own key pairs and trust bundles, by the name that they replace.
+/// A host's own key pairs and trust bundles, by the name of the replaced object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. One without revocation lists keeps the replaced bundle's lists.
+    /// Trust bundles. If a bundle has no revocation lists, the replaced bundle's lists remain.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
@@ -58,7 +58,7 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the keys that should be in files on the host but are missing.
+    /// Returns the names of keys whose files are missing on the host.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();
@@ -149,7 +149,7 @@ mod tests {
         }
         let substitutes_of_host = substitutes(&pairs, &["y"]);
         let after = expected.with_substitutes(&substitutes_of_host).unwrap();
-        assert_eq!(after, make(&keys, "y"), "what was revoked stays so");
+        assert_eq!(after, make(&keys, "y"), "revocation lists are kept");
         assert_eq!(after.with_substitutes(&substitutes_of_host), None);
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct ConfigShard {
     pub(super) shard: Shard,
 }
 
-/// Borrows one bucket's contents, because copies of all would take as much memory as the snapshot.
+/// Borrows one bucket's contents, because copies of all buckets would take as much memory as the
+/// snapshot.
 #[derive(Default)]
 struct Piece<'s> {
     hosts: Vec<(&'s str, &'s VirtualHost)>,
@@ -176,7 +177,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// In bytes, after decoding.
+/// Returns the shards' total size in memory after decoding, in bytes.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

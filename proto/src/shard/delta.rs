@@ -9,7 +9,7 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Maximum number of changed shards. Beyond it, joining all shards is hardly slower.
+/// Maximum number of changed shards. With more changes, joining all shards is hardly slower.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
 /// Difference between two configurations.
@@ -23,9 +23,9 @@ pub struct ShardDelta {
     pub size: u64,
 }
 
-/// Compares two configurations; `before` takes `size` bytes in memory, and `stored` returns a
-/// shard's bytes by digest. Returns `None` if a shard is missing or damaged, or if anything has
-/// changed besides virtual hosts and added or removed backends.
+/// Compares two configurations. `size` is the size of `before` in memory, in bytes, and `stored`
+/// returns a shard's bytes by digest. Returns `None` if a shard is missing or damaged, or if
+/// anything has changed besides virtual hosts and added or removed backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -191,7 +191,7 @@ mod tests {
         for after in cases {
             assert_eq!(changed(&before, &after, 1_000_000), None, "{after:?}");
         }
-        assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
+        assert_eq!(changed(&before, &before[..1], 1000), None, "fewer shards");
 
         // A reader would join one of the shards twice and omit the other.
         let (references, shards) = stored(&before);

@@ -107,8 +107,8 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// Decodes an endpoint shard. Rejects anything else, because no manifest contains the shard's
-/// digest.
+/// Decodes an endpoint shard. Rejects other content, because manifests contain no digests of
+/// endpoint shards.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -122,7 +122,7 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Sets canonical endpoint sets. The first set with each name wins.
+/// Replaces the snapshot's endpoints with canonical sets. The first set with each name wins.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);

@@ -65,7 +65,7 @@ impl LiveShards {
         })
     }
 
-    /// Works even if the number of shards changes. Ignores missing names.
+    /// Works even if the number of shards changes. Ignores sets with unknown names.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -77,7 +77,7 @@ impl LiveShards {
         self.after(sets)
     }
 
-    /// Fails if the total size exceeds what readers accept.
+    /// Fails if the total size exceeds the readers' limit.
     pub(super) fn check(&self) -> Result<(), ShardError> {
         let decoded = self.shards.values().map(|shard| shard.decoded);
         let size = decoded.fold(0, u64::saturating_add);
@@ -93,8 +93,8 @@ impl LiveShards {
         })
     }
 
-    /// Ignores missing names. Returns [`RefreshedShards::Whole`] if the number of shards would
-    /// change.
+    /// Ignores sets with unknown names. Returns [`RefreshedShards::Whole`] if the number of shards
+    /// would change.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -125,8 +125,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Returns false if the delta does not fit, or the number of shards would change. Discard the
-    /// shards in that case.
+    /// Returns false if the delta does not apply, or if the number of shards would change. Discard
+    /// the shards in that case.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();

@@ -1,8 +1,8 @@
 //! Splits a snapshot into shards that are small enough to store, and joins them again.
 //!
-//! Configuration shards are content-addressed and never change. Virtual hosts and backends are
-//! divided by a hash of their name, so an edit rewrites only one piece. Endpoint shards keep their
-//! names and change in place.
+//! Configuration shards are content-addressed and never change. A hash of the name assigns each
+//! virtual host and backend to a shard, so an edit rewrites only one shard. Endpoint shards keep
+//! their names and change in place.
 //!
 //! Stored data is not trusted: sizes are limited before decompression, and the digest and the size
 //! in memory are checked before decoding.
@@ -29,7 +29,7 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// Supported version of the schema's semantics.
+/// Supported manifest format version.
 pub const FORMAT: u32 = 1;
 /// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
@@ -71,11 +71,11 @@ pub enum ShardError {
         what: String,
         /// Size in bytes.
         size: u64,
-        /// Measured form.
+        /// Form in which the size is measured.
         form: Form,
         /// Limit in bytes.
         limit: u64,
-        /// Remedy for the message.
+        /// Remedy to append to the message, if any.
         remedy: String,
     },
     /// Unsupported manifest version.
@@ -96,7 +96,7 @@ pub enum ShardError {
         /// Name.
         name: String,
     },
-    /// A shard of the manifest is missing.
+    /// A shard in the manifest is missing.
     #[error("shard {name} is missing")]
     Missing {
         /// Shard name.
@@ -162,7 +162,8 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
     Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
-/// A power of two: doubling it moves only half of the names, and most edits do not change it.
+/// Returns a power of two: doubling the count moves only half of the names, and most edits do not
+/// change the count.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }

@@ -51,7 +51,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Keeps the first `left` routes. If the cut is within a virtual host, both results contain it.
+/// Keeps the first `left` routes. If a virtual host is split, both results contain it.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -145,7 +145,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Cannot be compressed to less than half its length.
+    /// Returns text that cannot be compressed to less than half its length.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn configuration_that_readers_refuse_is_not_split() {
-        // After decoding, each route takes a hundred times as much memory as its encoding.
+        // Once decoded, each route takes a hundred times as much memory as its encoding.
         let mut snapshot = snapshot("10.0.0.1", &[]);
         for host in 0..40 {
             snapshot.route_tables[0].virtual_hosts.push(VirtualHost {

@@ -1,6 +1,6 @@
 //! Splits successive snapshots of one Gateway into shards.
 //!
-//! Unaffected shards are reused. The result must always equal a new splitter's.
+//! Unaffected shards are reused. The result must always equal the result of a new splitter.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// In bytes before compression. Smaller shards make an edit cheaper; larger shards help a reader
-/// that fetches them all.
+/// In bytes before compression. Smaller shards make edits cheaper; larger shards help readers that
+/// fetch all shards.
 const TARGET_BYTES: usize = 64 * 1024;
 /// For a larger configuration, shards become larger instead.
 const MAX_CONFIG_SHARDS: usize = 512;
@@ -52,7 +52,7 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 
 impl Splitter {
     /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. On
-    /// error, keeps the last configuration with the new endpoints; see [`last`](Self::last).
+    /// error, keeps the last configuration, but with the new endpoints; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -80,7 +80,8 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces the endpoints of the last snapshot, if the next configuration cannot be published.
+    /// Replaces only the last snapshot's endpoints, for callers that cannot publish the next
+    /// configuration.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
         endpoints.iter_mut().for_each(canonicalize_endpoints);
@@ -104,8 +105,8 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Applies a delta, with the same result as splitting the changed snapshot. After `None` or an
-    /// error, split the complete snapshot.
+    /// Applies a delta, with the same result as splitting the changed snapshot. If this fails or
+    /// returns `None`, split the complete snapshot.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -156,7 +157,7 @@ impl Splitter {
         let changed = match plain.as_slice() {
             [] => None,
             plain => match ConfigShard::new(Some(bucket), Sha256::digest(plain).into(), plain) {
-                // The contents of the bucket no longer fit into a single shard.
+                // The bucket no longer fits into a single shard.
                 Err(ShardError::TooLarge { .. }) => return Ok(false),
                 shard => Some(shard?),
             },

@@ -8,7 +8,7 @@ use super::{SignatureError, Statement, TrustedKeys, id, list, parse};
 use crate::keys::hex;
 
 impl TrustedKeys {
-    /// Returns the trusted signatures. Fails if fewer than `required` different trusted keys have
+    /// Returns the trusted signatures. Fails if fewer than `required` distinct trusted keys have
     /// signed.
     pub fn verify_by(
         &self,
@@ -55,7 +55,7 @@ impl TrustedKeys {
 pub struct GoodSignatures {
     /// Stamp of all signatures.
     pub stamp: u64,
-    /// Identifiers of the signing trusted keys, without duplicates.
+    /// Identifiers of the trusted keys that have signed, without duplicates.
     pub signers: Vec<String>,
 }
 

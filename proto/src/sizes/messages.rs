@@ -94,7 +94,7 @@ fn of_authorization(authorization: &Authorization) -> u64 {
             clients,
             hosts,
         } = rule;
-        // The path and values of a claim are repeated for each provider.
+        // A claim's path and values are repeated for each provider.
         let claims = claims.iter().map(|claim| {
             let ClaimValues {
                 tokens,
