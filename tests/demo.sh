@@ -1,14 +1,14 @@
 #!/bin/sh
-# demo.sh serve FLAG...: builds and runs the demo. This build contains few crates and is not
-# optimized, so that the demo starts quickly. demo.sh check: checks that the build of `serve`
-# compiles. Then runs the demo from target/debug, which other tests also build. A separate network
-# namespace keeps the demo's ports free.
+# demo.sh serve FLAG...: builds and runs the demo. This build has few crates and no optimization, so
+# that it is quick. demo.sh check: checks that this build compiles, and then tests the demo in
+# target/debug, which other tests also need. This test has its own network namespace, where the
+# demo's ports are free.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CARGO:=cargo}"
 programs='--no-default-features --package sesame-agent --package sesame-kit --bins'
 if [ "$1" = check ]; then
-  # shellcheck disable=SC2086 # One argument each.
+  # shellcheck disable=SC2086 # Word splitting is intended.
   "$CARGO" check --locked $programs
   exec unshare --user --map-root-user --net sh -c 'ip link set lo up && exec target/debug/demo --check' >/dev/null
 fi
@@ -19,6 +19,6 @@ This builds sesame-agent and two small backends, which takes about three minutes
 seconds later, fetches Envoy (50 MB) into .tools, and then serves on 127.0.0.1:8080 and :8443 until Ctrl-C.
 TEXT
 tests/tools/get.sh envoy
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 "$CARGO" build --locked --profile demo $programs
 exec target/demo/demo "$@"

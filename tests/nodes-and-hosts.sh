@@ -11,11 +11,11 @@ tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebs
 # test-hosts already covers hosts that join a cluster or have no network.
 nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then
-  # shellcheck disable=SC2086 # One line.
+  # shellcheck disable=SC2086 # Word splitting joins the lines.
   echo $tools
   exit
 fi
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 if tests/tools.sh $tools && target/debug/hosts --can-run; then
   make images-check airgap-check
   make test-nodes NODES="$nodes"

@@ -1,8 +1,7 @@
 #!/bin/sh
 # one.sh NAME COMMAND…: builds the programs, and the tests that NAME selects. Runs these tests with
 # COMMAND, such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
-# tests/tests). It can also be a test file, optionally followed by `::` and a test. Rebuilds
-# outdated programs first.
+# tests/tests). It can also be a test file, optionally followed by `::` and a test.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1
@@ -41,6 +40,6 @@ case $path in
 esac
 # For an area, run all tests.
 if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
-# shellcheck disable=SC2086 # The name is empty for an area.
-# Without sesame-tests, Cargo would rebuild crates with other features.
+# shellcheck disable=SC2086 # An empty $name must not become an argument.
+# Without `--package sesame-tests`, Cargo would rebuild crates with different features.
 exec tests/machine.sh "$@" --package sesame-tests $name

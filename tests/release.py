@@ -15,9 +15,10 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parent.parent
 CHANGELOG = TOP / "CHANGELOG.md"
 SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-# Conformance reports contain the tested version, and the page about upgrades contains a later one.
+# Excludes conformance reports, which contain the tested version, and upgrades.md, which contains a
+# later one.
 PLACES = ["Cargo.toml", "README.md", "controller/deploy", "docs", ":!docs/conformance", ":!docs/upgrades.md", ":!*.png"]
-# One of our versions, in Cargo.toml, the chart, or the names of images and archives.
+# A Sesame version in Cargo.toml, the chart, or the name of an image or archive.
 MENTION = re.compile(
     r'(?:^version = "|^(?:version|appVersion): |\btag: (?:[\d.]+-)?|\bnewTag: (?:[\d.]+-)?|\*\*State:\*\* version '
     r"|\bsesame(?:-[a-z]+)?[:_-](?:\d[\d.]*\d-)?)(\d+\.\d+\.\d+)\b(?![-.]?\d)",

@@ -1,7 +1,6 @@
 #!/bin/sh
-# reproduce.sh DIRECTORY COMMAND...: runs COMMAND twice, once for each of the output directories
-# DIRECTORY.again and DIRECTORY, and fails if their files differ. In COMMAND, `{}` stands for the
-# output directory.
+# reproduce.sh DIRECTORY COMMAND...: runs COMMAND twice, with the output directories DIRECTORY.again
+# and DIRECTORY, and fails if their files differ. In COMMAND, `{}` stands for the output directory.
 set -eu
 directory=$1
 shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh FLAG...: builds the conformance suite of the Gateway API, and runs it against the programs
-# in target/debug. run.sh --keep-report copies the report of the last run to the documentation.
+# run.sh FLAG...: builds the Gateway API conformance suite, and runs it against the programs in
+# target/debug. run.sh --keep-report copies the report of the last run to the documentation.
 #
 # $CONFORMANCE is the suite's release: v1.7, pinned in go.mod, or v1.6, pinned in v1.6.mod. Both are
 # built with the Go toolchain that go.mod names; Go downloads this toolchain as a module.

@@ -34,7 +34,7 @@ pub use setup::Setup;
 /// Short, because Unix socket paths are limited to 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// Timeout for any expected event, even on a busy machine.
+/// Timeout for any expected event; long enough on a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the path of the agent's binary.
@@ -66,7 +66,7 @@ pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program by renaming, because `path` may be running.
+/// Installs a program by renaming, because the program at `at` may be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
@@ -77,7 +77,7 @@ pub fn install_program(program: &Path, at: &Path) {
 pub struct AgentUnderTest {
     setup: Setup,
     directory: TempDir,
-    /// Gateway ports and their local ports.
+    /// Gateway ports and the local ports to which they are mapped.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
     _turn: Option<Turn>,
@@ -103,7 +103,7 @@ impl AgentUnderTest {
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
-            known.unwrap_or_else(|| panic!("port {outside} is not a port of this agent"));
+            known.unwrap_or_else(|| panic!("port {outside} is not one of this agent's ports"));
         (Ipv4Addr::LOCALHOST, *port).into()
     }
 
@@ -118,7 +118,7 @@ impl AgentUnderTest {
         self.setup.flags.extend(flags);
     }
 
-    /// Writes a manifest through a renamed temporary file.
+    /// Writes a manifest atomically, by renaming a temporary file.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
         std::fs::write(&hidden, yaml).expect("write a manifest");
@@ -263,7 +263,7 @@ impl AgentUnderTest {
         envoys.len()
     }
 
-    /// Returns the agent's status, or `None` if it reports none yet.
+    /// Returns the agent's status, or `None` if the agent does not report it yet.
     pub fn status(&self) -> Option<Value> {
         let output = self.status_command();
         serde_json::from_slice(&output.stdout).ok()
@@ -281,8 +281,8 @@ impl AgentUnderTest {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // Some commands reject the flag, so set the variable. Test backends are on the loopback
-            // interface.
+            // Test backends listen on loopback. Set the variable, because some commands reject the
+            // flag.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()

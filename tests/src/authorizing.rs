@@ -40,7 +40,7 @@ pub struct Asked {
     pub path: String,
     /// The host of the client's request.
     pub host: String,
-    /// The headers in the check. Names are in lower case.
+    /// The check's headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,

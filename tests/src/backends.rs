@@ -1,4 +1,4 @@
-//! Several backends, each behind a Service that has the backend's name.
+//! Backends, each behind a Service of the same name.
 
 use serde_json::Value;
 

@@ -193,7 +193,7 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
 }
 
 async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) {
-    // Every TLS connection starts with the type of a handshake record.
+    // A TLS connection starts with a handshake record, whose type is 0x16.
     let mut first = [0];
     let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
     if let (Some(tls), true) = (&echo.tls, begins_tls) {
@@ -302,7 +302,7 @@ async fn answer(
         headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
-    // If the backend closed earlier, a client that is still sending would get a reset.
+    // Read the whole body, because closing with unread data would reset the connection.
     let _ = request.body_mut().collect().await;
     let path = request.uri().path();
     if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
@@ -432,7 +432,7 @@ mod tests {
 
     #[tokio::test]
     async fn backend_close_finishes_active_request_and_frees_port() {
-        // Nothing else uses this address, so the port is still free later.
+        // Only this test uses this address, so no other test can take the freed port.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

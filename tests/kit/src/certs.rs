@@ -32,8 +32,8 @@ impl Authority {
         Self::from_params(Self::own_params(name))
     }
 
-    /// Creates an authority with this serial number. Equal names and serial numbers differ only in
-    /// keys.
+    /// Creates an authority with this serial number. Authorities with the same name and serial
+    /// number differ only in their keys.
     pub fn with_serial(name: &str, serial: u64) -> Self {
         let mut params = Self::own_params(name);
         params.serial_number = Some(SerialNumber::from(serial));
@@ -75,7 +75,8 @@ impl Authority {
         self.issue_from(Self::params(names), uris)
     }
 
-    /// Like [`Self::issue`], but with an authority key identifier, as public authorities do.
+    /// Like [`Self::issue`], but with an authority key identifier, like certificates from public
+    /// CAs.
     pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         params.use_authority_key_identifier_extension = true;
@@ -89,7 +90,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Issues a certificate that expires `days` after 0:00 UTC today.
+    /// Issues a certificate that expires `days` days after 00:00 UTC today.
     pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
         let mut params = Self::params(names);
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -261,7 +262,7 @@ impl Leaf {
         };
         let mut config = config
             .with_single_cert(vec![self.der.clone()], key)
-            .expect("a certificate with its key");
+            .expect("the key matches the certificate");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
     }

@@ -110,7 +110,7 @@ impl Request {
         self
     }
 
-    /// Limits the time for connection and response, by default to 20 seconds.
+    /// Sets the timeout for connecting and receiving the response, by default 20 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -123,12 +123,12 @@ impl Request {
         connection.send(self).await
     }
 
-    /// Upgrades to `websocket`, sends `message`, and reads as many bytes back.
+    /// Upgrades to `websocket`, sends `message`, and reads the same number of bytes back.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
         self.upgraded("websocket", message).await
     }
 
-    /// Upgrades to `protocol`, sends `message`, and reads as many bytes back.
+    /// Upgrades to `protocol`, sends `message`, and reads the same number of bytes back.
     pub async fn upgraded(&self, protocol: &'static str, message: &[u8]) -> Result<Vec<u8>> {
         let exchange = async {
             let mut connection = Connection::open(self).await?;
@@ -148,7 +148,7 @@ impl Request {
             }
             let response = sender.send_request(request).await.context("upgrade")?;
             if response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-                bail!("the upgrade was answered with {}", response.status());
+                bail!("the upgrade got status {}", response.status());
             }
             let upgraded = hyper::upgrade::on(response).await.context("upgrade")?;
             let mut stream = TokioIo::new(upgraded);
@@ -265,7 +265,7 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
             panic!(
-                "status {}: not a backend's answer ({error}): {body}",
+                "status {}: not an echo backend's response ({error}): {body}",
                 self.status
             )
         })
@@ -350,7 +350,7 @@ impl Connection {
         request.in_time(exchange).await
     }
 
-    /// Returns false if the server has closed the connection or will do so.
+    /// Returns false if the server has closed the connection or is about to close it.
     pub async fn is_open(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),

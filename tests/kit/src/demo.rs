@@ -140,7 +140,7 @@ pub struct Example {
     pub command: String,
     /// The equivalent request.
     pub request: Request,
-    /// Returns true if the response is as the title states.
+    /// Returns true if the response matches the title.
     pub good: fn(&Reply) -> bool,
 }
 
@@ -208,7 +208,7 @@ pub fn manifests() -> PathBuf {
     crate::envoy::workspace().join("tests/data/quickstart")
 }
 
-/// Fails unless the response is as the example's title states.
+/// Fails unless the response matches the example's title.
 pub async fn check(example: &Example) -> Result<()> {
     let reply = example
         .request

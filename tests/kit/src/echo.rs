@@ -22,12 +22,12 @@ pub struct Echo {
     pub tls: Option<EchoTls>,
 }
 
-/// Result of a TLS handshake on the backend.
+/// TLS handshake parameters as seen by the backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EchoTls {
     /// The SNI, or empty if absent.
     pub server_name: String,
-    /// Client's leaf certificate as base64 of DER, or empty.
+    /// The client's leaf certificate (DER in base64), or empty if absent.
     pub client_certificate: String,
 }
 

@@ -10,18 +10,18 @@ pub fn envoy_binary() -> PathBuf {
         return path;
     }
     on_path().or_else(fetched).expect(
-        "no Envoy: set $ENVOY to its binary, put `envoy` on the path, or let `make unit` fetch one",
+        "Envoy not found: set $ENVOY to its binary, add `envoy` to $PATH, or run `make unit`",
     )
 }
 
-/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`, which agents must support.
+/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`. Agents must support this version.
 pub fn older_envoy_binary() -> PathBuf {
     let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
     let path = path
         .map(PathBuf::from)
         .or_else(|| in_tools().into_iter().next());
     let path = path.filter(|path| path.is_file());
-    path.expect("no older Envoy: set $OLDER_ENVOY to its binary, or let `make unit` fetch one")
+    path.expect("older Envoy not found: set $OLDER_ENVOY to its binary, or run `make unit`")
 }
 
 /// Returns the root of the source tree.

@@ -23,7 +23,7 @@ pub mod code {
 }
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// One byte of flags and a four-byte length.
+/// A flag byte and a four-byte length.
 const PREFIX: usize = 5;
 
 /// Creates a call to `service/method` with an empty message.

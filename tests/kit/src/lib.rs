@@ -1,10 +1,10 @@
 //! Code shared by the demo and the tests: echo backends, certificates, an HTTP client, generated
 //! files, and the location of the real Envoy.
 //!
-//! An echo backend responds to each request with a description of the request as received, so a
-//! test sees a proxy's changes. The client sends individual requests, optionally over TLS or
-//! HTTP/2. All traffic stays on the loopback interface. If setup fails, the code panics and reports
-//! the cause, because a test that cannot start must not pass.
+//! An echo backend describes the received request in its response, so tests can check a proxy's
+//! changes. The client sends individual requests, optionally over TLS or HTTP/2. All traffic stays
+//! on the loopback interface. Setup failures panic with the cause, because a test that cannot start
+//! must not pass.
 //!
 //! ```
 //! use sesame_kit::backend::Backend;
@@ -27,7 +27,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::missing_panics_doc,
-    reason = "this library only serves tests, where a panic is the report"
+    reason = "in tests, a panic reports the failure"
 )]
 
 pub mod backend;

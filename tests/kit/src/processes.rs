@@ -1,5 +1,5 @@
-//! Finds and kills the processes of a test, i.e. with its temporary directory in the command line.
-//! No other process is signaled.
+//! Finds and kills a test's processes, which have its temporary directory in their command line.
+//! Never signals other processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub fn kill9(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Kills all processes with `directory` in the command line, including new ones.
+/// Kills processes with `directory` in the command line until none is left, for up to 10 seconds.
 pub fn kill_below(directory: &Path) {
     let start = Instant::now();
     loop {
@@ -100,7 +100,7 @@ pub fn written_bytes(pid: u32) -> f64 {
     written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0.0)
 }
 
-/// Returns the CPU seconds of the main thread, which applies configuration in Envoy.
+/// Returns the main thread's CPU time in seconds. Envoy applies configuration on this thread.
 pub fn main_thread_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))
 }
@@ -114,6 +114,6 @@ fn seconds_in(stat: &str) -> f64 {
             .and_then(|field| field.parse::<f64>().ok())
             .unwrap_or(0.0)
     };
-    // The kernel's USER_HZ is 100 on every architecture that Envoy runs on.
+    // USER_HZ is 100 on every architecture that Envoy supports.
     (ticks(11) + ticks(12)) / 100.0
 }

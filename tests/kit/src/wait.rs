@@ -15,7 +15,7 @@ pub async fn eventually<T>(
         match probe().await {
             Ok(value) => return value,
             Err(last) if start.elapsed() > deadline => {
-                panic!("{what}: not within {deadline:?}; last: {last}")
+                panic!("{what}: timed out after {deadline:?}; last: {last}")
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

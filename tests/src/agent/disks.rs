@@ -29,7 +29,7 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
-/// Returns an Envoy's shared memory, or `None` without hot restart.
+/// Returns the path of an Envoy's shared memory, or `None` without hot restart.
 pub fn shared_memory(envoy: &Process) -> Option<String> {
     let value = |name: &str| {
         let mut arguments = envoy.arguments.iter();

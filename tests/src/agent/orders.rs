@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use super::{AgentUnderTest, agent_binary};
 
 impl AgentUnderTest {
-    /// Runs a command that addresses this agent, without blocking the current task.
+    /// Runs a command against this agent, without blocking the current task.
     pub async fn order(&self, arguments: &[&str]) -> Output {
         let runtime = self.runtime().to_string_lossy().into_owned();
         let mut command = arguments.to_vec();
@@ -18,7 +18,8 @@ impl AgentUnderTest {
         self.order(&["restart", "--strategy", strategy]).await
     }
 
-    /// Runs `restart`. Panics unless Envoy is replaced by `by`, a hot restart or a handover.
+    /// Runs `restart`. Panics unless Envoy was replaced by the method `by`: `hot restart` or
+    /// `handover`.
     pub async fn envoy_is_replaced(&self, strategy: &str, by: &str) -> String {
         let output = self.replace_envoy(strategy).await;
         let text = words(&output);

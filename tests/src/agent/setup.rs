@@ -10,7 +10,7 @@ use crate::turns::Turn;
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "a builder's choices, each by itself"
+    reason = "independent options of a builder"
 )]
 pub struct Setup {
     pub(super) ports: Vec<u16>,
@@ -144,7 +144,7 @@ impl Setup {
         self.make(Some(turn))
     }
 
-    /// Like [`Self::prepare`], for a second host, which shares the first host's turn.
+    /// Like [`Self::prepare`], but for a second host that shares the first host's turn.
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

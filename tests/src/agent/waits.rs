@@ -64,11 +64,11 @@ impl AgentUnderTest {
     /// Waits until Envoy has accepted the latest change and the agent has stored it.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
-            // The change may be served before it is recorded.
+            // Envoy may serve the change before the status is up to date.
             let is_noted = gateway["state"] != "Applying" && gateway["state"] != "Down";
             is_noted && gateway["stored"].as_str().unwrap_or("") == gateway["applied"]
         };
-        self.wait_status("what is accepted is stored", |status| {
+        self.wait_status("accepted versions are stored", |status| {
             let gateways = status["gateways"].as_array();
             gateways.is_some_and(|all| !all.is_empty() && all.iter().all(stored))
         })
@@ -88,7 +88,7 @@ impl AgentUnderTest {
 
     /// Waits until exactly `count` Envoys are running.
     pub async fn wait_envoys(&self, count: usize) {
-        let what = format!("as many Envoys run: {count}");
+        let what = format!("{count} Envoys are running");
         eventually(&what, TEST_TIMEOUT, async || {
             let envoys = self.envoys();
             holds(envoys.len() == count, || {

@@ -147,7 +147,7 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // Users are invited to edit the files.
+                // Not fatal, because users may have edited the files.
                 println!("# {late:#}\n");
                 break;
             }

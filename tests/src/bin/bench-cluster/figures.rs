@@ -53,38 +53,39 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     let settled = |s: &Settled| format!("{:.0} ms, {:.0} writes", s.ms, s.writes);
     row("HTTPRoutes", &|f| f.routes.to_string())?;
     row(
-        "route applied to served, ms (min / median / p99 / max)",
+        "route change until served, ms (min / median / p99 / max)",
         &|f| Times::cell(&f.route_change),
     )?;
-    row("  floor: the same bytes renamed by hand", &|f| {
+    row("  floor: the same files without the agent", &|f| {
         Times::cell(&f.route_floor)
     })?;
     row("  under churn", &|f| Times::cell(&f.route_change_in_churn))?;
-    row("route to another backend applied to served, ms", &|f| {
+    row("backend switch until served, ms", &|f| {
         Times::cell(&f.switch)
     })?;
-    row("  floor of the list of clusters, next to a route's", &|f| {
-        Times::cell(&f.clusters_floor)
-    })?;
-    row("endpoint applied to served, ms", &|f| {
+    row(
+        "  floor: cluster list, in addition to the route table",
+        &|f| Times::cell(&f.clusters_floor),
+    )?;
+    row("endpoint change until served, ms", &|f| {
         Times::cell(&f.endpoint_change)
     })?;
     row("  under churn", &|f| {
         Times::cell(&f.endpoint_change_in_churn)
     })?;
-    row("endpoint changes a second in the churn", &|f| {
+    row("endpoint changes per second under churn", &|f| {
         format!("{:.0}", f.endpoint_changes_a_second)
     })?;
-    row("API writes for a route change", &|f| {
+    row("API writes per route change", &|f| {
         format!("{:.1}", f.writes_per_route_change)
     })?;
-    row("API writes for an endpoint change", &|f| {
+    row("API writes per endpoint change", &|f| {
         format!("{:.1}", f.writes_per_endpoint_change)
     })?;
-    row("attachedRoutes right after the last route", &|f| {
+    row("attachedRoutes correct after route creation", &|f| {
         settled(&f.attached)
     })?;
-    row("attachedRoutes right after their deletion", &|f| {
+    row("attachedRoutes correct after route deletion", &|f| {
         settled(&f.detached)
     })?;
     row(
@@ -105,15 +106,15 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
             )
         },
     )?;
-    row("CPU of Envoy's main thread under churn, s a minute", &|f| {
+    row("Envoy main thread CPU under churn, s/min", &|f| {
         format!("{:.1}", f.envoy_main_cpu)
     })?;
-    row("CPU of the agent under churn, s a minute", &|f| {
+    row("agent CPU under churn, s/min", &|f| {
         format!("{:.1}", f.agent_cpu)
     })?;
     row("agent memory, MiB (at rest / peak)", &|f| {
         format!("{:.1} / {:.1}", f.agent_mib, f.agent_peak_mib)
     })?;
-    row("5xx answers on the way", &|f| f.errors.to_string())?;
+    row("5xx responses during the run", &|f| f.errors.to_string())?;
     Ok(())
 }

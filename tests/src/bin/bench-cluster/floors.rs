@@ -69,7 +69,7 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// The change is permanent.
+    /// Switches route 0 to another Service, and does not switch it back.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);

@@ -1,5 +1,5 @@
-//! `make bench-cluster`: measures the latency and cost of API changes for each number of
-//! HTTPRoutes. The *floor* is the time that Envoy needs for the same bytes without the agent.
+//! `make bench-cluster`: measures the latency and cost of API changes with different numbers of
+//! HTTPRoutes. The *floor* is the time that Envoy needs to apply the same files without the agent.
 //! Everything runs in a network namespace, because the API server rejects loopback endpoints.
 
 mod churn;
@@ -38,7 +38,7 @@ struct Args {
     /// Duration of the churn.
     #[arg(long, default_value_t = 30)]
     churn_seconds: u64,
-    /// File for the figures as JSON.
+    /// JSON file for the figures.
     #[arg(long, default_value = "target/bench-cluster.json")]
     json: std::path::PathBuf,
 }
@@ -89,7 +89,7 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     eprintln!("  endpoint changes");
     (figures.endpoint_change, figures.writes_per_endpoint_change) =
         stage.endpoint_changes(changes, &mut figures.errors).await?;
-    eprintln!("  routes that change their backend");
+    eprintln!("  backend switches");
     figures.switch = stage.switches(changes, &mut figures.errors).await?;
     (figures.agent_mib, _) = stage.agent_mib()?;
     eprintln!("  churn");

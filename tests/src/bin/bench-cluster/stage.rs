@@ -1,4 +1,4 @@
-//! The cluster, controller, agent and backends, and the operations on them.
+//! The benchmark's cluster, controller, agent and backends.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ impl Stage {
         cluster
             .apply(&rbac)
             .await
-            .map_err(|error| anyhow::anyhow!("the agent's rights: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("apply the agent's RBAC: {error}"))?;
         allow_hosts(&cluster, &["bench"]).await;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
@@ -97,7 +97,7 @@ impl Stage {
         .await
     }
 
-    /// Waits until the Gateway's status counts them and Envoy serves them.
+    /// Also waits until the Gateway's status counts the routes and Envoy serves them.
     pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
         let before = self.gateway_writes().await;
         self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
@@ -244,7 +244,7 @@ impl Stage {
         Ok((Times::of(samples), per(writes, changes)))
     }
 
-    /// The other backend is new to Envoy.
+    /// Switches routes to Services whose clusters Envoy does not have yet, and back.
     pub(crate) async fn switches(
         &self,
         changes: usize,
@@ -314,7 +314,7 @@ impl Stage {
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
 
-    /// A change must not affect the next one.
+    /// Keeps a change from affecting the next measurement.
     pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -1,5 +1,5 @@
-//! A process with many clients that do nothing but watch one ConfigMap. Their cost is a lower bound
-//! for the cost of distributing changes through the API server.
+//! A process with many clients that only watch one ConfigMap. Their cost is a lower bound for
+//! distributing changes through the API server.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The client processes of the benchmark, and their messages.
+//! The benchmark's client processes, and their messages.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -24,7 +24,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// At most `each` hosts per process.
+    /// Starts processes with at most `each` hosts per process.
     pub(crate) fn start(
         sort: &str,
         hosts: &[LightHost],
@@ -43,7 +43,7 @@ impl Crowd {
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)
                 .spawn()
-                .context("start a process of clients")?;
+                .context("start a client process")?;
             let out = child.stdout.take().context("its standard output")?;
             let sender = sender.clone();
             tokio::spawn(async move {
@@ -64,7 +64,8 @@ impl Crowd {
         })
     }
 
-    /// Returns the first common revision that is not `than`, and the sorted times of receipt.
+    /// Waits until all clients have the same revision, other than `than`. Returns this revision and
+    /// the sorted receipt times.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -72,7 +73,9 @@ impl Crowd {
             let same = all.all(|one| one.as_ref().is_some_and(|(other, _)| other == first));
             (same && first != than).then(|| first.clone())
         };
-        let revision = self.until("all have another revision", everywhere).await?;
+        let revision = self
+            .until("all clients have a new revision", everywhere)
+            .await?;
         let times = self.revisions.iter().flatten();
         let mut times: Vec<f64> = times.flat_map(|(_, times)| times.clone()).collect();
         times.sort_by(f64::total_cmp);
@@ -82,16 +85,16 @@ impl Crowd {
     /// Waits until at least one client has lost its connection.
     pub(crate) async fn until_lost(&mut self) -> anyhow::Result<()> {
         let lost = |crowd: &Self| crowd.following.iter().any(Option::is_none).then_some(());
-        self.until("one has lost the cluster", lost).await
+        self.until("a client has lost its connection", lost).await
     }
 
-    /// Returns the time at which the last client began to follow the cluster.
+    /// Waits until all clients follow the cluster. Returns when the last client began.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
             Some(all?.into_iter().fold(0.0, f64::max))
         };
-        self.until("all follow the cluster", follow).await
+        self.until("all clients follow the cluster", follow).await
     }
 
     async fn until<T>(
@@ -105,7 +108,7 @@ impl Crowd {
                     return Ok(found);
                 }
                 let line = self.lines.recv().await;
-                let (index, told) = line.context("a process of clients has ended")?;
+                let (index, told) = line.context("a client process exited")?;
                 match told {
                     Told::Have { revision, times } => {
                         self.revisions[index] = Some((revision, times));
@@ -117,7 +120,7 @@ impl Crowd {
             }
         };
         let found = tokio::time::timeout(TIMEOUT, waiting).await;
-        found.with_context(|| format!("not within {TIMEOUT:?}: {what}"))?
+        found.with_context(|| format!("timed out after {TIMEOUT:?}: {what}"))?
     }
 
     /// In seconds.

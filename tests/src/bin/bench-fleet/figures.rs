@@ -35,7 +35,7 @@ impl From<Usage> for Cost {
     }
 }
 
-/// Milliseconds until half and all of the clients have a change, as medians.
+/// Median milliseconds until half or all of the clients have a change.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) half: f64,
@@ -84,97 +84,85 @@ pub(crate) struct Figures {
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
-    ("start of all at once: all have the revision, ms", |f| {
+    ("simultaneous start: revision on all hosts, ms", |f| {
         f.start_all_have
     }),
-    ("  Programmed says n of n, ms", |f| f.start_programmed),
-    ("  API server CPU, ms of a core", |f| f.start.apiserver_cpu),
+    ("  Programmed counts all hosts, ms", |f| f.start_programmed),
+    ("  API server CPU time, ms", |f| f.start.apiserver_cpu),
     ("  API server writes, KiB", |f| f.start.apiserver_kib),
     ("  requests", |f| f.start.requests),
-    ("  most under way at once", |f| f.start_in_flight),
-    ("  most waiting in its queues", |f| f.start_in_queue),
-    ("  answered 429", |f| f.start.too_many),
-    ("a second at rest: requests", |f| f.idle.requests),
+    ("  peak requests in flight", |f| f.start_in_flight),
+    ("  peak queued requests", |f| f.start_in_queue),
+    ("  rejected with 429", |f| f.start.too_many),
+    ("per second at rest: requests", |f| f.idle.requests),
     ("  API server writes, KiB", |f| f.idle.apiserver_kib),
-    ("  API server CPU, ms of a core", |f| f.idle.apiserver_cpu),
-    ("  etcd CPU, ms of a core", |f| f.idle.etcd_cpu),
+    ("  API server CPU time, ms", |f| f.idle.apiserver_cpu),
+    ("  etcd CPU time, ms", |f| f.idle.etcd_cpu),
     ("  etcd writes, KiB", |f| f.idle.etcd_kib),
-    ("  controller CPU, ms of a core", |f| f.idle.controller_cpu),
-    ("a changed route: half of the hosts have it, ms", |f| {
-        f.route.half
-    }),
-    ("  all have it, ms", |f| f.route.all),
-    ("  floor: half of as many bare watches, ms", |f| {
-        f.floor.half
-    }),
-    ("  floor: all of as many bare watches, ms", |f| f.floor.all),
-    ("  all have reported it, ms", |f| f.route_reported),
-    ("  API server CPU, ms of a core", |f| {
-        f.route_cost.apiserver_cpu
-    }),
-    ("  floor: API server CPU, ms of a core", |f| {
+    ("  controller CPU time, ms", |f| f.idle.controller_cpu),
+    ("route change: on half of the hosts, ms", |f| f.route.half),
+    ("  on all hosts, ms", |f| f.route.all),
+    ("  floor: half of the bare watches, ms", |f| f.floor.half),
+    ("  floor: all bare watches, ms", |f| f.floor.all),
+    ("  reported by all hosts, ms", |f| f.route_reported),
+    ("  API server CPU time, ms", |f| f.route_cost.apiserver_cpu),
+    ("  floor: API server CPU time, ms", |f| {
         f.floor_cost.apiserver_cpu
     }),
     ("  API server writes, KiB", |f| f.route_cost.apiserver_kib),
     ("  floor: API server writes, KiB", |f| {
         f.floor_cost.apiserver_kib
     }),
-    ("  etcd CPU, ms of a core", |f| f.route_cost.etcd_cpu),
+    ("  etcd CPU time, ms", |f| f.route_cost.etcd_cpu),
     ("  etcd writes, KiB", |f| f.route_cost.etcd_kib),
-    ("  controller CPU, ms of a core", |f| {
-        f.route_cost.controller_cpu
-    }),
+    ("  controller CPU time, ms", |f| f.route_cost.controller_cpu),
     ("  requests", |f| f.route_cost.requests),
-    ("  answered 429", |f| f.route_cost.too_many),
-    ("a changed Gateway: all have it, ms", |f| f.gateway_have),
-    ("  Programmed says n of n, ms", |f| f.gateway_programmed),
-    ("  writes of its status", |f| f.gateway_writes),
-    ("a changed key: half have it, ms", |f| f.key.half),
-    ("  all have it, ms", |f| f.key.all),
-    ("  API server CPU, ms of a core", |f| {
-        f.key_cost.apiserver_cpu
+    ("  rejected with 429", |f| f.route_cost.too_many),
+    ("Gateway change: on all hosts, ms", |f| f.gateway_have),
+    ("  Programmed counts all hosts, ms", |f| {
+        f.gateway_programmed
     }),
+    ("  Gateway status writes", |f| f.gateway_writes),
+    ("key change: on half of the hosts, ms", |f| f.key.half),
+    ("  on all hosts, ms", |f| f.key.all),
+    ("  API server CPU time, ms", |f| f.key_cost.apiserver_cpu),
     ("controller memory, MiB", |f| f.controller_mib),
-    ("  at its peak, MiB", |f| f.controller_peak_mib),
-    ("controller restarted: ready after, ms", |f| {
+    ("  peak, MiB", |f| f.controller_peak_mib),
+    ("controller restart: ready after, ms", |f| {
         f.controller_ready
     }),
-    ("  writes again after, ms", |f| f.controller_leads),
-    ("  its CPU until then, ms of a core", |f| {
+    ("  leader after, ms", |f| f.controller_leads),
+    ("  controller CPU time until then, ms", |f| {
         f.controller_restart.controller_cpu
     }),
-    ("  requests during it", |f| f.controller_restart.requests),
-    ("  its memory at the peak, MiB", |f| {
+    ("  requests until then", |f| f.controller_restart.requests),
+    ("  peak controller memory, MiB", |f| {
         f.controller_restart_peak_mib
     }),
-    ("API server back: all follow it after, ms", |f| f.back),
-    ("  a route changed at once: all have it after, ms", |f| {
+    ("API server restart: followed by all hosts after, ms", |f| {
+        f.back
+    }),
+    ("  route change after the restart: on all hosts, ms", |f| {
         f.back_change
     }),
-    ("  requests in the first half minute", |f| {
-        f.back_half_minute
-    }),
-    ("  API server CPU, ms of a core", |f| {
-        f.back_cost.apiserver_cpu
-    }),
+    ("  requests in the first 30 s", |f| f.back_half_minute),
+    ("  API server CPU time, ms", |f| f.back_cost.apiserver_cpu),
     ("  API server writes, KiB", |f| f.back_cost.apiserver_kib),
-    ("  most under way at once", |f| f.back_in_flight),
-    ("  most waiting in its queues", |f| f.back_in_queue),
-    ("  answered 429", |f| f.back_cost.too_many),
-    ("API server memory at the peak, MiB", |f| {
-        f.apiserver_peak_mib
-    }),
-    ("etcd memory at the peak, MiB", |f| f.etcd_peak_mib),
-    ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
+    ("  peak requests in flight", |f| f.back_in_flight),
+    ("  peak queued requests", |f| f.back_in_queue),
+    ("  rejected with 429", |f| f.back_cost.too_many),
+    ("peak API server memory, MiB", |f| f.apiserver_peak_mib),
+    ("peak etcd memory, MiB", |f| f.etcd_peak_mib),
+    ("peak memory per light agent, MiB", |f| f.agent_mib),
 ];
 
-/// Also prints the errors of the fitted lines at the largest size.
+/// Also prints the error of each fitted line at the largest size.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {
         writeln!(
             out,
-            "one Gateway, {} routes, hosts as {}",
+            "one Gateway, {} routes, host identity: {}",
             first.routes, first.identity
         )?;
     }
@@ -182,7 +170,7 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     for figures in all {
         write!(out, "{:>10}", figures.hosts)?;
     }
-    write!(out, "{:>16}", "error, foretold")?;
+    write!(out, "{:>16}", "error, predicted")?;
     for hosts in FORETOLD {
         write!(out, "{:>12}", format!("({hosts})"))?;
     }

@@ -1,6 +1,6 @@
-//! `make bench-fleet`: measures the load and the latency of a fleet on the API server and
-//! controller. A light agent runs the real agent's code without an Envoy. The *floor* is the cost
-//! of as many clients that only watch one ConfigMap.
+//! `make bench-fleet`: measures a fleet's load on the API server and the controller, and the
+//! latency of changes. A light agent runs the real agent's code without an Envoy. The *floor* is
+//! the cost of the same number of clients that only watch one ConfigMap.
 
 mod bare;
 mod crowd;
@@ -41,10 +41,10 @@ struct Args {
     /// Number of agents per process.
     #[arg(long, default_value_t = 500)]
     each: usize,
-    /// Kind of identity that the hosts use.
+    /// Kind of the hosts' identity.
     #[arg(long, value_enum, default_value_t = IdentityOfHosts::Pods)]
     identity: IdentityOfHosts,
-    /// File for the figures as JSON; it keeps the figures of other sizes.
+    /// JSON file for the figures. The file's figures for other sizes are kept.
     #[arg(long, default_value = "target/bench-fleet.json")]
     json: PathBuf,
     #[command(subcommand)]
@@ -89,7 +89,7 @@ async fn until_alone(process: &Process) -> anyhow::Result<()> {
             Process::Watches { list } => bare::run(measure::hosts_of(list)?).await,
         }
     };
-    // Never joined, because it reads until the parent closes the pipe.
+    // The thread reads until the parent closes the pipe, so it is never joined.
     let (end, alone) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let mut nothing = Vec::new();

@@ -19,7 +19,7 @@ const BETWEEN: Duration = Duration::from_secs(2);
 const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> {
-    eprintln!("  a cluster, a controller, and {hosts} hosts that may report");
+    eprintln!("  starting a cluster, a controller and {hosts} host identities");
     let mut stage = Stage::start(hosts, args.routes, args.identity).await?;
     let mut figures = Figures {
         hosts,
@@ -27,13 +27,13 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
         identity: format!("{:?}", args.identity).to_lowercase(),
         ..Figures::default()
     };
-    eprintln!("  the start of all agents at once");
+    eprintln!("  simultaneous start of all agents");
     let (mut crowd, mut revision) = start(&stage, args, &mut figures).await?;
     eprintln!("  at rest");
     let idle = at_rest(&stage, &crowd, args.rest_seconds).await?;
     figures.idle = idle.into();
     figures.controller_mib = stage.controller_mib().0;
-    eprintln!("  changes of routes");
+    eprintln!("  route changes");
     let mut arrivals = Vec::new();
     let mut reported = Vec::new();
     let mut spent = Usage::default();
@@ -55,7 +55,7 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
     figures.route = median_arrival(&arrivals);
     figures.route_reported = median(reported);
     figures.route_cost = spent.times(1.0 / count(args.changes)).into();
-    eprintln!("  changes of the Gateway");
+    eprintln!("  Gateway changes");
     let (mut have, mut programmed, mut writes) = (Vec::new(), Vec::new(), Vec::new());
     for change in 0..args.changes {
         let before = stage.gateway_writes().await;
@@ -72,7 +72,7 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
     figures.gateway_have = median(have);
     figures.gateway_programmed = median(programmed);
     figures.gateway_writes = median(writes);
-    eprintln!("  a changed key");
+    eprintln!("  key change");
     let before = stage.usage(&crowd).await?;
     let began = now_ms();
     stage.change_key().await?;
@@ -83,14 +83,14 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
     let used = stage.usage(&crowd).await?.since(before);
     figures.key_cost = used.since(idle.times(used.seconds)).into();
     figures.controller_peak_mib = stage.controller_mib().1;
-    eprintln!("  a restart of the controller");
+    eprintln!("  controller restart");
     restart_controller(&mut stage, &crowd, idle, &mut figures).await?;
-    eprintln!("  a restart of the API server");
+    eprintln!("  API server restart");
     (figures.apiserver_peak_mib, figures.etcd_peak_mib) = stage.peaks_mib();
     restart_api_server(&mut stage, &mut crowd, &revision, &mut figures).await?;
     figures.agent_mib = crowd.peak_mib() / f64::from(hosts);
     crowd.end().await?;
-    eprintln!("  as many bare watches");
+    eprintln!("  floor: bare watches");
     floor(&stage, args, &mut figures).await?;
     Ok(figures)
 }
@@ -126,7 +126,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 }
 
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Wait for the work caused by the startup to finish.
+    // Let the work from the startup finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -205,7 +205,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// The ConfigMap is as large as an agent's data for a route change.
+/// The ConfigMap is as large as the data that a route change sends to each agent.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

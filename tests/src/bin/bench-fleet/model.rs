@@ -34,7 +34,7 @@ pub(crate) struct Model {
     pub(crate) line: Line,
     /// Relative error of `line` at the largest size.
     pub(crate) error: f64,
-    /// Relative error at the largest size of a line fitted to the others.
+    /// Relative error at the largest size, for a line fitted to the smaller sizes.
     pub(crate) foretold_error: f64,
 }
 

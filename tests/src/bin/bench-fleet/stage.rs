@@ -1,4 +1,4 @@
-//! The cluster, the controller and many hosts, and the operations on them.
+//! The benchmark's cluster, controller and hosts.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use super::usage::{Page, Usage};
 
 const AT_ONCE: usize = 16;
 
-/// Kind of identity that hosts use.
+/// Kind of the hosts' identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentityOfHosts {
-    /// Pods of one ServiceAccount on separate nodes, like those of a DaemonSet.
+    /// Pods with the same ServiceAccount on separate nodes, like a DaemonSet's Pods.
     Pods,
     /// A ServiceAccount, a Role and a RoleBinding for each host, like hosts outside the cluster.
     Accounts,
@@ -49,7 +49,7 @@ impl Stage {
         deploy(&cluster).await;
         let rbac = std::fs::read_to_string(workspace().join("controller/deploy/agent/rbac.yaml"))?;
         let applied = cluster.apply(&rbac).await;
-        applied.map_err(|error| anyhow::anyhow!("the agents' rights: {error}"))?;
+        applied.map_err(|error| anyhow::anyhow!("apply the agents' RBAC: {error}"))?;
         let all = stream::iter(0..hosts).map(|index| host(&cluster, index, identity));
         let all = all.buffered(AT_ONCE).collect().await;
         let authority = Authority::new("bench");

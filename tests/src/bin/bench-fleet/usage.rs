@@ -11,14 +11,14 @@ use sesame_tests::processes::{cpu_seconds, written_bytes};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) apiserver_cpu: f64,
-    /// To clients, etcd and the log.
+    /// Written to clients, etcd and the log.
     pub(crate) apiserver_bytes: f64,
     pub(crate) etcd_cpu: f64,
-    /// To the disk and the API server.
+    /// Written to the disk and the API server.
     pub(crate) etcd_bytes: f64,
     pub(crate) controller_cpu: f64,
     pub(crate) clients_cpu: f64,
-    /// Without watches.
+    /// Excludes watches.
     pub(crate) requests: f64,
     pub(crate) reports: f64,
     /// Rejected with 429.
@@ -115,7 +115,7 @@ impl Page {
         Ok(Self(page))
     }
 
-    /// The API server must otherwise be idle.
+    /// Measures the cost of reading the metrics. The API server must be otherwise idle.
     pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
         Self::forget();
         let before = cpu_seconds(cluster.pids().0);

@@ -22,7 +22,7 @@ pub(crate) struct Churn {
     pub(crate) endpoint_change: Times,
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
-    /// The other threads serve the benchmark's requests, so they are not counted.
+    /// Excludes the other threads, because they serve the benchmark's requests.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) agent_peak_mib: f64,

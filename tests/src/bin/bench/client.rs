@@ -13,7 +13,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// It reconnects when the connection breaks.
+/// Reconnects when the connection breaks.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -27,7 +27,7 @@ impl Client {
         }
     }
 
-    /// Returns the number of earlier responses with a 5xx status.
+    /// Returns the number of 5xx responses before the expected response.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -53,7 +53,7 @@ impl Client {
             // Leaves CPU time for the measured processes. Floors are measured with the same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
-        bail!("{host}: unexpected answers for {within:?}; last: {last}")
+        bail!("{host}: no expected response within {within:?}; last: {last}")
     }
 
     pub(crate) fn is_answered(&mut self, host: &str) -> bool {

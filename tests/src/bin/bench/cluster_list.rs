@@ -1,4 +1,5 @@
-//! Reads the cluster list that the agent writes for Envoy. Unused clusters stay in it for a while.
+//! Reads the cluster list that the agent writes for Envoy. The list keeps unused clusters for a
+//! while.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +16,10 @@ pub(crate) fn read_without(file: &Path, unused: &str, within: Duration) -> anyho
         if !windows.any(|window| window == unused.as_bytes()) {
             return Ok(list);
         }
-        ensure!(Instant::now() < deadline, "{unused} is never removed");
+        ensure!(
+            Instant::now() < deadline,
+            "{unused} was not removed in time"
+        );
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -143,7 +143,7 @@ impl Host {
         Ok(self.layout()?.rds("http/80"))
     }
 
-    /// On the file system of the watched directories, for a later rename.
+    /// Writes to the watched directories' file system, so that the file can be renamed into place.
     pub(crate) fn stage(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let aside = self.root.path().join("floor.pb");
         std::fs::write(&aside, bytes)?;
@@ -226,7 +226,7 @@ impl Host {
             if envoys.count() <= self.manifests.gateways() {
                 return self.wait_serving(within);
             }
-            ensure!(Instant::now() < deadline, "a replaced Envoy did not end");
+            ensure!(Instant::now() < deadline, "a replaced Envoy did not exit");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -236,7 +236,7 @@ impl Host {
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// If `there` is false, waits until Envoy no longer has it.
+    /// Waits until Envoy has the cluster or, if `there` is false, no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -336,7 +336,7 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
                 .is_ok_and(|stat| !stat.contains(") Z"))
         {
             if Instant::now() > deadline {
-                bail!("process {pid} did not end");
+                bail!("process {pid} did not exit");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,4 @@
-//! Measures restarts of agent and Envoy, and replacements of Envoy under load.
+//! Measures restarts of the agent and Envoy, and Envoy replacements under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub(crate) struct Life {
     /// Until the old Envoy accepts no more connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// On new connections, during the replacements of Envoy.
+    /// Sent on new connections while Envoy is replaced.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }

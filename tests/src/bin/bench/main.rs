@@ -1,5 +1,5 @@
-//! `make bench`: measures how long changes take to be served for each number of routes. The *floor*
-//! is the time that the same Envoy needs for the same files without the agent.
+//! `make bench`: measures how long Sesame takes to serve a change, with different numbers of
+//! routes. The *floor* is the time that Envoy needs to apply the same files without the agent.
 
 mod churn;
 mod client;
@@ -36,26 +36,26 @@ struct Args {
     /// Number of routes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Kind of the objects with the routes. A change to an HTTPProxy or Ingress causes everything
-    /// to be resolved again.
+    /// Kind of the objects with the routes. When an HTTPProxy or Ingress changes, the agent
+    /// resolves all objects again.
     #[arg(long, value_enum, default_value_t = RouteKind::HttpRoute)]
     kind: RouteKind,
     /// Number of Gateways that share the routes; changes apply to the first.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     gateways: u16,
-    /// Number of endpoints of each Service.
+    /// Number of endpoints per Service.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..255))]
     endpoints: u8,
     /// Number of ListenerSets, each with a listener for one of the first routes.
     #[arg(long, default_value_t = 0)]
     listener_sets: usize,
-    /// TrafficPolicies: none, one for the Gateway, or one for each route (of at most 1,000).
+    /// TrafficPolicies to add. Use `each` with at most 1,000 routes.
     #[arg(long, value_enum, default_value_t = Policies::None)]
     policies: Policies,
     /// Number of changes of each kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Seconds of churn at each size; 0 skips it.
+    /// Seconds of churn at each size; 0 skips the churn.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
     /// Skip measuring the cost per request, which takes as long as all other measurements.
@@ -64,7 +64,7 @@ struct Args {
     /// Measure only resolution and rendering, without a host.
     #[arg(long)]
     pure: bool,
-    /// File for the figures as JSON.
+    /// JSON file for the figures.
     #[arg(long, default_value = "target/bench.json")]
     json: std::path::PathBuf,
 }
@@ -107,18 +107,18 @@ fn main() -> anyhow::Result<()> {
     }
     ensure!(
         args.pure || args.kind != RouteKind::Ingress,
-        "--kind Ingress needs --pure"
+        "--kind Ingress requires --pure"
     );
     ensure!(
         args.kind == RouteKind::HttpRoute || args.gateways == 1 && args.listener_sets == 0,
-        "--kind {:?} has one Gateway without ListenerSets",
+        "--kind {:?} supports only one Gateway and no ListenerSets",
         args.kind
     );
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // A later failure must not lose results.
+        // Write the results after each size, in case a later size fails.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }
@@ -216,7 +216,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         *figure = Some(Times::of(samples));
     }
 
-    eprintln!("  changes of backends");
+    eprintln!("  backend switches");
     let (switch, errors) = switches::measure(&mut host, routes, changes.div_ceil(2), ports)?;
     figures.errors += errors;
 

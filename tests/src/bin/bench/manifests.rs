@@ -13,7 +13,7 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// For the Service to which a route can be switched.
+/// Endpoint set of the Service to which a route can switch.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }

@@ -63,7 +63,7 @@ pub(crate) fn measure(
         let resolution = resolver.resolve(manifests.world(), &options);
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
-        let gateway = gateway.context("the Gateway does not resolve")?;
+        let gateway = gateway.context("the Gateway was not resolved")?;
         // The agent encodes the snapshot after each resolution.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());

@@ -9,10 +9,10 @@ use sesame_tests::collecting::Collecting;
 use super::client::Client;
 use super::host::Host;
 
-/// Per round, one after the other.
+/// Per round, sent sequentially.
 const REQUESTS: u32 = 10_000;
-/// Rounds alternate between the kinds. Only the cheapest round counts, because other processes can
-/// only add cost.
+/// Rounds alternate between the kinds of access log. Only the cheapest round counts, because other
+/// processes can only add cost.
 const ROUNDS: usize = 8;
 
 /// In microseconds of CPU time.
@@ -72,7 +72,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
             .any(|it| it.header(":path").is_some_and(is_of_it))
     };
     for end in ["LogsService/Export", "/StreamAccessLogs"] {
-        anyhow::ensure!(has_come(end), "no line has come to {end}");
+        anyhow::ensure!(has_come(end), "no access log entry reached {end}");
     }
     let [unlogged, logged, as_text, by_otlp, by_als] = least;
     Ok(RequestCost {

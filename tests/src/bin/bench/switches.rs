@@ -25,7 +25,7 @@ pub(crate) struct Switches {
     pub(crate) ratio: f64,
 }
 
-/// Each change is there and back. Returns times and the number of 5xx responses.
+/// Switches routes to another Service and back. Returns the times and the number of 5xx responses.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -59,7 +59,7 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// The change is permanent.
+    /// Switches route 0 to another Service, and does not switch it back.
     pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;

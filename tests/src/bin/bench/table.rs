@@ -24,23 +24,21 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("route change, ms (min / median / p99 / max)", &|f| {
         Times::cell(&f.route_change)
     })?;
-    row("  floor: the same bytes renamed by hand", &|f| {
+    row("  floor: the same files without the agent", &|f| {
         Times::cell(&f.route_floor)
     })?;
     row("  ratio of the medians", &|f| format!("{:.2}", f.ratio))?;
-    row("a route changes its backend, ms", &|f| {
-        f.switches.switch.cell()
-    })?;
-    row("  floor of its list of clusters", &|f| {
+    row("backend switch, ms", &|f| f.switches.switch.cell())?;
+    row("  floor: cluster list", &|f| {
         f.switches.clusters_floor.cell()
     })?;
-    row("  ratio to both floors together", &|f| {
+    row("  ratio to the sum of both floors", &|f| {
         format!("{:.2}", f.switches.ratio)
     })?;
-    row("Services whose endpoints are in files", &|f| {
+    row("Services with endpoint files", &|f| {
         f.endpoint_files.to_string()
     })?;
-    row("endpoint change by file, ms", &|f| {
+    row("endpoint change in a file, ms", &|f| {
         maybe(&f.endpoint_change_by_file)
     })?;
     row("endpoint change inline, ms", &|f| {
@@ -52,42 +50,42 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("  endpoint change, ms", &|f| {
         churn(f, |churn| churn.endpoint_change.cell())
     })?;
-    row("  endpoint changes a second", &|f| {
+    row("  endpoint changes per second", &|f| {
         churn(f, |churn| format!("{:.0}", churn.endpoint_changes))
     })?;
-    row("  CPU of Envoy / its main thread, s a minute", &|f| {
+    row("  CPU of Envoy / its main thread, s/min", &|f| {
         churn(f, |churn| {
             format!("{:.1} / {:.1}", churn.envoy_cpu, churn.envoy_main_cpu)
         })
     })?;
-    row("  CPU of the agent, s a minute", &|f| {
+    row("  agent CPU, s/min", &|f| {
         churn(f, |churn| format!("{:.1}", churn.agent_cpu))
     })?;
     row("cold start to first response, ms", &|f| {
         format!("{:.0}", f.cold_start_ms)
     })?;
-    row("  floor: Envoy alone on the same files", &|f| {
+    row("  floor: Envoy without the agent", &|f| {
         format!("{:.0}", f.envoy_alone_cold_start_ms)
     })?;
     row("agent restart while Envoy serves, ms", &|f| {
         format!("{:.0}", f.life.agent_restart_ms)
     })?;
-    row("Envoy is killed: first response, ms", &|f| {
+    row("Envoy killed: first response after, ms", &|f| {
         format!("{:.0}", f.life.envoy_killed_ms)
     })?;
-    row("Envoy is replaced, hot / by handover, ms", &|f| {
+    row("Envoy replacement, hot restart / handover, ms", &|f| {
         format!("{:.0} / {:.0}", f.life.hot_restart_ms, f.life.handover_ms)
     })?;
-    row("  requests during it / failed", &|f| {
+    row("  requests / failed during replacements", &|f| {
         format!("{} / {}", f.life.requests, f.life.failed)
     })?;
     row("resolve everything, ms", &|f| {
         format!("{:.2}", f.resolve_ms)
     })?;
-    row("  a changed route by itself", &|f| {
+    row("  only a changed route", &|f| {
         format!("{:.2}", f.resolve_route_ms)
     })?;
-    row("  changed endpoints by themselves", &|f| {
+    row("  only changed endpoints", &|f| {
         format!("{:.2}", f.resolve_endpoints_ms)
     })?;
     row("render alone, ms", &|f| format!("{:.1}", f.render_ms))?;
@@ -97,36 +95,39 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("agent CPU when idle, %", &|f| {
         format!("{:.2}", f.agent_idle_cpu_percent)
     })?;
-    row("CPU of Envoy for a request, µs", &|f| {
+    row("Envoy CPU per request, µs", &|f| {
         format!("{:.1}", f.request_cpu_us.logged)
     })?;
-    row("  the same without access logs", &|f| {
+    row("  without access logs", &|f| {
         format!("{:.1}", f.request_cpu_us.unlogged)
     })?;
-    row("  with a log in text", &|f| {
+    row("  with a text access log", &|f| {
         format!("{:.1}", f.request_cpu_us.as_text)
     })?;
-    row("  with lines by OTLP", &|f| {
+    row("  with an OTLP access log", &|f| {
         format!("{:.1}", f.request_cpu_us.by_otlp)
     })?;
-    row("  with lines by Envoy's own service", &|f| {
+    row("  with Envoy's gRPC access log service", &|f| {
         format!("{:.1}", f.request_cpu_us.by_als)
     })?;
     row("Envoy memory, MiB", &|f| format!("{:.1}", f.envoy_rss_mib))?;
-    row("series of the agent's metrics", &|f| {
+    row("metric series of the agent", &|f| {
         f.agent_series.to_string()
     })?;
-    row("  Envoy's own, which only the agent reads", &|f| {
+    row("  Envoy's own series, read only by the agent", &|f| {
         f.envoy_series.to_string()
     })?;
-    row("5xx answers on the way", &|f| f.errors.to_string())?;
+    row("5xx responses during the run", &|f| f.errors.to_string())?;
     let pays = |f: &&Figures| f.resolve_route_ms.max(f.resolve_endpoints_ms) < f.resolve_ms;
     match all.iter().filter(pays).map(|f| f.routes).min() {
         Some(routes) => writeln!(
             out,
-            "incremental resolution pays from {routes} HTTPRoutes on"
+            "incremental resolution is faster from {routes} HTTPRoutes"
         ),
-        None => writeln!(out, "incremental resolution pays at none of these sizes"),
+        None => writeln!(
+            out,
+            "incremental resolution is not faster at any of these sizes"
+        ),
     }?;
     Ok(())
 }

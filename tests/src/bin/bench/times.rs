@@ -46,7 +46,7 @@ pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }
 
-/// Four times as long as the time since `since`, to isolate changes.
+/// Sleeps four times as long as a change took, to isolate it from the next one.
 pub(crate) fn come_alone(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

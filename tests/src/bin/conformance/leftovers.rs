@@ -1,4 +1,4 @@
-//! Things that a run must not leave behind in the cluster, in directories or as processes.
+//! Checks that a run leaves no objects, files or processes behind.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

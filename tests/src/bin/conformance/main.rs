@@ -1,8 +1,8 @@
-//! `make conformance`: runs the unmodified conformance suite of the Gateway API against a real API
-//! server. `tests/conformance/nodes` replaces nodes and runs each backend in its own network
+//! `make conformance`: runs the unmodified Gateway API conformance suite against a real API server.
+//! `tests/conformance/nodes` stands in for nodes: it runs each backend in a separate network
 //! namespace. All processes exit with this program.
 
-#![allow(clippy::print_stdout, reason = "it talks to a person")]
+#![allow(clippy::print_stdout, reason = "it reports to the user")]
 
 mod leftovers;
 mod progress;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use sesame_tests::cluster::gateway_api_version;
 use stage::Stage;
 
-/// Runs the Gateway API's conformance suite against Sesame on this machine.
+/// Runs the Gateway API conformance suite against Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
     /// Directory with the built suite, `nodes` and `echo-basic`; also receives the logs and the
@@ -68,7 +68,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn conform(args: &Args) -> anyhow::Result<bool> {
-    eprintln!("a cluster, a controller, an agent and nodes");
+    eprintln!("starting a cluster, a controller, an agent and nodes");
     let mut stage = Stage::start(args).await?;
     let mut passed = true;
     for _ in 0..args.runs {

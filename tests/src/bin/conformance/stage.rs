@@ -16,9 +16,9 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// All of its addresses are assigned to this network namespace.
+/// Every address in this pool is assigned to this network namespace.
 const POOL: &str = "203.0.113.0/24";
-/// Requested by Gateways in the suite. Only the first address is on this host.
+/// Addresses that the suite's Gateways request. Only the first one is on this host.
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
@@ -114,7 +114,7 @@ impl Stage {
         let log = File::create(self.directory.join("suite.log"))?;
         #[allow(
             clippy::zombie_processes,
-            reason = "the guard ends it if nothing waits for it any more"
+            reason = "the guard kills the child if nothing waits for it"
         )]
         let child = self.guard.spawn(&mut command);
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
@@ -130,7 +130,10 @@ impl Stage {
 
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.keep_logs()?;
-        ensure!(self.agent.stop().success(), "the agent did not stop well");
+        ensure!(
+            self.agent.stop().success(),
+            "the agent did not exit successfully"
+        );
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! An air-gapped host: installed and updated only through files. Every packet that tries to leave
-//! the host is counted.
+//! Installs and updates an air-gapped host only with files. Counts every packet that tries to leave
+//! the host.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// Must survive a reboot.
+/// Fixed, because the accepted bundle still uses this port after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -71,7 +71,7 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.ok(&["sesame-agent", "apply", "/root/0.bundle"]);
     assert!(begun.elapsed() < TIMEOUT, "it took {:.1?}", begun.elapsed());
     println!(
-        "host: from nothing installed to an accepted bundle: {:.1?}",
+        "host: from installation to an accepted bundle: {:.1?}",
         begun.elapsed()
     );
     machine.part("bundles");
@@ -86,7 +86,7 @@ pub(crate) fn scenario(packages: &Packages) {
     nothing_left(&inside);
     // Check that the packet counter works.
     inside.output(&["bash", "-c", &format!("echo >/dev/udp/{SITE}/9")]);
-    inside.wait_for("a packet that leaves is counted", |inside| {
+    inside.wait_for("an outgoing packet is counted", |inside| {
         let sent = sent(inside);
         (sent > 0).then_some(()).ok_or(sent)
     });
@@ -114,7 +114,7 @@ pub(crate) fn serve_again(inside: &Inside) {
         let _backend = backend().await;
         wait_version(UPDATES).await;
         println!(
-            "host: first answer after a reboot without a network: at most {} ms",
+            "host: first response after a reboot without a network: at most {} ms",
             inside.age().as_millis()
         );
     });
@@ -128,7 +128,7 @@ async fn backend() -> Backend {
     backend.expect("the machine has the address")
 }
 
-/// The peer never responds.
+/// Connects the machine to a peer that never responds.
 fn cut_off(inside: &Inside) {
     attach(inside);
     let resolver = format!("nameserver {SITE}\n");
@@ -137,7 +137,7 @@ fn cut_off(inside: &Inside) {
 }
 
 fn nothing_left(inside: &Inside) {
-    assert_eq!(sent(inside), 0, "packets have left, or tried to");
+    assert_eq!(sent(inside), 0, "packets left the host or tried to");
 }
 
 /// Includes ARP requests.

@@ -14,7 +14,7 @@ const UNITS: &[&str] = &[
     "sesame-envoy.service",
     "sesame-drain.service",
 ];
-/// In tenths, according to `systemd-analyze security`.
+/// Maximum exposure reported by `systemd-analyze security`, in tenths.
 const MAX_EXPOSED: &str = "20";
 
 pub(crate) fn packages(packages: &Packages) {

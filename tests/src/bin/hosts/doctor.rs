@@ -31,7 +31,7 @@ impl Diagnosis {
         assert_eq!(
             output.status.success(),
             healthy,
-            "the exit code matches the health"
+            "the exit code matches `healthy`"
         );
         Self(said)
     }
@@ -55,7 +55,11 @@ impl Diagnosis {
         let has = found
             .iter()
             .any(|finding| finding.to_string().contains(word));
-        assert!(has, "no {weight} of {check} with {word:?}: {:#}", self.0);
+        assert!(
+            has,
+            "no {weight} finding of {check} contains {word:?}: {:#}",
+            self.0
+        );
     }
 
     pub(crate) fn assert_fit(&self, except: &[&str]) {

@@ -88,8 +88,8 @@ impl Inside {
     pub(crate) fn write(&self, path: &str, text: &str) {
         let to = self.path(path);
         let directory = to.parent().expect("a directory");
-        fs::create_dir_all(directory).expect("the machine takes a directory");
-        fs::write(&to, text).expect("the machine takes a file");
+        fs::create_dir_all(directory).expect("create a directory in the machine");
+        fs::write(&to, text).expect("write a file in the machine");
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(&to, mode).expect("the file is there");
     }
@@ -100,7 +100,7 @@ impl Inside {
 
     pub(crate) fn put(&self, file: &Path) {
         let to = self.path(&in_machine(file));
-        fs::copy(file, to).expect("the machine takes a file");
+        fs::copy(file, to).expect("write a file in the machine");
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
@@ -153,13 +153,13 @@ impl Inside {
         said.trim().to_owned()
     }
 
-    /// As seen inside the machine.
+    /// As numbered in the machine's PID namespace.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// As seen inside the machine.
+    /// As numbered in the machine's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let said = self.output(&[
             "pgrep",

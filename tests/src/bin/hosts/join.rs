@@ -25,9 +25,9 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// From the join command to the first response.
+/// Maximum time from the join command to the first response.
 const JOIN: Duration = Duration::from_secs(60);
-/// All namespaces share the machine's clock, so the agent gets its own.
+/// All namespaces share the machine's clock, so a preloaded library shifts the agent's clock.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
 const CLOCK: [&str; 2] = ["/usr/lib/clock.so", "/usr/lib/clock.offset"];
 
@@ -62,7 +62,7 @@ async fn lives(packages: &Packages) {
     ]);
     answers(1, JOIN.saturating_sub(begun.elapsed())).await;
     println!(
-        "host: from the invitation to the first answer: {:.1?}",
+        "host: from the invitation to the first response: {:.1?}",
         begun.elapsed()
     );
     assert!(joined.contains("is commented out"), "{joined}");
@@ -74,7 +74,7 @@ async fn lives(packages: &Packages) {
     answers(2, TIMEOUT).await;
 
     let first = credential(&inside);
-    // Past half of the credential's lifetime.
+    // More than half of the credential's lifetime.
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
@@ -86,7 +86,7 @@ async fn lives(packages: &Packages) {
     renewed
         .get(path)
         .await
-        .expect("the next credential is good");
+        .expect("the renewed credential is valid");
 
     let mut life = Life {
         site,
@@ -121,7 +121,7 @@ impl Life {
         machine.inside().ok(&["systemctl", "restart", AGENT]);
         load.pass(100).await;
         load.stop().await.clean(
-            "host: joined, credential renewed, controller and API server gone, agent restarted",
+            "host: joined, credential renewed, controller and API server stopped, agent restarted",
         );
 
         machine.reboot();
@@ -129,7 +129,7 @@ impl Life {
         attach(&inside);
         answers(2, TIMEOUT).await;
         println!(
-            "host: first answer after a reboot without API server and controller: {} ms",
+            "host: first response after a reboot without API server and controller: {} ms",
             inside.age().as_millis()
         );
         let load = Load::start(&Plan::new(vec![get("/always")]));
@@ -140,7 +140,7 @@ impl Life {
         answers(3, TIMEOUT).await;
         load.pass(100).await;
         let report = load.stop().await;
-        report.clean("host: rebooted, and its cluster is available again");
+        report.clean("host: rebooted, cluster available again");
     }
 }
 
@@ -149,11 +149,11 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     assert_eq!(
         site.row("edge-1"),
         json!(null),
-        "the cluster no longer knows it"
+        "the cluster no longer lists the host"
     );
-    assert_eq!(inside.read(SETTINGS), shipped, "the settings are as before");
+    assert_eq!(inside.read(SETTINGS), shipped, "the settings are restored");
     assert!(!inside.path("/var/lib/sesame/cluster").exists());
-    assert!(inside.envoys().is_empty(), "it has drained and ended");
+    assert!(inside.envoys().is_empty(), "all Envoys have exited");
     let enabled = inside.output(&["systemctl", "is-enabled", "sesame.target"]);
     assert_eq!(enabled.trim(), "disabled");
     let left = inside.run(&["sesame-agent", "leave"]);
@@ -183,7 +183,7 @@ async fn revoked(site: &Site, inside: &Inside) {
     load.pass(100).await;
     load.stop()
         .await
-        .clean("host: its access was revoked, and its agent restarted");
+        .clean("host: access revoked, agent restarted");
     let left = inside.run(&["sesame-agent", "leave", "--force"]);
     assert!(left.status.success(), "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! A host under load: every component is restarted, killed and upgraded without a failed request.
+//! Restarts, kills and upgrades every component of a host under load. No request may fail.
 
 use std::fs;
 use std::time::Duration;
@@ -93,22 +93,19 @@ async fn happens(inside: &Inside) {
     assert_eq!(inside.main_pid(ENVOY), launcher, "a reload is no restart");
     inside.serve(&version(backend.address(), 2));
     wait_version(2).await;
-    assert_eq!(inside.envoys(), envoys, "all the time one Envoy has served");
+    assert_eq!(inside.envoys(), envoys, "the same Envoy is still serving");
 
     inside
         .meanwhile(&["sh", "-c", "dpkg --install /root/sesame-envoy_*+2_*.deb"])
         .await;
     let old = envoys.clone();
     inside
-        .wait(
-            "the new Envoy has taken over and the old one has ended",
-            move |inside| {
-                let now = inside.envoys();
-                (now.len() == 1 && now != old)
-                    .then_some(())
-                    .ok_or(format!("{now:?}"))
-            },
-        )
+        .wait("the new Envoy has replaced the old one", move |inside| {
+            let now = inside.envoys();
+            (now.len() == 1 && now != old)
+                .then_some(())
+                .ok_or(format!("{now:?}"))
+        })
         .await;
     inside.serve(&version(backend.address(), 3));
     wait_version(3).await;
@@ -158,13 +155,16 @@ async fn fills(inside: &Inside) {
     inside.serve(&version(backend.address(), 11));
     wait_version(11).await;
     inside
-        .wait("status says that it cannot be stored", |inside| {
-            let status = inside.output(&["sesame-agent", "status"]);
-            status
-                .contains("cannot be stored")
-                .then_some(())
-                .ok_or(status)
-        })
+        .wait(
+            "the status reports a version that cannot be stored",
+            |inside| {
+                let status = inside.output(&["sesame-agent", "status"]);
+                status
+                    .contains("cannot be stored")
+                    .then_some(())
+                    .ok_or(status)
+            },
+        )
         .await;
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
     wait_version(11).await;
@@ -179,9 +179,7 @@ async fn fills(inside: &Inside) {
                 .ok_or(status)
         })
         .await;
-    load.stop()
-        .await
-        .clean("host: full disk, with a restart of the agent");
+    load.stop().await.clean("host: disk full, agent restarted");
 }
 
 async fn says(inside: &Inside, words: &'static str) {
@@ -195,7 +193,7 @@ async fn says(inside: &Inside, words: &'static str) {
 
 async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
     inside
-        .wait("another process is the unit's", move |inside| {
+        .wait("the unit has a new main process", move |inside| {
             let (now, state) = (inside.main_pid(unit), inside.property(unit, "ActiveState"));
             let is_other = now != before && now != 0 && state == "active";
             is_other.then_some(()).ok_or(format!("{now} is {state}"))
@@ -205,7 +203,7 @@ async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
 
 async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
     inside
-        .wait("the unit runs what is installed", move |inside| {
+        .wait("the unit runs the installed binary", move |inside| {
             let exe = format!("/proc/{}/exe", inside.main_pid(unit));
             let exe = inside.output(&["readlink", &exe]);
             (exe.trim() == "/usr/bin/sesame-agent")

@@ -1,5 +1,5 @@
 //! Virtual machines made of namespaces. Each is a Debian system with systemd and no network. Its
-//! root file system is an overlay, which is discarded.
+//! root file system is an overlay that is discarded afterwards.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +14,7 @@ use crate::inside::Inside;
 use crate::packages::Packages;
 use crate::root::base;
 
-/// When the machine reboots.
+/// Exit code of systemd-nspawn when the machine reboots.
 const REBOOT: i32 = 133;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -38,9 +38,9 @@ umount --recursive --lazy "$root""#;
 /// The error contains the reason and a remedy.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
-        return Err("machines need root; `sudo make test-hosts`".to_owned());
+        return Err("test machines need root: run `sudo make test-hosts`".to_owned());
     }
-    // nspawn needs all kinds of namespaces, and mounts in them.
+    // nspawn must be able to create all kinds of namespaces, and mount file systems in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)
@@ -50,7 +50,7 @@ pub(crate) fn can_run() -> Result<(), String> {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             return Err(format!(
-                "machines need namespaces and mounts (in a container: --privileged): {}",
+                "test machines need namespaces and mounts (in a container: --privileged): {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             ));
         }
@@ -58,14 +58,14 @@ pub(crate) fn can_run() -> Result<(), String> {
     }
     let group = groups("probe");
     if group.is_empty() {
-        return Err("machines need control groups below /sys/fs/cgroup".to_owned());
+        return Err("test machines need control groups below /sys/fs/cgroup".to_owned());
     }
     let made = group.iter().try_for_each(fs::create_dir_all);
     for group in &group {
         remove_group(group);
     }
     made.map_err(|error| {
-        format!("machines need control groups that can be written below /sys/fs/cgroup: {error}")
+        format!("test machines need writable control groups below /sys/fs/cgroup: {error}")
     })
 }
 
@@ -82,7 +82,7 @@ impl Machine {
         end(name);
         clear(&directory);
         for part in ["upper", "work", "root"] {
-            fs::create_dir_all(directory.join(part)).expect("a directory for the machine");
+            fs::create_dir_all(directory.join(part)).expect("create the machine's directory");
         }
         let options = format!(
             "lowerdir={},upperdir={},workdir={}",
@@ -167,8 +167,8 @@ impl Drop for Machine {
     }
 }
 
-/// The kernel kills the PID namespace with its first process. If only nspawn died, the machine
-/// would keep running.
+/// When a PID namespace's first process dies, the kernel kills the other processes in the
+/// namespace. If only nspawn died, the machine would keep running.
 fn end(name: &str) {
     for group in groups(name) {
         let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));

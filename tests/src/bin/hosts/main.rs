@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "it is a test, and talks to a person"
+    reason = "this test program reports to the user"
 )]
 
 mod airgap;
@@ -38,7 +38,7 @@ use self::packages::Packages;
 struct Arguments {
     /// Scenarios to run; all by default.
     scenarios: Vec<String>,
-    /// Run a part of a scenario in the network of the machine with this first process.
+    /// Run part of a scenario in the network namespace of the machine with this init PID.
     #[arg(long, hide = true)]
     init: Option<i32>,
     /// Run in the network created for the scenario, and use the existing build.
@@ -50,7 +50,7 @@ struct Arguments {
     can_run: bool,
 }
 
-/// The scenario does not exist, or cannot run on this machine.
+/// Exit code for a scenario that does not exist or cannot run on this machine.
 const CANNOT: u8 = 2;
 
 type Scenario = fn(&Packages);

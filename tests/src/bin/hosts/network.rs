@@ -5,13 +5,14 @@ use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Everything outside the machine.
+/// Stands for everything outside the machine.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Otherwise, runs the scenario in a new process with a network namespace, and returns false.
+/// Returns true if this process has its own network namespace. Otherwise, runs the scenario in a
+/// new process that has one, and returns false.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -30,7 +31,7 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Without IPv6, the kernel itself sends no packets.
+/// Disables IPv6, so that the kernel itself sends no packets.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

@@ -35,7 +35,8 @@ impl Packages {
         }
     }
 
-    /// From an older release: the agent's source is in an environment variable.
+    /// Returns an older release's packages, which set the agent's source in an environment
+    /// variable.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
@@ -57,7 +58,7 @@ impl Packages {
     }
 }
 
-/// Without compression, because the packages are used only once.
+/// Builds without compression, because the packages are used only once.
 pub(crate) fn build(out: &Path, revision: &str) {
     let _ = fs::remove_dir_all(out);
     let built = Command::new(workspace().join("systemd/packages/build.sh"))
@@ -92,7 +93,7 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// Without a settings file, and with the source in `/etc/default`.
+/// Removes the settings file, and sets the source in `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
     change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {

@@ -67,7 +67,7 @@ pub(crate) fn serve(inside: &Inside) {
             let history = inside.output(&["sesame-agent", "history"]);
             (history.lines().count() > 1).then_some(()).ok_or(history)
         };
-        inside.wait("what was accepted is kept", kept).await;
+        inside.wait("the accepted version is kept", kept).await;
     });
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn race(inside: &Inside) {
             while !answers(port) {
                 assert!(
                     begun.elapsed() < crate::inside::TIMEOUT,
-                    "port {port} never answers"
+                    "port {port} does not respond"
                 );
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -89,7 +89,7 @@ pub(crate) fn race(inside: &Inside) {
     let sesame = sesame.join().expect("the host serves again");
     let plain = plain.join().expect("an Envoy serves");
     println!(
-        "host: first answer after a reboot: {} ms; of an Envoy with a static configuration and no agent, at the same time: {} ms",
+        "host: first response after a reboot: {} ms; from an Envoy with a static configuration and no agent: {} ms",
         sesame.as_millis(),
         plain.as_millis()
     );
@@ -103,7 +103,7 @@ fn started(inside: &Inside) -> Instant {
     let age = inside.age();
     Instant::now()
         .checked_sub(age)
-        .expect("it is not older than the clock")
+        .expect("the clock is older than the machine")
 }
 
 fn answers(port: u16) -> bool {

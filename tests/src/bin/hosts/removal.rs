@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
 
-/// Without volatile files and the databases of users and packages.
+/// Excludes volatile files, logs, caches, and the state of dpkg and systemd.
 const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
  -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
 
@@ -24,14 +24,17 @@ pub(crate) fn scenario(packages: &Packages) {
     // Removing the package must stop the service.
     inside.ok(&["systemctl", "start", "sesame.target"]);
     inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
-    assert!(inside.envoys().is_empty(), "a removal stops all Envoys");
+    assert!(
+        inside.envoys().is_empty(),
+        "removing the package stops all Envoys"
+    );
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
     // Programs like useradd make backup copies.
     let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
     let left: Vec<&String> = left.iter().filter(ours).collect();
-    assert!(left.is_empty(), "a purge has left {left:?}");
+    assert!(left.is_empty(), "files left after the purge: {left:?}");
     assert!(!inside.path("/run/sesame").exists());
     let failed = inside.output(&["systemctl", "--failed", "--no-legend"]);
     assert_eq!(failed.trim(), "");

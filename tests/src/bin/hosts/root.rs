@@ -26,7 +26,7 @@ pub(crate) fn prepare(directory: &Path) {
         return;
     }
     let _ = fs::remove_dir_all(&base);
-    println!("host: making a root file system (mmdebstrap, two minutes)");
+    println!("host: building a root file system (mmdebstrap, two minutes)");
     let new = base.with_extension("new");
     let _ = fs::remove_dir_all(&new);
     let mut command = Command::new("mmdebstrap");
@@ -45,7 +45,7 @@ pub(crate) fn prepare(directory: &Path) {
         .status()
         .expect("mmdebstrap (Debian: mmdebstrap)");
     assert!(made.success(), "{command:?}: {made}");
-    fs::rename(new, base).expect("the root is where it is looked for");
+    fs::rename(new, base).expect("move the root file system into place");
     fs::write(included, INCLUDED).expect("a file beside the root");
 }
 
@@ -66,7 +66,8 @@ fn fetching(dump: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns an empty list for a different release, whose default mirrors are correct.
+/// Returns an empty list if this machine runs a different release, so that the default mirrors
+/// apply.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

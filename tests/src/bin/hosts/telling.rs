@@ -8,7 +8,7 @@ const AGENT: &str = "sesame-agent.service";
 const CREDENTIALS: &str = "/root/credentials.sh";
 
 pub(crate) fn journal_and_reload(inside: &Inside) {
-    inside.wait_for("the journal knows the Gateway", |inside| {
+    inside.wait_for("the journal contains lines of the Gateway", |inside| {
         let lines = inside.output(&[
             "journalctl",
             "--no-pager",
@@ -29,11 +29,14 @@ pub(crate) fn journal_and_reload(inside: &Inside) {
     fs::write(&settings, "no-such-setting: 1\n").expect("settings are written");
     let refused = inside.run(&["systemctl", "reload", AGENT]);
     assert!(!refused.status.success(), "settings that are wrong");
-    inside.wait_for("the unit says that they were refused", |inside| {
-        let status = inside.property(AGENT, "StatusText");
-        let is_said = status.contains("the settings were rejected");
-        is_said.then_some(()).ok_or(status)
-    });
+    inside.wait_for(
+        "the unit's status reports the rejected settings",
+        |inside| {
+            let status = inside.property(AGENT, "StatusText");
+            let is_said = status.contains("the settings were rejected");
+            is_said.then_some(()).ok_or(status)
+        },
+    );
     match good {
         Some(text) => fs::write(&settings, text).expect("settings are written"),
         None => fs::remove_file(&settings).expect("settings are removed"),
@@ -62,7 +65,10 @@ pub(crate) fn encrypted_credentials(inside: &Inside) {
 pub(crate) fn sealing_key(inside: &Inside) {
     inside.ok(&["sesame-agent", "seal-key"]);
     let again = inside.run(&["sesame-agent", "seal-key"]);
-    assert!(!again.status.success(), "a key that is there is replaced");
+    assert!(
+        !again.status.success(),
+        "`seal-key` replaced an existing key"
+    );
     // As `systemctl edit` would.
     inside.ok(&["mkdir", "-p", "/etc/systemd/system/sesame-agent.service.d"]);
     inside.write(
@@ -71,7 +77,7 @@ pub(crate) fn sealing_key(inside: &Inside) {
     );
     inside.ok(&["systemctl", "daemon-reload"]);
     inside.ok(&["systemctl", "restart", AGENT]);
-    inside.wait_for("the agent seals with the key of its unit", |inside| {
+    inside.wait_for("the agent seals with its unit's key", |inside| {
         let status = inside.output(&["sesame-agent", "status", "--output", "json"]);
         let is_used = status.contains("\"keysAtRest\": \"a credential of systemd");
         is_used.then_some(()).ok_or(status)

@@ -1,4 +1,4 @@
-//! The archive for air-gapped sites, used as a site's administrator would use it.
+//! Builds the archive for air-gapped sites, and installs from it like a site's administrator.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) fn remove() {
     let _ = fs::remove_dir_all(directory());
 }
 
-/// Without Debian packages, which a cluster does not need.
+/// Uses placeholders for the Debian packages, which a cluster does not need.
 pub(crate) fn build() {
     let all = directory();
     let packages = all.join("packages");

@@ -51,7 +51,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
 }
 
 async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)]) -> Value {
-    let what = format!("kubectl get {kind} shows {word} as {wanted:?}");
+    let what = format!("kubectl get {kind} shows {word} with {wanted:?}");
     kubectl
         .until(&what, |kubectl| {
             let text = kubectl.ok(&["get", kind, "--all-namespaces", "--output=wide"]);
@@ -66,7 +66,7 @@ async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)
         .await
 }
 
-/// Columns start at the positions of their headers.
+/// Each column starts at the position of its header.
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

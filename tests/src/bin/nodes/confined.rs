@@ -16,7 +16,7 @@ const GONE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const GROUP: &str = "sesame-nodes";
 
-/// Cleans up afterwards.
+/// Runs the scenarios in new namespaces, and cleans up afterwards.
 pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     clear();
     for group in groups() {
@@ -83,7 +83,7 @@ fn remove(group: &Path) {
     while group.exists() {
         assert!(
             begun.elapsed() < GONE,
-            "{} is in use: does another run of this program go on?",
+            "{} is in use: is this program already running?",
             group.display()
         );
         std::thread::sleep(POLL);
@@ -91,7 +91,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Panics if the earlier run is still active.
+/// Removes an earlier run's control groups and files. Panics if that run is still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);
@@ -106,7 +106,7 @@ fn clear() {
     }
 }
 
-/// One per hierarchy: several in cgroup version 1, one in version 2.
+/// Returns a control group for each hierarchy: several in cgroup version 1, one in version 2.
 fn groups() -> Vec<PathBuf> {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").exists() {
@@ -116,14 +116,14 @@ fn groups() -> Vec<PathBuf> {
     entries
         .flatten()
         .map(|entry| entry.path())
-        // Links such as `cpu,cpuacct` are aliases.
+        // Symbolic links are aliases of combined hierarchies such as `cpu,cpuacct`.
         .filter(|path| !path.is_symlink() && path.join("cgroup.procs").exists())
         .filter(|path| !path.join("cgroup.controllers").exists())
         .map(|path| path.join(GROUP))
         .collect()
 }
 
-/// Container runtimes create it in addition to version 1 groups.
+/// Container runtimes create this group in addition to version 1 groups.
 fn unified() -> PathBuf {
     Path::new(CGROUPS).join("unified").join(GROUP)
 }

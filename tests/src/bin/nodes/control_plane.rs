@@ -1,4 +1,4 @@
-//! The control plane of the cluster, which all nodes can reach.
+//! The cluster's control plane, which all nodes can reach.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
-/// Killed with their namespaces.
+/// The control plane's processes die with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     programs: Vec<Child>,
@@ -86,7 +86,8 @@ impl ControlPlane {
 
     pub(crate) fn administrator(&self) -> Client {
         let certificate = self.kubeconfig.with_file_name("certificates/apiserver.crt");
-        let certificate = fs::read(certificate).expect("the API server has written it");
+        let certificate =
+            fs::read(certificate).expect("the API server has written its certificate");
         let address: IpAddr = ADDRESS.parse().expect("an address");
         Client::bearing((address, PORT).into(), &certificate, TOKEN)
     }
@@ -96,7 +97,7 @@ impl ControlPlane {
     }
 }
 
-/// No route to the outside.
+/// Creates a network without routes to other networks.
 fn network() {
     for arguments in [
         "link set lo up",

@@ -25,7 +25,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
         answers(address, "/always").await;
     }
     println!(
-        "nodes: every node serves {} ms after the only apply, the controller's and the backend's start included",
+        "nodes: every node serves {} ms after a single apply, including the start of the controller and the backend",
         begun.elapsed().as_millis()
     );
     let load = stage.load();
@@ -102,7 +102,9 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
     label(&kubectl, &stage.nodes[1]);
     answers(second, "/always").await;
     load.pass(200).await;
-    load.stop().await.clean("nodes: the page on fleets");
+    load.stop()
+        .await
+        .clean("nodes: documentation page about fleets");
     gateway_goes(stage, "shop", "managed").await;
     kubectl.ok(&["delete", "namespace/shop"]);
     stage.remove("controller/deploy");
@@ -164,9 +166,7 @@ async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
             .then_some(())
             .ok_or_else(|| format!("{found:?}"))
     };
-    kubectl
-        .until("hosts report the ports that they open", look)
-        .await;
+    kubectl.until("hosts report their open ports", look).await;
 }
 
 fn backend(namespace: &str, gateway: &str) -> [Value; 3] {

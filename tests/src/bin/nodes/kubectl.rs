@@ -47,7 +47,7 @@ impl Kubectl {
         })
     }
 
-    /// In the script, `kubectl` uses this cluster.
+    /// Returns a command that runs a script in which `kubectl` uses this cluster.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program
@@ -107,7 +107,7 @@ impl Kubectl {
                 Ok(found) => return found,
                 Err(why) => assert!(
                     begun.elapsed() < TIMEOUT,
-                    "{what}: not within {TIMEOUT:?}; last: {why}"
+                    "{what}: timed out after {TIMEOUT:?}; last: {why}"
                 ),
             }
             tokio::time::sleep(PAUSE).await;

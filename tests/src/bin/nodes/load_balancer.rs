@@ -1,5 +1,5 @@
-//! A load balancer in front of a managed fleet with `externalTrafficPolicy: Local`. It uses
-//! kube-proxy's health checks, and Envoy sees the client's address.
+//! A load balancer in front of a managed fleet with `externalTrafficPolicy: Local`. The load
+//! balancer uses kube-proxy's health checks, and Envoy must see the client's address.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ const NAME: &str = "balanced";
 const PORT: u16 = 8090;
 /// No machine has this address, but nodes accept traffic for it.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 100);
-/// This program sends to nodes from this address.
+/// Source address of this program's requests to nodes.
 const CLIENT: &str = "10.77.0.1";
 const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
@@ -130,13 +130,13 @@ async fn health_checks(stage: &Stage) -> Vec<SocketAddr> {
         let port = port.and_then(|port| u16::try_from(port).ok());
         port.filter(|port| *port > 0).ok_or(format!("{service}"))
     };
-    let what = "the Service has a port for the health check";
+    let what = "the Service has a health check port";
     let port = stage.kubectl.until(what, look).await;
     stage.nodes.iter().map(|node| node.at(port)).collect()
 }
 
 async fn health(check: SocketAddr, status: u16) {
-    let what = format!("the health check at {check} says {status}");
+    let what = format!("the health check at {check} returns {status}");
     sesame_tests::wait::eventually(&what, crate::kubectl::TIMEOUT, async || {
         match asked(check).await {
             Some(said) if said == status => Ok(()),
@@ -159,7 +159,7 @@ fn label(stage: &Stage, index: usize, is_there: bool) {
         .ok(&["label", "node", node, "--overwrite", &label]);
 }
 
-/// Each connection stays on a node that was healthy at its start.
+/// Sends each new connection to a healthy node, where the connection stays.
 struct Balancer {
     task: JoinHandle<()>,
     nodes: usize,

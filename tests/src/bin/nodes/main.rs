@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "it is a test, and talks to a person"
+    reason = "this test program reports to the user"
 )]
 
 mod archive;
@@ -95,7 +95,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 fn main() -> ExitCode {
     let Arguments { scenarios, inside } = Arguments::parse();
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("error: nodes need root; `sudo make test-nodes`");
+        eprintln!("error: test nodes need root: run `sudo make test-nodes`");
         return ExitCode::from(2);
     }
     let known: Vec<&str> = INSTALLATIONS

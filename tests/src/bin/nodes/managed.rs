@@ -1,5 +1,5 @@
-//! A managed fleet under load: created, repaired, rolled out, released and adopted without a failed
-//! request.
+//! Creates, repairs, rolls out, releases and adopts a managed fleet under load. No request may
+//! fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.apply(&objects(0));
     all_answer(&addresses, 0).await;
     println!(
-        "nodes: every node serves a managed Gateway {} ms after its apply",
+        "nodes: every node serves a managed Gateway {} ms after it is applied",
         begun.elapsed().as_millis()
     );
     rolled_out(&kubectl);
@@ -97,7 +97,7 @@ async fn released(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// The changes must be those that `fleet diff` announced.
+/// The changes must match the output of `fleet diff`.
 async fn adopted(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -161,17 +161,14 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
-/// Two Pods on each node.
+/// Waits until each node has two Pods.
 async fn settled(stage: &Stage) -> BTreeSet<String> {
     let look = |kubectl: &Kubectl| {
         let found = pods(kubectl);
         let settled = found.len() == 2 * stage.nodes.len();
         settled.then_some(found.clone()).ok_or(format!("{found:?}"))
     };
-    stage
-        .kubectl
-        .until("Pods that were replaced end", look)
-        .await
+    stage.kubectl.until("replaced Pods have exited", look).await
 }
 
 fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
@@ -208,7 +205,7 @@ fn objects(number: u32) -> [Value; 4] {
     let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
-    // The fleet `default` must not take over the Gateway when its fleet is released.
+    // Keeps the fleet `default` from taking over the Gateway when this fleet is released.
     gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
     [configuration, class, gateway, shop_route(number)]
 }

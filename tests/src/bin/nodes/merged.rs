@@ -58,7 +58,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     going
         .stop()
         .await
-        .clean("nodes: merged Gateway, until it goes");
+        .clean("nodes: merged Gateway until it is deleted");
 
     kubectl.ok(&["delete", "gateway/west", "httproute/west", NAMESPACE]);
     let look = |_: &Kubectl| {
@@ -73,7 +73,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     staying
         .stop()
         .await
-        .clean("nodes: merged Gateway that stays");
+        .clean("nodes: remaining merged Gateway");
 
     reclassed(&kubectl, &at(EAST)).await;
     kubectl.ok(&["delete", "gateway/east", "httproute/east", NAMESPACE]);
@@ -82,7 +82,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
     };
     kubectl
-        .until("the fleet goes with the last one", look)
+        .until("the fleet is deleted with its last Gateway", look)
         .await;
     kubectl.ok(&["delete", "gatewayclass/mall"]);
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
@@ -111,7 +111,7 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     before
         .stop()
         .await
-        .clean("nodes: Gateway beside the merged one that takes its place");
+        .clean("nodes: Gateway while a merged one replaces it");
     kubectl.ok(&["delete", "gateway/stall", NAMESPACE]);
     kubectl.apply(&[numbered(EAST.0, 0)]);
     let label = "--selector=gateway.networking.k8s.io/gateway-name=stall";
@@ -124,7 +124,7 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     after
         .stop()
         .await
-        .clean("nodes: merged Gateway that takes the place of another one");
+        .clean("nodes: merged Gateway that replaces another");
     kubectl.ok(&["delete", "gatewayclass/stall"]);
     kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
 }
@@ -149,7 +149,7 @@ async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
         kubectl.until_ok("the fleet before goes", &ended).await;
         kubectl.apply(&[numbered(EAST.0, number)]);
         all_answer(addresses, number).await;
-        let told = format!("nodes: class that becomes {gateways} in place");
+        let told = format!("nodes: class changed to {gateways} in place");
         load.stop().await.tell(&told);
     }
 }

@@ -1,5 +1,5 @@
 //! Nodes made of namespaces, each with its own containerd, kubelet and kube-proxy. A node's disk is
-//! a directory, which outlives a power cut.
+//! a directory, which survives a power cut.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,8 +16,7 @@ use crate::tools::{self, tool};
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// `/run` is empty at each start. Files with the values that kubelet expects are mounted over
-/// sysctls.
+/// `/run` is empty at each start. Files with the values that kubelet expects hide the real sysctls.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -44,7 +43,7 @@ pub(crate) struct Node {
 
 struct Running {
     unshare: Child,
-    /// As seen by this program.
+    /// As numbered in this program's PID namespace.
     init: i32,
     kubelet: Child,
     /// Kept only for reaping.
@@ -115,7 +114,7 @@ impl Node {
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// As seen by this program.
+    /// As numbered in this program's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
@@ -216,7 +215,7 @@ impl Node {
         let address = format!("{}/24", self.ipv4());
         ok(enter(init).args(["ip", "address", "add", &address, "dev", "eth0"]));
         ok(enter(init).args(["ip", "link", "set", "eth0", "up"]));
-        // The namespace of this program forwards packets to the Pods on all nodes.
+        // This program's network namespace routes packets to the Pods on all nodes.
         ok(enter(init).args(["ip", "route", "add", "default", "via", "10.77.0.1"]));
         ok(Command::new("ip")
             .args(["route", "replace", &self.pods(), "via"])
@@ -305,7 +304,10 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}");
+        assert!(
+            begun.elapsed() < TIMEOUT,
+            "{what}: timed out after {TIMEOUT:?}"
+        );
         std::thread::sleep(POLL);
     }
 }

@@ -92,7 +92,7 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "protectKernelDefaults": true,
         // By default, kubelet updates mounted ConfigMaps only once per minute.
         "syncFrequency": "10s",
-        // Images cannot be pulled again.
+        // Disables image garbage collection, because images cannot be pulled again.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
     })

@@ -11,7 +11,7 @@ use crate::images::ECHO;
 const HOST: &str = "nodes.test";
 pub(crate) const APP: &str = "app";
 
-/// A Pod of the backend runs on each node.
+/// A backend Pod runs on each node.
 pub(crate) fn version(number: u32) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(backend());

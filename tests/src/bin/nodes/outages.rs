@@ -29,7 +29,7 @@ pub(crate) async fn kubelet(stage: &mut Stage) {
     stage.nodes[0].start_kubelet();
     stage.ready().await;
     stage.change().await;
-    ended(load, "kubelet killed and started").await;
+    ended(load, "kubelet killed and restarted").await;
 }
 
 pub(crate) async fn backend(stage: &mut Stage) {
@@ -82,7 +82,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
     tokio::task::block_in_place(|| stage.nodes[1].power_on());
     answers(goes, "/always").await;
     println!(
-        "nodes: the node serves {} ms after its start, that of containerd and kubelet included",
+        "nodes: the node serves {} ms after its start, including the start of containerd and kubelet",
         begun.elapsed().as_millis()
     );
     stage.ready().await;
@@ -90,7 +90,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
     stage.change().await;
     place(&kubectl, &json!(null)).await;
     stage.change().await;
-    ended(load, "another node lost its power and restarted").await;
+    ended(load, "other node powered off and restarted").await;
 }
 
 async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {

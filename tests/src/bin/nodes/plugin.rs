@@ -19,7 +19,7 @@ pub(crate) async fn shows(stage: &Stage) {
         symlink(program, directory.join(name)).expect("a link");
     }
     let nodes = stage.nodes.len();
-    let all_serve = format!("kubectl sesame status shows {nodes} hosts that serve");
+    let all_serve = format!("kubectl sesame status shows {nodes} serving hosts");
     stage
         .kubectl
         .until(&all_serve, |_| {

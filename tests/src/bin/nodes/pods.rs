@@ -28,7 +28,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         answers(*address, "/always").await;
     }
     println!(
-        "nodes: Pods serve a Gateway {} ms after its apply",
+        "nodes: Pods serve a Gateway {} ms after it is applied",
         begun.elapsed().as_millis()
     );
     let programmed = "--for=condition=Programmed";
@@ -53,15 +53,15 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     killed_agent(stage, &load).await;
     replaced_pod(&kubectl, &load).await;
     emptied_node(stage, &load).await;
-    load.stop()
-        .await
-        .clean("nodes: fleet on the network of Pods");
+    load.stop().await.clean("nodes: fleet on the Pod network");
     kubectl.ok(&["delete", "gateway/walled", NAMESPACE]);
     let look = |kubectl: &Kubectl| {
         let left = pods(kubectl);
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
     };
-    kubectl.until("the Pods go with their Gateway", look).await;
+    kubectl
+        .until("the Pods are deleted with their Gateway", look)
+        .await;
     kubectl.ok(&["delete", "gatewayclass/walled", "namespace/walled"]);
     let default = "--namespace=default";
     kubectl.ok(&["delete", "httproute/walled", CONFIGURATION, default]);
@@ -107,7 +107,7 @@ async fn killed_agent(stage: &Stage, load: &Load) {
         let again = pods.contains("\"restartCount\":1");
         again.then_some(()).ok_or(pods)
     };
-    kubectl.until("the agent is started again", look).await;
+    kubectl.until("the agent has restarted", look).await;
     settled(kubectl, 2).await;
     load.pass(100).await;
 }
@@ -153,7 +153,7 @@ async fn settled(kubectl: &Kubectl, replicas: usize) {
         settled.then_some(()).ok_or(format!("{ready} of {pods:?}"))
     };
     kubectl
-        .until("the Pods are as many as they should be", look)
+        .until("the number of Pods is as expected", look)
         .await;
 }
 

@@ -19,7 +19,7 @@ pub(crate) async fn agent(stage: &mut Stage) {
     set_image(stage, AGENT);
     stage.kubectl.rolled_out(AGENT);
     stage.change().await;
-    assert_eq!(envoys(&stage.nodes), before, "each node has the same Envoy");
+    assert_eq!(envoys(&stage.nodes), before, "each node keeps its Envoy");
     ended(load, "new image of the agent").await;
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn envoy(stage: &mut Stage) {
     };
     stage
         .kubectl
-        .until("each node has one Envoy, and another one", replaced)
+        .until("each node has one new Envoy", replaced)
         .await;
     let pods = |kubectl: &Kubectl| {
         let label = "--selector=app.kubernetes.io/name=sesame-envoy";
@@ -63,8 +63,8 @@ pub(crate) async fn daemonset(stage: &mut Stage) {
     stage.install("controller/deploy/agent");
     stage.kubectl.rolled_out(AGENT);
     stage.change().await;
-    assert_eq!(envoys(&stage.nodes), before, "each node has the same Envoy");
-    ended(load, "DaemonSet of the agents deleted and applied again").await;
+    assert_eq!(envoys(&stage.nodes), before, "each node keeps its Envoy");
+    ended(load, "agent DaemonSet deleted and applied again").await;
 }
 
 /// Agents must be able to start without a controller.
@@ -81,7 +81,11 @@ pub(crate) async fn controller(stage: &mut Stage) {
     kubectl.ok(&["scale", "--replicas=2", CONTROLLER, NAMESPACE]);
     stage.change().await;
     kubectl.rolled_out(CONTROLLER);
-    ended(load, "controller restarted, then gone while agents restart").await;
+    ended(
+        load,
+        "controller restarted, then scaled to zero while agents restart",
+    )
+    .await;
 }
 
 pub(crate) async fn begun(stage: &Stage) -> Load {

@@ -36,7 +36,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         answers(address, "/0").await;
     }
     println!(
-        "nodes: every node serves {} ms after the apply, its backend's start included",
+        "nodes: every node serves {} ms after the apply, including the start of the backend",
         begun.elapsed().as_millis()
     );
     addresses(stage).await;
@@ -60,10 +60,10 @@ async fn addresses(stage: &Stage) {
         found.sort();
         (found == wanted)
             .then_some(())
-            .ok_or(format!("{found:?}; wanted {wanted:?}"))
+            .ok_or(format!("{found:?}; expected {wanted:?}"))
     };
     stage
         .kubectl
-        .until("the Gateway has the addresses of the nodes", look)
+        .until("the Gateway has the nodes' addresses", look)
         .await;
 }

@@ -48,7 +48,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     answers(balanced, "/always").await;
     through.pass(200).await;
     let told = through.stop().await;
-    told.tell("nodes: address of a load balancer whose Service is deleted");
+    told.tell("nodes: load balancer address while the Service is deleted");
 
     let cluster_ip = cluster_ip(&kubectl);
     by_way_of(&node, &cluster_ip);
@@ -69,9 +69,9 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     through
         .stop()
         .await
-        .clean("nodes: cluster IP of a Service of changing type");
+        .clean("nodes: cluster IP while the Service's type changes");
     direct.pass(100).await;
-    let told = "nodes: node whose Service is deleted and of changing type";
+    let told = "nodes: node address while the Service is deleted and its type changes";
     direct.stop().await.clean(told);
 
     drop(cloud);
@@ -118,7 +118,7 @@ async fn deleted(kubectl: &Kubectl) {
     kubectl.until("the Service is back", look).await;
     let after = begun.elapsed();
     println!(
-        "nodes: a Service is back {} ms after it is deleted",
+        "nodes: a Service is recreated {} ms after it is deleted",
         after.as_millis()
     );
     assert!(after < TEST_TIMEOUT, "{after:?}");

@@ -137,7 +137,7 @@ pub(crate) async fn answers(address: SocketAddr, path: &str) {
 
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
-    let what = format!("{address}{path} is answered with {status}");
+    let what = format!("{address}{path} returns {status}");
     eventually(&what, TIMEOUT, async || match request.send().await {
         Ok(reply) if reply.status == status => Ok(reply),
         Ok(reply) => Err(format!("status {}", reply.status)),

@@ -52,7 +52,9 @@ async fn switch(
     there(kubectl, after).await;
     for what in before {
         let gone = ["wait", "--for=delete", what, NAMESPACE, "--timeout=1s"];
-        kubectl.until_ok("the workload before goes", &gone).await;
+        kubectl
+            .until_ok("the previous workload is deleted", &gone)
+            .await;
     }
     // Two Pods per workload: the DaemonSet has one on each of two nodes.
     no_more_than(kubectl, 2 * after.len()).await;

@@ -35,7 +35,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         answers(address, "/always").await;
     }
     println!(
-        "nodes: every node serves from a ConfigMap {} ms after its apply, its backend's start included",
+        "nodes: every node serves from a ConfigMap {} ms after it is applied, including the start of the backend",
         example.elapsed().as_millis()
     );
     waits(&kubectl).await;
