@@ -20,19 +20,19 @@ pub struct RefusedAddress {
 
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
-    ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
+    ("100.100.100.200/32", "Alibaba Cloud metadata", "Alibaba Cloud ECS: instance metadata"),
     ("168.63.129.16/32", "Azure's wire server", "Azure: IP address 168.63.129.16"),
-    ("192.0.0.192/32", "metadata of Oracle Cloud", "Oracle Cloud: classic instance metadata"),
+    ("192.0.0.192/32", "Oracle Cloud metadata", "Oracle Cloud: classic instance metadata"),
     ("255.255.255.255/32", "broadcast", "RFC 919"),
     ("0.0.0.0/8", "this host", "RFC 1122 3.2.1.3"),
     ("127.0.0.0/8", "loopback", "RFC 1122 3.2.1.3"),
-    ("169.254.0.0/16", "link-local, where most clouds have their metadata", "RFC 3927"),
+    ("169.254.0.0/16", "link-local, including most cloud metadata services", "RFC 3927"),
     ("224.0.0.0/4", "multicast", "RFC 5771"),
     ("::1/128", "loopback", "RFC 4291 2.5.3"),
     ("::/128", "unspecified", "RFC 4291 2.5.2"),
-    ("fd00:42::42/128", "metadata of Scaleway", "Scaleway: instance metadata"),
-    ("fd20:ce::254/128", "metadata of Google Cloud", "Google Cloud: metadata server over IPv6"),
-    ("fd00:ec2::/32", "metadata of Amazon EC2 (fd00:ec2::254) and credentials of its Pods (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
+    ("fd00:42::42/128", "Scaleway metadata", "Scaleway: instance metadata"),
+    ("fd20:ce::254/128", "Google Cloud metadata", "Google Cloud: metadata server over IPv6"),
+    ("fd00:ec2::/32", "Amazon EC2 metadata (fd00:ec2::254) and EKS Pod credentials (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
     ("fe80::/10", "link-local", "RFC 4291 2.5.6"),
     ("fec0::/10", "deprecated site-local", "RFC 3879"),
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
@@ -49,7 +49,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
         Some((first.parse().ok()?, bits.parse().ok()?, refused))
     };
     #[expect(clippy::expect_used, reason = "proven")]
-    let network = |row| read(row).expect("a test looks up every network of the table");
+    let network = |row| read(row).expect("a test parses every network in the table");
     TABLE.iter().map(network).collect()
 });
 

@@ -266,7 +266,7 @@ impl Walk {
                 if value.is_some_and(|value| known.contains(&value)) {
                     return Ok(());
                 }
-                self.not_known(shape, || format!("another value in field {number}"))
+                self.not_known(shape, || format!("an unknown value in field {number}"))
             }
             Of::Text | Of::Numbers | Of::Message(_) => self.take(GROWTH * size_of::<u64>() as u64),
         }
@@ -285,7 +285,7 @@ impl Walk {
 
 /// The decoder would also reject such input.
 fn malformed() -> BoundsError {
-    #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
+    #[allow(clippy::unwrap_used, reason = "an empty buffer contains no varint")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())
 }
 
@@ -426,7 +426,9 @@ mod tests {
         );
         let error = snapshot(&backend, 1 << 20).unwrap_err();
         assert!(
-            error.to_string().starts_with("Backend has another value"),
+            error
+                .to_string()
+                .starts_with("Backend has an unknown value"),
             "{error}"
         );
     }

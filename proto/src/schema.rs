@@ -1,10 +1,7 @@
 //! Types generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered for
 //! deterministic encoding.
 
-#![allow(
-    missing_docs,
-    reason = "documented in snapshot.proto, which this is built from"
-)]
+#![allow(missing_docs, reason = "documented in the .proto files")]
 #![allow(clippy::pedantic, reason = "generated")]
 
 use std::borrow::Cow;

@@ -153,7 +153,7 @@ pub enum SignatureError {
         required: usize,
     },
     /// A later stamp has already been accepted.
-    #[error("is older than the version accepted before (stamp {found}, accepted {known})")]
+    #[error("is older than the previously accepted version (stamp {found}, accepted {known})")]
     Older {
         /// Stamp of this content.
         found: u64,
@@ -172,7 +172,7 @@ impl fmt::Debug for SigningKeys {
 }
 
 const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`";
-const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
+const HOW_PUBLIC: &str = "extract it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
     /// Parses all PKCS#8 private keys in a PEM text.

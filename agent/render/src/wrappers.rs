@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::unnecessary_wraps,
-    reason = "every field of a wrapper type is optional"
+    reason = "prost represents message fields as `Option`"
 )]
 
 use std::collections::BTreeMap;

@@ -29,7 +29,7 @@ impl Readability {
         let is_text = self.foreign >= FOREIGN || (self.foreign > 0 && !self.known);
         is_text.then(|| {
             format!(
-                "{}: its lines are text, set by spec.accessLog.format of a SesameConfiguration, so they cannot be filtered or counted. `sesame-agent logs` without filters prints them, `sesame-agent top --metrics` counts without them, and format type JSON lets both read them",
+                "{}: its lines are text, because a SesameConfiguration sets spec.accessLog.format, so they cannot be filtered or counted. Use `sesame-agent logs` without filters, use `sesame-agent top --metrics`, or set the format type to JSON",
                 file.display()
             )
         })

@@ -137,7 +137,7 @@ impl LogRotator {
                 let file = self.log.current();
                 launcher::try_append(socket, &file).map_err(|error| {
                     io::Error::other(format!(
-                        "Envoy cannot write to it: {error}; run a launcher of this version in a unit or container that may write there"
+                        "Envoy cannot write to it: {error}; run a launcher of this version in a unit or container that may write to the file"
                     ))
                 })
             }

@@ -26,7 +26,7 @@ const MAX_BEFORE_SHARES: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "parts that wait independently of each other"
+    reason = "each part of a change can wait independently"
 )]
 pub struct Waiting {
     /// At least one existing endpoint file changes.

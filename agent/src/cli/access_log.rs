@@ -13,7 +13,7 @@ const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_field_names,
-    reason = "the names of the options, as they are on the command line"
+    reason = "fields are named after command-line options"
 )]
 #[command(next_help_heading = "Access logs")]
 pub(crate) struct AccessLogArgs {

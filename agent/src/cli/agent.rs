@@ -102,7 +102,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
 
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
+        "no agent is running at {}; start one with `sesame-agent run`, or pass a running agent's --runtime-dir",
         socket.display()
     )
 }

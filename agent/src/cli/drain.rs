@@ -92,7 +92,7 @@ async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> a
     };
     let message = match (told, left) {
         (Some(_), _) => "the agent and its Envoy have stopped",
-        (None, 0) => "no agent and no Envoy is running here",
+        (None, 0) => "neither an agent nor Envoy is running here",
         (None, _) => "no agent was running here; its Envoy has stopped",
     };
     say(agent, message)?;

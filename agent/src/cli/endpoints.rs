@@ -185,7 +185,7 @@ fn text(found: &[BackendEndpoints]) -> String {
             (0, true) => text.push_str(", the maximum; no requests are waiting"),
             (waiting, true) => {
                 let waiting = requests(waiting);
-                let _ = write!(text, ", the maximum; {waiting} for one");
+                let _ = write!(text, ", the maximum; {waiting} for a connection");
             }
             (waiting, false) => {
                 let waiting = requests(waiting);
@@ -269,7 +269,7 @@ mod tests {
         let of = |cluster| BackendEndpoints::new("shop/edge", cluster);
         let full = of(cluster(33, 146, 0));
         assert!(full.is_failing());
-        let words = "33 connections of 33, the maximum; 146 requests wait for one";
+        let words = "33 connections of 33, the maximum; 146 requests wait for a connection";
         assert!(text(&[full]).contains(words));
         assert!(of(cluster(3, 0, 6)).is_failing());
         assert!(!of(cluster(3, 0, 0)).is_failing());

@@ -309,7 +309,7 @@ fn text_of(
         text.push_str(&told);
     }
     match (started, serving) {
-        (true, Some(true)) => text.push_str("Its service is running and serves.\n"),
+        (true, Some(true)) => text.push_str("Its service is running and serving.\n"),
         (true, _) => {
             text.push_str("Its service is running, but does not serve everything yet:\n");
             for reason in reasons {

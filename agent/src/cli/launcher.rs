@@ -96,7 +96,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         service_manager::stopping("draining and stopping Envoys");
         server.stop().await;
         serve_on(&runtime_dir, envoy.lame_duck()).await;
-        tracing::info!("stopping; connections have up to {drain:?}");
+        tracing::info!("stopping; connections have up to {drain:?} to finish");
         let count = if *take_over {
             end_own(&runtime_dir, &own, drain).await?
         } else {

@@ -11,7 +11,7 @@ use crate::run::MetricsOptions;
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_field_names,
-    reason = "the names of the options, as they are on the command line"
+    reason = "fields are named after command-line options"
 )]
 pub(super) struct MetricsArgs {
     /// Also serve /metrics at this address. Open to every client that can reach it, unless a token

@@ -311,6 +311,6 @@ fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());
     } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
-        output::note(&format!("the settings in {} apply, too", path.display()));
+        output::note(&format!("the settings in {} also apply", path.display()));
     }
 }

@@ -20,7 +20,7 @@ fn text(reloaded: &Reloaded) -> String {
     }
     if !needs_restart.is_empty() {
         lines.push(format!(
-            "in effect once the agent is restarted (Envoy keeps serving): {}",
+            "in effect after the agent restarts (Envoy keeps serving): {}",
             needs_restart.join(", ")
         ));
     }

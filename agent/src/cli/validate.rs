@@ -158,7 +158,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     }
     findings.extend(faults(&resolution.statuses, of_object));
     if resolution.gateways.is_empty() && !has_errors(&findings) {
-        let message = "no Gateway would be served: none has a GatewayClass of this controller (--controller-name)";
+        let message = "no Gateway would be served: none uses a GatewayClass of this controller (--controller-name)";
         let error = SourceProblem::of_file(Severity::Error, "", message.to_owned());
         findings.push(error.into());
     }

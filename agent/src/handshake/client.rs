@@ -58,7 +58,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
             };
-            Some(format!("{with} presents no certificate: {why}"))
+            Some(format!("{with} returned no certificate: {why}"))
         }
     }
 }

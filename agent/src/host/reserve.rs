@@ -71,7 +71,7 @@ impl ReserveLevel {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
             format!(
-                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, a restarted Envoy watches fewer files, and changes to content without a file take longer; {REMEDY}"
+                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: this user's other processes use the rest. Until more are free, a restarted Envoy watches fewer files, and changes to content without a file take longer; {REMEDY}"
             )
         })
     }
@@ -120,7 +120,7 @@ impl InotifyReserve {
                     tracing::warn!("{shortage}");
                 } else {
                     tracing::info!(
-                        "enough inotify instances are reserved for the next Envoys again"
+                        "enough inotify instances are again reserved for the next Envoys"
                     );
                 }
                 told = shortage;

@@ -31,18 +31,18 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let found = match reports.list(&ListParams::default()).await {
         // An administrator has revoked this host's access, and must also remove its reports.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
-        result => result.map_err(|error| refused("list the reports of this host", &error))?,
+        result => result.map_err(|error| refused("list this host's reports", &error))?,
     };
     for report in found.items.iter().filter(|report| report.spec.host == host) {
         let name = report.metadata.name.as_deref().unwrap_or_default();
         let deleted = reports.delete(name, &DeleteParams::default()).await;
-        there_or_gone(deleted.map(|_| ()), "remove a report of this host")?;
+        there_or_gone(deleted.map(|_| ()), "delete one of this host's reports")?;
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
     let deleted = accounts
         .delete(&host_account(&host), &DeleteParams::default())
         .await;
-    there_or_gone(deleted.map(|_| ()), "remove the account of this host")?;
+    there_or_gone(deleted.map(|_| ()), "delete this host's service account")?;
     Ok(())
 }
 

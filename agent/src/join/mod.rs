@@ -34,7 +34,7 @@ pub(crate) enum JoinError {
         /// Message from the API server, or why it is unreachable.
         why: String,
     },
-    #[error("the cluster of the join token cannot be used: {0}")]
+    #[error("cannot use the join token's cluster: {0}")]
     Kubeconfig(String),
 }
 

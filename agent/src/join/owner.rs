@@ -63,7 +63,7 @@ impl Owner {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot start a process of user {}", self.user))?;
+            .with_context(|| format!("cannot start a process as user {}", self.user))?;
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(input)?;
         }

@@ -119,7 +119,9 @@ fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
         Ending::Drain(grace) => {
             stopping.store(true, Ordering::Relaxed);
             service_manager::stopping("draining and stopping Envoy");
-            tracing::info!("stopping the agent and Envoy; connections have up to {grace:?}");
+            tracing::info!(
+                "stopping the agent and Envoy; connections have up to {grace:?} to finish"
+            );
         }
     }
 }

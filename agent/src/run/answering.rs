@@ -149,7 +149,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
             .chars()
             .take(200)
             .collect();
-        return Err(format!("{program} fails ({}): {last}", output.status));
+        return Err(format!("{program} failed ({}): {last}", output.status));
     }
     if output.stdout.len() > MAX_ANSWER {
         return Err(format!("{program} printed more than {MAX_ANSWER} bytes"));

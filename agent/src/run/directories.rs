@@ -51,7 +51,7 @@ pub enum DirectoriesError {
     },
     /// The paths of Unix sockets would be too long.
     #[error(
-        "{path} is too long: the paths of Unix sockets in it would have {length} characters, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
+        "{path} is too long: the paths of Unix sockets in it would have {length} bytes, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
     )]
     TooLong {
         /// The runtime directory.

@@ -57,7 +57,7 @@ impl FollowedInstances {
 
     #[cfg_attr(
         not(feature = "cluster"),
-        expect(dead_code, reason = "only reports to a cluster look")
+        expect(dead_code, reason = "only used for reports to a cluster")
     )]
     pub(super) fn newest(&self, name: &NamespacedName) -> Option<watch::Ref<'_, Observed>> {
         self.followed.get(name).map(watch::Receiver::borrow)
@@ -66,7 +66,7 @@ impl FollowedInstances {
     /// Marks the returned observations as seen.
     #[cfg_attr(
         not(feature = "cluster"),
-        expect(dead_code, reason = "only reports to a cluster look")
+        expect(dead_code, reason = "only used for reports to a cluster")
     )]
     pub(super) fn look(&mut self) -> impl Iterator<Item = (&NamespacedName, Observed)> {
         let followed = self.followed.iter_mut();

@@ -232,7 +232,7 @@ async fn end_leftover(
 ) -> (NamespacedName, bool) {
     let ended = Supervisor::end_running(&config, drain).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the Gateway was withdrawn, but its Envoy was not found");
+        tracing::error!(%error, "cannot find the withdrawn Gateway's Envoy");
     }
     (name, ended.is_ok())
 }

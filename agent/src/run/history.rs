@@ -116,7 +116,7 @@ pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<
     };
     let number = |text: &str| {
         let number = text.parse::<u64>();
-        number.with_context(|| format!("{text:?}: expected the number of a generation"))
+        number.with_context(|| format!("{text:?}: expected a generation number"))
     };
     match parts.as_slice() {
         ["history", gateway @ ..] => {

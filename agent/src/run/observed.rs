@@ -22,7 +22,7 @@ pub(super) const STOPPED: &str = "Stopped";
 /// Reported just before an orderly stop.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
-const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; free some space there, then run `sesame-agent restart`";
+const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; free some space in /dev/shm or shorten the path, then run `sesame-agent restart`";
 
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
 
@@ -196,7 +196,12 @@ impl Observed {
             .addresses()
             .iter()
             .filter(|asked| !self.addresses.iter().any(|ip| ip.to_string() == **asked))
-            .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
+            .map(|asked| {
+                (
+                    asked.clone(),
+                    "this host does not have this address".to_owned(),
+                )
+            })
             .collect();
     }
 }

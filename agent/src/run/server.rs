@@ -136,7 +136,7 @@ async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Response<Body> {
         },
         Some(Err(why)) => refuse(
             StatusCode::UNPROCESSABLE_ENTITY,
-            &format!("the settings stay as they were: {why}"),
+            &format!("the settings are unchanged: {why}"),
         ),
         None => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the agent is stopping"),
     }

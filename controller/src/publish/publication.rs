@@ -124,7 +124,7 @@ impl Publication {
         if bytes.len() > MAX_STORED_BYTES {
             return Err(format!(
                 "the manifest takes {} bytes, more than the {MAX_STORED_BYTES} that can be stored; split the \
-                 Gateway's routes over several Gateways",
+                 Gateway's routes across several Gateways",
                 bytes.len()
             ));
         }

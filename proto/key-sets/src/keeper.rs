@@ -78,7 +78,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
             match self.store.load().await {
                 Ok(copies) => return copies,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read the copies of key sets; retrying");
+                    tracing::warn!(%error, "cannot read stored key sets; retrying");
                 }
             }
             tokio::time::sleep(retries.next_pause()).await;
@@ -110,7 +110,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
                 Some(ended) = fetches.join_next() => match ended {
                     Ok(outcome) => self.store(&mut kept, outcome).await,
                     Err(error) => {
-                        tracing::error!(%error, "a fetch failed unexpectedly; restarting all");
+                        tracing::error!(%error, "a fetch failed unexpectedly; restarting all fetches");
                         fetches.shutdown().await;
                         kept.values_mut().for_each(Kept::interrupted);
                     }

@@ -70,7 +70,7 @@ pub fn next_copy(
 fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
     let is_expired = !copy.jwks.is_empty() && is_too_old(copy, now);
     let error = match copy.error.as_str() {
-        "" => "it was not fetched in time",
+        "" => "the key set was not fetched in time",
         error => error,
     };
     is_expired.then(|| next_copy(copy, &copy.uri, Err(error.to_owned()), now))
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(expired(&good, at(week)), None);
         let old = expired(&good, at(week + 1)).unwrap();
         assert_eq!((old.uri.as_str(), old.jwks.as_str()), (URI, ""));
-        assert_eq!(old.error, "it was not fetched in time");
+        assert_eq!(old.error, "the key set was not fetched in time");
         assert_eq!(expired(&old, at(week + 2)), None);
     }
 

@@ -18,7 +18,7 @@ pub enum BundleError {
         found: u32,
     },
     /// Truncated bundle.
-    #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
+    #[error("is truncated after {found} bytes, within its {place}; copy all of it again")]
     CutOff {
         /// Truncated part.
         place: String,
@@ -43,7 +43,7 @@ pub enum BundleError {
     },
     /// The bundle would exceed its size limit.
     #[error(
-        "is more than {} MiB; split the Gateway's routes over several Gateways",
+        "is more than {} MiB; split the Gateway's routes across several Gateways",
         MAX_BYTES >> 20
     )]
     TooLargeAsAWhole,
@@ -95,8 +95,8 @@ impl BundleError {
 
 fn advice(found: u32) -> &'static str {
     if found > FORMAT {
-        "upgrade this host, or make the bundle with an older version"
+        "upgrade this host, or create the bundle with an older version"
     } else {
-        "make the bundle with a newer version"
+        "create the bundle with a newer version"
     }
 }

@@ -103,7 +103,7 @@ impl BundleLabel {
             // Reject control characters, which could manipulate a terminal or a log.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
-                    "its {name} has control characters or more than {} bytes",
+                    "its {name} contains control characters or more than {} bytes",
                     2 * MAX_TEXT_BYTES
                 )));
             }

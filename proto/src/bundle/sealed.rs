@@ -228,7 +228,7 @@ pub fn open(
     let content = cipher(&key)?
         .open_in_place(nonce(), Aad::from(&bound), &mut content)
         .map_err(|_| SealError::Damaged("the content is damaged or from another bundle"))?;
-    keys::decode(content).map_err(|_| SealError::Damaged("the content is not key pairs"))
+    keys::decode(content).map_err(|_| SealError::Damaged("the content is not a list of key pairs"))
 }
 
 /// Returns the number of hosts that can open the keys.

@@ -358,7 +358,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each part is the same or not, whatever the others are"
+    reason = "each part can change independently"
 )]
 pub struct UnchangedParts {
     /// Route tables.

@@ -122,7 +122,7 @@ pub(super) fn split_config(
     let size = decoded(&shards);
     if size > MAX_SNAPSHOT_BYTES {
         return Err(ShardError::TooLarge {
-            what: "the configuration of the Gateway".to_owned(),
+            what: "the Gateway's configuration".to_owned(),
             size,
             form: Form::Decoded,
             limit: MAX_SNAPSHOT_BYTES,

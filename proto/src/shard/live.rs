@@ -89,7 +89,7 @@ impl LiveShards {
             size,
             form: Form::Decoded,
             limit: MAX_SNAPSHOT_BYTES,
-            remedy: "; split the Gateway's routes over several Gateways".to_owned(),
+            remedy: "; split the Gateway's routes across several Gateways".to_owned(),
         })
     }
 

@@ -101,7 +101,7 @@ pub(super) fn name(piece: &Snapshot) -> String {
     let backend = || Some(format!("backend {}", piece.backends.first()?.name));
     bundle
         .or_else(backend)
-        .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
+        .unwrap_or_else(|| "the Gateway's listeners and settings".to_owned())
 }
 
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
@@ -123,7 +123,7 @@ pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     }
     format!(
         "; the largest hostname is `{}` with {} bytes encoded, in namespaces {shown}: use fewer or smaller routes, or split \
-         them over several Gateways",
+         them across several Gateways",
         host.domain,
         host.encoded_len()
     )

@@ -161,7 +161,7 @@ pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Re
     let secure_host = format!("{HOST}:{}", https.port());
     Ok(vec![
         Example {
-            title: "Nine answers in ten come from blue, one from green",
+            title: "Nine in ten responses come from blue, one from green",
             command: plain("", "/"),
             request: Request::get(http, &host, "/"),
             good: |reply| {

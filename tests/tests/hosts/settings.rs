@@ -70,7 +70,7 @@ async fn reload_applies_live_settings_without_restart() {
     );
     let waits = |status: &Value| {
         let hints = status["hints"].to_string();
-        hints.contains("once the agent is restarted") && hints.contains("trusted-hops")
+        hints.contains("after the agent restarts") && hints.contains("trusted-hops")
     };
     agent.wait_status("the restart is hinted at", waits).await;
 

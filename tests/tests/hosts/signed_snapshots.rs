@@ -170,7 +170,10 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     admin.apply_value(&again(first)).await.unwrap();
     told(
         "an old shard is named",
-        &["endpoints-1-0", "is older than the version accepted"],
+        &[
+            "endpoints-1-0",
+            "is older than the previously accepted version",
+        ],
     )
     .await;
     wait(&agent, &b).await;
@@ -322,7 +325,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     refused("is for other content").await;
     // Its signature is valid.
     copy(&kept, &dir);
-    refused("is older than the version accepted before").await;
+    refused("is older than the previously accepted version").await;
 
     renderer.render(&four, "ours");
     wait(&agent, &four).await;

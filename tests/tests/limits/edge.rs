@@ -184,6 +184,38 @@ async fn unusual_but_valid_messages_pass() {
         ("two names", "Host: other,a.test", "HTTP/1.1 400", "backend"),
         ("a user", "Host: user@a.test", "HTTP/1.1 400", "backend"),
         (
+            "two final dots",
+            "Host: a.test..",
+            "HTTP/1.1 400",
+            "backend",
+        ),
+        (
+            "two final dots before a port",
+            "Host: a.test..:80",
+            "HTTP/1.1 400",
+            "backend",
+        ),
+        ("three dots", "Host: a.test...", "HTTP/1.1 400", "backend"),
+        ("two ports", "Host: a.test:1:2", "HTTP/1.1 400", "backend"),
+        (
+            "a dot between two ports",
+            "Host: a.test:1.:2",
+            "HTTP/1.1 400",
+            "backend",
+        ),
+        (
+            "an address",
+            "Host: [::1]:80",
+            r#""backend":"any""#,
+            "HTTP/1.1 400",
+        ),
+        (
+            "an address with two ports",
+            "Host: [::1]:80:80",
+            "HTTP/1.1 400",
+            "backend",
+        ),
+        (
             "an offer",
             "Host: a.test\r\nConnection: Upgrade\r\nUpgrade: TLS/1.2",
             "HTTP/1.1 200",

@@ -123,7 +123,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
         let output = agent.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
         assert!(
-            words(&output).contains("no agent and no Envoy"),
+            words(&output).contains("neither an agent nor Envoy"),
             "{}",
             words(&output)
         );

@@ -141,7 +141,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("compressed-key-only", Served),
     ("ed25519", Served),
     ("ed448", Judged("certificate chain")),
-    ("v1", Advised("no host name or address")),
+    ("v1", Advised("no DNS name or IP address")),
     ("critical", Served),
     ("serial-0", Served),
     ("serial-negative", Served),
@@ -152,7 +152,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
     // Resolution does not read the clock.
-    ("expired", Advised("no host name or address")),
+    ("expired", Advised("no DNS name or IP address")),
     ("sec1", Served),
     ("sec1-parameters", Served),
     ("pkcs1", Served),

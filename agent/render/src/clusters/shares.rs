@@ -188,12 +188,12 @@ pub fn scarcity(shares: &[u8]) -> Vec<String> {
         OF_LISTENER,
         "listening sockets",
         "Envoy closes further connections",
-        " or the memory of the host, or open fewer ports",
+        " or the host's memory, or open fewer ports",
     );
     let backends = warning(
         OF_CLUSTER,
         "backends",
-        "requests beyond them wait",
+        "excess requests wait for a connection",
         ", or use fewer backends",
     );
     listeners.into_iter().chain(backends).collect()

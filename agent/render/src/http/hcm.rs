@@ -268,10 +268,13 @@ const MAX_HEADERS: u32 = 100;
 
 const AUTHORITY: &str = "authority";
 
-/// An authority with `,` or `@` is invalid (RFC 9112, 3.2). Envoy joins two `Host` headers with a
-/// comma, and a backend might extract a host that another route protects.
+/// Matches authorities from which a backend might extract a host that another route protects
+/// (RFC 9112, 3.2): with `,` (Envoy joins two `Host` headers with a comma) or `@`, with a final dot
+/// (Envoy has already removed one), or with two ports.
+const MALFORMED_AUTHORITY: &str = r"[^,@]*[,@].*|.*\.(:.*)?|[^\[:]*:[^:]*:.*|\[.*\][^:]*:[^:]*:.*";
+
 fn malformed_authorities() -> HttpFault {
-    let authority = matches::header(":authority", wrappers::matching("[^,@]*[,@].*"));
+    let authority = matches::header(":authority", wrappers::matching(MALFORMED_AUTHORITY));
     request_filters::abort(authority, 400)
 }
 

@@ -79,7 +79,7 @@ fn format(
             Some(Kind::RequestHeader(name)) => {
                 let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
                 if name.is_empty() || !name.bytes().all(plain) {
-                    return Err(format!("`{name}` is not the name of a request header"));
+                    return Err(format!("`{name}` is not a valid request header name"));
                 }
                 format.extend(["%REQ(", name, ")%"]);
             }
@@ -87,7 +87,7 @@ fn format(
                 Ok(Fact::Unknown) | Err(_) => return Err(format!("the fact {fact} is unknown")),
                 Ok(fact) => format.extend(["%", fact.as_str_name(), "%"]),
             },
-            None => return Err("a part of its value is unknown".to_owned()),
+            None => return Err("part of its value has an unknown kind".to_owned()),
         }
     }
     check_value(&format)?;

@@ -121,7 +121,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         path_match::Kind::TextPrefix(prefix) => {
             if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
                 return Err(format!(
-                    "path match: `{prefix}` is not a prefix of paths; it must begin with `/`, and contain neither `?` nor `#`"
+                    "path match: `{prefix}` is not a path prefix; it must begin with `/` and contain neither `?` nor `#`"
                 ));
             }
             match in_either_case(prefix) {

@@ -270,7 +270,7 @@ pub(crate) fn render_host(
 
 fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     format!(
-        "in virtual host `{domain}` the routes before it take {}, and {} together with it; at most {} are allowed; requests that it matches get {} there",
+        "in virtual host `{domain}`, earlier routes take {}, and {} including this route; at most {} are allowed; requests that match this route get {} there",
         in_words(before),
         in_words(with_this),
         in_words(MAX_VIRTUAL_HOST_BYTES),

@@ -205,7 +205,7 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
         ));
     }
     if !matches!(status, 0 | 200..=599) {
-        return Err(format!("an error page with status {status}"));
+        return Err(format!("invalid error page status {status}"));
     }
     check_value(content_type).map_err(|why| format!("media type of an error page: {why}"))?;
     let statuses = statuses.iter().map(|status| match status {

@@ -175,7 +175,7 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
 
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
-        return Err("its name is not made of the names of several policies".to_owned());
+        return Err("its name is not composed of at least two policy names".to_owned());
     }
     Ok(())
 }

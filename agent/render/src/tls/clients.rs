@@ -19,7 +19,7 @@ pub(super) fn validation(
     let asks = tls.asks_for_certificate();
     if !asks && mode != ClientMode::Required {
         return Err(
-            "client_trust_bundle is empty, but client_mode needs authorities; set it".to_owned(),
+            "client_trust_bundle is empty, but client_mode needs trusted authorities; set client_trust_bundle".to_owned(),
         );
     }
     let names = PeerNames {

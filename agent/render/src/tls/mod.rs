@@ -49,9 +49,7 @@ pub(crate) fn downstream(
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
-        return Err(format!(
-            "{name:?} is not the name of an application protocol"
-        ));
+        return Err(format!("{name:?} is not a valid ALPN protocol name"));
     }
     let alpn_protocols = match asked.as_slice() {
         [] => alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
@@ -130,7 +128,7 @@ pub(crate) fn upstream(
     } = tls;
     if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
         return Err(
-            "a mesh backend needs both a client_key to present and a trust_bundle to verify it with"
+            "a mesh backend needs both a client_key to present and a trust_bundle to verify the server"
                 .to_owned(),
         );
     }

@@ -41,7 +41,7 @@ pub(crate) fn render(
     {
         let Some(pair) = pairs.get(name.as_str()) else {
             let why = if *on_host {
-                "the key pair is in files of hosts, but no local-certificate of this host names its files; everything that needs it is left out"
+                "the key pair is stored on hosts, but no local-certificate of this host names its files; everything that needs it is left out"
             } else {
                 "the key pair is named by the snapshot but is not on this host; everything that needs it is left out"
             };

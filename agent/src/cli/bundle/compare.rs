@@ -110,7 +110,7 @@ fn changes(difference: &BundleDifference) -> Vec<ChangedName> {
         all.push(ChangedName {
             kind: "settings",
             change: "changed",
-            name: "addresses and the treatment of clients".to_owned(),
+            name: "addresses or settings for client connections".to_owned(),
         });
     }
     all

@@ -77,7 +77,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let names = resolved.keys.len();
     if names > 0 && hosts.is_empty() {
         tracing::warn!(
-            "the bundle omits the {names} private keys of the Gateway; specify the hosts that need them with --recipient, or put keys.pb next to the bundle on those hosts"
+            "the bundle omits the Gateway's {names} private keys; specify the hosts that need them with --recipient, or put keys.pb next to the bundle on those hosts"
         );
     }
     let summary = BundleSummary::of(&bytes)?;

@@ -76,7 +76,7 @@ fn unknown(program: &Command, key: &str) -> String {
         Some((likeness, name)) if likeness >= LIKENESS => {
             format!("unknown setting; did you mean `{name}`?")
         }
-        _ => "unknown setting; `sesame-agent run --help` lists them, used here without dashes"
+        _ => "unknown setting; `sesame-agent run --help` lists the options, which are written here without leading dashes"
             .to_owned(),
     }
 }
@@ -121,7 +121,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
             Err("YAML reads this as a number and would change it; put it in quotes".to_owned())
         }
         SettingValue::Nothing | SettingValue::List(_) | SettingValue::Pairs(_) => {
-            Err("expected text or a number as each value".to_owned())
+            Err("each value must be text or a number".to_owned())
         }
     }
 }

@@ -67,12 +67,12 @@ fn list() -> String {
     live.sort();
     variables.sort();
     let mut list = format!(
-        "- Changed by a reload: {}. All others need a restart of the agent.\n",
+        "- A reload applies {}. All others require an agent restart.\n",
         live.join(", ")
     );
     let _ = write!(
         list,
-        "- The environment variable is the name in capitals after `SESAME_`, with `_` for `-`; except {}.\n\nDefaults are in parentheses:\n\n",
+        "- The environment variable is `SESAME_` plus the name in capitals, with `_` for `-`, except {}.\n\nDefaults are in parentheses:\n\n",
         variables.join(", ")
     );
     list.push_str(&rows.concat());

@@ -75,9 +75,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
         .write(&report, || text::text(&report, &selection))?;
     let missing = selection.missing(&report);
     for name in &missing {
-        output::error(&anyhow::anyhow!(
-            "{name} does not exist here, or has no status"
-        ));
+        output::error(&anyhow::anyhow!("{name} was not found, or has no status"));
     }
     let well = is_well(&report, &selection) && missing.is_empty();
     Ok(if well { 0 } else { EXIT_FAULT })

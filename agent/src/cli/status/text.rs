@@ -90,7 +90,7 @@ fn advice(report: &Report, text: &mut String) {
             let name = &gateway.gateway;
             let _ = writeln!(
                 text,
-                "in rotation: Gateway {name}: {subject} (serial {serial}) was removed from {bundle}, and is trusted until {until}"
+                "in rotation: Gateway {name}: {subject} (serial {serial}) was removed from {bundle}, but is trusted until {until}"
             );
         }
     }
@@ -171,7 +171,7 @@ fn faults(report: &Report, selection: &Selection, text: &mut String) {
         if more > 0 && !selection.all && !selection.names_kind(kind) {
             let _ = writeln!(
                 text,
-                "… and {} with problems: `sesame-agent status {}` lists them",
+                "… and {} with problems; for all, run `sesame-agent status {}`",
                 counted(more, kind),
                 kind.to_ascii_lowercase()
             );

@@ -29,7 +29,7 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
         } = envoy;
         let _ = writeln!(
             text,
-            "Envoy (pid {pid}) keeps {cores:.2} processors busy; its threads wait for a processor {waiting:.2}s of each second, {waiting_percent}% of the time that they have work"
+            "Envoy (pid {pid}) uses {cores:.2} CPUs; its threads wait {waiting:.2}s per second for a CPU, {waiting_percent}% of their runnable time"
         );
     }
     for (by, rows) in rows {

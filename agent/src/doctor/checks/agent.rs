@@ -8,14 +8,14 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     match &facts.settings {
         (None, faults) if faults.is_empty() => finding(
             FindingSeverity::Ok,
-            "no settings file; defaults and variables apply".to_owned(),
+            "no settings file; defaults and environment variables apply".to_owned(),
         ),
         (Some(path), faults) if faults.is_empty() => {
             finding(FindingSeverity::Ok, format!("{} is valid", path.display()))
         }
         (_, faults) => finding(FindingSeverity::Error, faults.join("; "))
             .expected("settings that `sesame-agent run` accepts")
-            .remedy("fix the file, then `sesame-agent validate --config FILE`, then `sesame-agent reload`"),
+            .remedy("fix the file, check it with `sesame-agent validate --config FILE`, then run `sesame-agent reload`"),
     }
 }
 

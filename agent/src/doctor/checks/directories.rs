@@ -53,10 +53,7 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let found =
         |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
     let finding = HostFinding::new("owners", FindingSeverity::Error, listed(foreign, found))
-        .expected(format!(
-            "user {}, which the agent runs as",
-            first.wanted_owner
-        ))
+        .expected(format!("user {}, the agent's user", first.wanted_owner))
         .remedy(format!(
             "chown {}{}, after checking their content",
             first.wanted_owner,
@@ -69,7 +66,7 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
     let finding = HostFinding::new("modes", weight(open), listed(open, found))
-        .expected("no access for other users, because it holds private keys")
+        .expected("no access for other users, because private keys are stored here")
         .remedy(chmod(open));
     Some(finding)
 }
@@ -148,7 +145,7 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
         room = room
             .expected(format!("{} MiB and {LEAST_INODES} inodes", few >> 20))
             .remedy(format!(
-                "df -h {0}; df -i {0}; then free space, or set another --{option}",
+                "df -h {0}; df -i {0}; then free up space, or set a different --{option}",
                 path.display()
             ));
     }
@@ -161,7 +158,7 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
                 format!("{} is on a disk", path.display()),
             )
             .expected(
-                "a file system in memory, which keeps private keys off disks and makes changes fast",
+                "an in-memory file system, which keeps private keys off disks and speeds up changes",
             )
             .remedy("set --runtime-dir to a directory below /run"),
         );

@@ -11,9 +11,9 @@ pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
             format!("{} is Envoy {version}", path.display()),
         ),
         Err(why) => HostFinding::new("envoy", FindingSeverity::Error, why.clone())
-            .expected("an Envoy that runs on this host")
+            .expected("an Envoy binary that runs on this host")
             .remedy(
-                "install the package sesame-envoy, or set `envoy:` in the settings to a binary",
+                "install the sesame-envoy package, or set `envoy:` in the settings to an Envoy binary",
             ),
     }
 }

@@ -51,10 +51,10 @@ fn instances(facts: &HostFacts) -> HostFinding {
     let short = |weight| {
         finding(weight)
             .expected(format!(
-                "{enough}; objects without a file of their own are updated more slowly"
+                "{enough}; objects that share a file are updated more slowly"
             ))
             .remedy(format!(
-                "sysctl -w fs.inotify.max_user_instances={enough}, and start the agent again"
+                "sysctl -w fs.inotify.max_user_instances={enough}, then restart the agent"
             ))
     };
     match each {
@@ -91,11 +91,11 @@ fn memory(facts: &HostFacts) -> HostFinding {
     if heap > memory {
         finding(FindingSeverity::Error)
             .expected("a heap limit below the control group's memory limit; otherwise Envoy is OOM-killed before it sheds load")
-            .remedy(format!("`envoy-heap-mib: {}` in the settings, or a larger MemoryMax= of the unit", heap_of(memory) >> 20))
+            .remedy(format!("set `envoy-heap-mib: {}`, or a larger MemoryMax= in the unit", heap_of(memory) >> 20))
     } else if memory < USUAL_MEMORY {
         finding(FindingSeverity::Warning)
             .expected(format!("{} MiB", USUAL_MEMORY >> 20))
-            .remedy("a larger MemoryMax= of the unit")
+            .remedy("set a larger MemoryMax= in the unit")
     } else {
         finding(FindingSeverity::Ok)
     }
@@ -114,20 +114,21 @@ fn tasks(facts: &HostFacts) -> HostFinding {
             "the control group has no limit",
         );
     };
-    let found = format!("{used} of {most} tasks of the control group are used");
+    let found = format!("{used} of {most} tasks are used in the control group");
     if most.saturating_sub(used) >= needed {
         return HostFinding::new("tasks", FindingSeverity::Ok, found);
     }
     HostFinding::new("tasks", FindingSeverity::Error, found)
-        .expected(format!("room for {needed} more, the threads of two Envoys"))
-        .remedy("a larger TasksMax= of the unit")
+        .expected(format!(
+            "room for {needed} more tasks: the threads of two Envoys"
+        ))
+        .remedy("set a larger TasksMax= in the unit")
 }
 
 fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
-    let found = format!("{files} open files for each process");
-    let remedy =
-        "LimitNOFILE=1048576 in the units, or `ulimit -Hn` for the process that starts the agent";
+    let found = format!("{files} open files per process");
+    let remedy = "set LimitNOFILE=1048576 in the units, or raise `ulimit -Hn` for the process that starts the agent";
     match Limits::new(files, facts.heap.unwrap_or_else(|| heap_of(facts.memory))) {
         Err(why) => HostFinding::new(
             "open-files",
@@ -140,7 +141,7 @@ fn open_files(facts: &HostFacts) -> HostFinding {
             "open-files",
             FindingSeverity::Warning,
             format!(
-                "{found}, so {} connections from clients",
+                "{found}, enough for {} client connections",
                 limits.from_clients
             ),
         )

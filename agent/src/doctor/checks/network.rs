@@ -7,7 +7,7 @@ pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {
         let found = match facts.ports.len() {
-            0 => "the configuration needs none yet".to_owned(),
+            0 => "the configuration needs no ports yet".to_owned(),
             all => format!("{all} sockets are free, or held by this host's Envoys"),
         };
         findings.push(HostFinding::new("ports", FindingSeverity::Ok, found));
@@ -93,7 +93,7 @@ pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
     Some(match &facts.steering {
         Ok(()) => HostFinding::new("port-steering", FindingSeverity::Ok, "the kernel steers new connections"),
         Err(why) => HostFinding::new("port-steering", FindingSeverity::Warning, why.clone())
-            .expected("a kernel that accepts a program for a group of SO_REUSEPORT sockets; without it a handover may refuse a few connections")
+            .expected("a kernel that accepts BPF programs for SO_REUSEPORT groups; without them, a handover may refuse a few connections")
             .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
     })
 }

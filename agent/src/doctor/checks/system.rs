@@ -12,7 +12,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         synchronized,
         last_accepted,
     } = facts.clock;
-    let remedy = "timedatectl set-ntp true; or the NTP client of this host";
+    let remedy = "timedatectl set-ntp true, or start this host's NTP client";
     if let Some(last) = last_accepted
         && now.as_second() + SLACK < last.as_second()
     {
@@ -56,8 +56,8 @@ pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
             FindingSeverity::Warning
         };
         HostFinding::new("certificates", severity, message.clone())
-            .expected("a certificate that stays valid for some time")
-            .remedy("replace the Secret of the listener's certificateRef")
+            .expected("a certificate that does not expire soon")
+            .remedy("replace the certificate in the listener's Secret")
     });
     findings.collect()
 }

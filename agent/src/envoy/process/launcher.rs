@@ -111,7 +111,7 @@ pub(super) fn ask(
     let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
-            "the launcher is in another process namespace, so the agent could not supervise its Envoys; let both share one (hostPID: true, or shareProcessNamespace: true)",
+            "the launcher is in another process namespace, so the agent could not supervise its Envoys; make agent and launcher share one (hostPID: true, or shareProcessNamespace: true)",
         ));
     }
     let (stream, answer) = exchange(socket, &request)?;
@@ -257,7 +257,7 @@ impl Server {
             let caller = match caller {
                 Ok(caller) => caller,
                 Err(error) => {
-                    tracing::warn!(%error, "lost the connection to a caller");
+                    tracing::warn!(%error, "failed to accept a connection");
                     // The process may have run out of file descriptors temporarily.
                     thread::sleep(Duration::from_millis(100));
                     continue;
@@ -322,7 +322,7 @@ impl Server {
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
         if !is_below {
-            return Err(io::Error::other("not a directory of an Envoy"));
+            return Err(io::Error::other("not an Envoy's runtime directory"));
         }
         let log = EnvoyLog::new(self.runtime.join(directory).join(ENVOY_LOG));
         let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();

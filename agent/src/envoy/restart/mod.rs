@@ -122,7 +122,7 @@ pub enum RestartError {
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
     /// No live Envoy to replace.
-    #[error("no Envoy is live; it starts automatically")]
+    #[error("no Envoy is live; the agent starts one automatically")]
     NotLive,
     /// The supervisor is stopping.
     #[error("the agent is stopping")]

@@ -95,7 +95,7 @@ impl Parked {
             let is_there =
                 |socket: &Listening| socket.address == address && held.contains_key(&socket.inode);
             if all.iter().any(is_there) {
-                tracing::debug!(%address, "handing a connection at the agent's socket over to Envoy");
+                tracing::debug!(%address, "passing connections from the agent's socket to Envoy");
                 self.let_go(address);
             }
         }

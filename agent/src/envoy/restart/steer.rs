@@ -65,7 +65,9 @@ impl Steering {
                     .member(group.address)
                     .and_then(|socket| attach(&socket, among))
             } else {
-                Err(io::Error::other("other sockets listen there as well"))
+                Err(io::Error::other(
+                    "other sockets also listen on this address",
+                ))
             };
             if let Err(source) = set {
                 any(after);
@@ -97,7 +99,7 @@ impl Steering {
                 Ok(member) => members.push(member),
                 // The listener and its group may have been removed.
                 Err(error) => {
-                    tracing::debug!(address = %group.address, %error, "cannot narrow the steering of new connections");
+                    tracing::debug!(address = %group.address, %error, "cannot update the steering of new connections");
                 }
             }
         }
@@ -177,9 +179,9 @@ impl<'a> Sight<'a> {
             return Err(io::ErrorKind::NotFound.into());
         };
         own(self.process, inode, descriptor).or_else(|denied| {
-            tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
+            tracing::debug!(%address, error = %denied, "cannot copy the new Envoy's socket; joining its SO_REUSEPORT group");
             join(address, 0).map(OwnedFd::from).map_err(|error| {
-                io::Error::other(format!("copying its socket: {denied}; joining it: {error}"))
+                io::Error::other(format!("cannot copy Envoy's socket: {denied}; cannot join its group: {error}"))
             })
         })
     }

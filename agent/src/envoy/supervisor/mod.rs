@@ -28,7 +28,7 @@ use crate::host::{PathError, create_directory};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The admin socket path is too long for the kernel.
-    #[error("{path}: {len} bytes are too long for a Unix socket, maximum {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
+    #[error("{path}: path too long for a Unix socket ({len} bytes, maximum {MAX_SOCKET_PATH}); choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
         path: PathBuf,

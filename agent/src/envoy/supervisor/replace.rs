@@ -173,7 +173,7 @@ impl Actor {
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
-                "waiting until the Envoy of the last restart (process {}) has ended",
+                "waiting for the previous restart's old Envoy (process {}) to exit",
                 retiring.pid()
             ));
             retiring.gone().await;
@@ -235,7 +235,7 @@ impl Actor {
             ways = rest;
             match attempt.run().await {
                 Ok(child) => {
-                    request.say(format!("{way}: the new Envoy serves"));
+                    request.say(format!("{way}: the new Envoy is serving"));
                     return Ok((child, *way));
                 }
                 Err(failed) => {

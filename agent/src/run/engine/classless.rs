@@ -38,7 +38,7 @@ pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Opti
     let gateways: Vec<String> = orphans.iter().map(ToString::to_string).collect();
     (!gateways.is_empty()).then(|| {
         format!(
-            "the manifests no longer contain GatewayClass {}, but still have Gateways of it ({})",
+            "the manifests no longer contain GatewayClass {}, but Gateways still use it ({})",
             classes.join(", "),
             gateways.join(", ")
         )

@@ -366,7 +366,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
     };
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
-    let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide); the withdrawal is held";
+    let said = "no longer contain GatewayClass \"sesame\", but Gateways still use it (default/edge, default/wide); the withdrawal is held";
     assert!(held.contains(said), "{held}");
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");

@@ -176,7 +176,7 @@ impl EventFacts {
             event: HostEventKind::MoreOmitted,
             gateway: String::new(),
             about: String::new(),
-            message: format!("{omitted} more events from the same moment are omitted"),
+            message: format!("{omitted} more events at the same time were omitted"),
             ended: false,
         });
         (last + 1..)

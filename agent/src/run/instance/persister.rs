@@ -102,7 +102,7 @@ async fn run(
                         "the accepted configuration cannot be stored for the next start: {error}"
                     );
                 } else {
-                    tracing::info!("the accepted configuration is stored again");
+                    tracing::info!("the accepted configuration can be stored again");
                 }
                 observed.unkept = error;
             }

@@ -272,7 +272,7 @@ impl Serving {
                 let released = &self.instance.settings.released;
                 released.send_modify(|count| *count += 1);
                 replies.end(Ok(
-                    "withdrawing Gateways that the source no longer has".to_owned()
+                    "withdrawing Gateways that the source no longer contains".to_owned(),
                 ));
             }
             InstanceCommand::Accept => {

@@ -90,7 +90,7 @@ impl TargetSelector {
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
-                "rolled back to generation {number}; `sesame-agent resume` follows the source again"
+                "rolled back to generation {number}; run `sesame-agent resume` to follow the source again"
             )),
             None => self.held.clone(),
         }
@@ -186,7 +186,7 @@ impl TargetSelector {
         history::pin(&self.directory, Some(number))
             .map_err(|error| format!("cannot store the rollback for the next start: {error}"))?;
         Ok(format!(
-            "returning to generation {number}; `sesame-agent resume` follows the source again"
+            "returning to generation {number}; run `sesame-agent resume` to follow the source again"
         ))
     }
 

@@ -224,7 +224,7 @@ impl BackendSeries {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a weight is compared with others, and need not be exact"
+    reason = "weights are only compared, so they need not be exact"
 )]
 fn weight(counts: &[u64; COUNTS.len()]) -> f64 {
     BackendTraffic::requests(counts) as f64

@@ -78,7 +78,7 @@ impl Scrape {
             envoys,
         } = &self.budgets;
         if let Some(UsedBudget { used, limit }) = *instances {
-            let help = "Inotify instances of the agent's user in use, one for each file that an Envoy watches";
+            let help = "Inotify instances in use by the agent's user, one for each file that an Envoy watches";
             families.single("agent_inotify_instances", help, count(used))?;
             let help = "Inotify instances that the kernel allows this user";
             families.single("agent_inotify_instances_limit", help, count(limit))?;

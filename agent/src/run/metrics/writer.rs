@@ -95,7 +95,7 @@ pub(super) fn number(things: usize) -> f64 {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "counts that a process lives to see are exact in a double"
+    reason = "counts that occur in practice are exact in a double"
 )]
 pub(super) fn count(counted: u64) -> f64 {
     counted as f64

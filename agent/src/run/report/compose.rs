@@ -369,5 +369,5 @@ fn count_bad(statuses: &Statuses) -> Option<String> {
         .flat_map(|(_, conditions)| conditions)
         .filter(|condition| condition.is_fault())
         .count();
-    (bad > 0).then(|| format!("{bad} conditions of objects report problems"))
+    (bad > 0).then(|| format!("{bad} object conditions report problems"))
 }

@@ -96,7 +96,7 @@ mod tests {
         let second = inputs(&known, &observed, 1, false);
         assert_ne!(second, first);
         for one in observed.values_mut() {
-            let why = "this host does not offer it".to_owned();
+            let why = "this host does not have this address".to_owned();
             one.unusable_addresses.insert("192.0.2.1".to_owned(), why);
         }
         assert_ne!(inputs(&known, &observed, 1, false), second);

@@ -244,7 +244,7 @@ pub struct GatewayReport {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
+    reason = "serde passes a reference"
 )]
 fn is_none_inline(count: &usize) -> bool {
     *count == 0

@@ -347,7 +347,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
         ),
         (manifest(&good.manifest, "25"), "keySecrets"),
         (manifest(&good.manifest, "-1"), "keySecrets"),
-        (renamed, "is called"),
+        (renamed, "belongs in ConfigMap"),
         (
             object(manifest_name(&edge()), "other", Vec::new()),
             "binaryData",

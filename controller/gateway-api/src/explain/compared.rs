@@ -98,9 +98,10 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
             },
         },
         CanonicalPath::Compared(canonical) => {
-            if request.authority.contains([',', '@']) {
+            if is_malformed(&request.authority) {
                 let reason = format!(
-                    "host {:?} is malformed: it has `,` or `@`; over HTTP/2 the stream is reset",
+                    "host {:?} is malformed: it has `,`, `@`, two final dots or two ports; with `,` \
+                    or `@`, HTTP/2 streams are reset",
                     request.authority
                 );
                 return answered(request, Some(canonical), 400, reason);
@@ -254,6 +255,14 @@ fn without_dot(authority: &str) -> String {
     format!("{}{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
+/// True if Envoy responds with 400, whatever the route.
+fn is_malformed(authority: &str) -> bool {
+    let authority = without_dot(authority);
+    let host = without_port(&authority);
+    let after_address = host.rsplit(']').next().unwrap_or_default();
+    authority.contains([',', '@']) || host.ends_with('.') || after_address.contains(':')
+}
+
 fn without_port(authority: &str) -> &str {
     match authority.rfind(':') {
         Some(colon) if authority.rfind(']').is_none_or(|end| end < colon) => {
@@ -289,11 +298,40 @@ mod tests {
             ("[::1]", "[::1]", "[::1]"),
             ("A.test.", "a.test", "A.test"),
             ("a.test.:80", "a.test", "a.test:80"),
-            ("a..", "a.", "a."),
+            ("[::1]:80", "[::1]", "[::1]:80"),
         ] {
             let compared = compared("http://x/", &[&format!("host: {authority}")]);
             assert_eq!(compared.host, host);
             assert_eq!(compared.authority, forwarded);
+        }
+    }
+
+    #[test]
+    fn malformed_authority_gets_400() {
+        for authority in [
+            "a,b",
+            "u@a",
+            "a..",
+            "a..:80",
+            "a...",
+            "a:1:2",
+            "a.:1:2",
+            "a:1.:2",
+            "[::1]:1:2",
+        ] {
+            let headers = [format!("host: {authority}")];
+            let prepared = prepared(
+                "http://x/",
+                &headers.each_ref().map(String::as_str),
+                Edge::default(),
+            );
+            let Prepared::Answered { outcome, .. } = prepared else {
+                panic!("{authority} is compared");
+            };
+            assert!(
+                matches!(outcome, ExplainedOutcome::Answered { status: 400, .. }),
+                "{authority}"
+            );
         }
     }
 

@@ -109,7 +109,7 @@ impl Omitted {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
+    reason = "serde passes a reference"
 )]
 fn is_zero(count: &usize) -> bool {
     *count == 0

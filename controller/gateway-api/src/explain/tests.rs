@@ -161,7 +161,7 @@ fn answers_without_a_route_say_what_is_missing() {
     }
     for (url, word) in [
         ("http://a.test:81/", "nothing listens on port 81"),
-        ("https://a.test:80/", "expects plain text"),
+        ("https://a.test:80/", "expects plaintext"),
     ] {
         let explanation = ask(&snapshot, "GET", url, &[]);
         let ExplainedOutcome::Refused { reason } = &explanation.outcome else {

@@ -120,7 +120,7 @@ impl Asked {
         } else {
             one(moments, &PATHS)
         };
-        let authority = match moments.below(12) {
+        let authority = match moments.below(14) {
             0 => host.to_ascii_uppercase(),
             1 => format!("{host}:{port}"),
             2 => format!("{host}:12345"),
@@ -128,6 +128,8 @@ impl Asked {
             4 => format!("{host}.:{port}"),
             5 => format!("other.test,{host}"),
             6 => format!("user@{host}"),
+            7 => format!("{host}.."),
+            8 => format!("{host}:1:{port}"),
             _ => host.to_owned(),
         };
         let scheme = if port == 443 { "https" } else { "http" };

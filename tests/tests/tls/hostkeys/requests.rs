@@ -283,7 +283,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
-    let fails = |status: &Value| says(status, "/bin/false fails (exit status: 1)");
+    let fails = |status: &Value| says(status, "/bin/false failed (exit status: 1)");
     agent.wait_status("the command fails", fails).await;
     agent.wait_ok(&request).await;
 }

@@ -45,7 +45,7 @@ impl Overlap {
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if !path.exists() => {
-                tracing::debug!(%error, "no certificates are retained from a rotation of a trust bundle");
+                tracing::debug!(%error, "no retained certificates are stored");
                 Ok(None)
             }
             Err(error) => Err(error.to_string()),

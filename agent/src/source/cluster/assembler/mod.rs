@@ -205,7 +205,7 @@ impl RevisionAssembler {
             held += bytes.len();
             if held > MAX_HELD_BYTES {
                 self.faults.push(format!(
-                    "its shards take more than {MAX_HELD_BYTES} bytes; split the Gateway's routes over several Gateways"
+                    "its shards take more than {MAX_HELD_BYTES} bytes; split the Gateway's routes across several Gateways"
                 ));
                 break;
             }

@@ -12,12 +12,13 @@ use super::connections::{self, RouteConnections};
 use super::details::{Details, Words};
 use super::roots::{Proxies, Root};
 use super::services::{shares_evenly, weight};
+use super::tree::path_fault;
 use crate::api::{HttpProxy, NamespacedName, ProxyHost, ProxyService, ProxyTcp};
 use crate::resolve::backends::{BackendTarget, PolicedBackend, ResolvedRef, Traffic};
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::routes::rules::{RuleContext, Rules, Shares, Terminated};
-use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
+use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
@@ -77,13 +78,8 @@ pub(super) fn find<'w>(
             );
             return None;
         }
-        if path.contains(&child) {
-            fault("IncludeCreatesCycle", "creates an include cycle");
-            return None;
-        }
-        if path.len() > MAX_PROXY_DEPTH {
-            let why = format!("is nested more than {MAX_PROXY_DEPTH} levels deep");
-            fault("IncludeTooDeep", &why);
+        if let Some((reason, why)) = path_fault(&path, &child) {
+            fault(reason, &why);
             return None;
         }
         reached.insert(child.clone());

@@ -154,18 +154,8 @@ impl<'w> IncludeTree<'_, 'w> {
             details.error(&own, ("IncludeError", reason), message);
             Err(Box::new(below.whole()))
         };
-        if path.contains(&child) {
-            let names: Vec<String> = path
-                .iter()
-                .chain([&child])
-                .map(ToString::to_string)
-                .collect();
-            let why = format!("include creates an include cycle: {}", names.join(" -> "));
-            return fault(self.details, "IncludeCreatesCycle", why);
-        }
-        if path.len() > MAX_PROXY_DEPTH {
-            let why = format!("include {child} is nested more than {MAX_PROXY_DEPTH} levels deep");
-            return fault(self.details, "IncludeTooDeep", why);
+        if let Some((reason, why)) = path_fault(path, &child) {
+            return fault(self.details, reason, format!("include {why}"));
         }
         let Some(found) = self.proxies.get(&child) else {
             let why = format!("include {child} not found, or of another class");
@@ -188,4 +178,24 @@ impl<'w> IncludeTree<'_, 'w> {
         seen.push(below.clone());
         Ok(Some((found.proxy, below)))
     }
+}
+
+/// Returns the reason and message if including `child` creates a cycle or nests includes too deep.
+pub(super) fn path_fault(
+    path: &[NamespacedName],
+    child: &NamespacedName,
+) -> Option<(&'static str, String)> {
+    if path.contains(child) {
+        let names: Vec<String> = path
+            .iter()
+            .chain([child])
+            .map(ToString::to_string)
+            .collect();
+        let why = format!("creates an include cycle: {}", names.join(" -> "));
+        return Some(("IncludeCreatesCycle", why));
+    }
+    (path.len() > MAX_PROXY_DEPTH).then(|| {
+        let why = format!("is nested more than {MAX_PROXY_DEPTH} levels deep");
+        ("IncludeTooDeep", why)
+    })
 }

@@ -78,7 +78,7 @@ fn single_serves_oldest_gateway_until_it_goes() {
         let programmed = holds(conditions(&resolution, other), ConditionType::Programmed);
         assert_eq!(programmed, refused);
         let message = &conditions(&resolution, other)[0].message;
-        assert!(message.ends_with("the oldest: web/b-old"), "{message}");
+        assert!(message.ends_with("is served: web/b-old"), "{message}");
         assert!(resolution.unserved.contains(&name(other)));
         assert!(!resolution.services.contains_key(&name(other)));
     }

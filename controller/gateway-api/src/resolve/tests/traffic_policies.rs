@@ -256,7 +256,7 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     let told = resolution
         .problems
         .iter()
-        .filter(|it| it.message.contains("no room"));
+        .filter(|it| it.message.contains("are dropped"));
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
