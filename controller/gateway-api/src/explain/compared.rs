@@ -98,12 +98,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
             },
         },
         CanonicalPath::Compared(canonical) => {
-            if is_malformed(&request.authority) {
-                let reason = format!(
-                    "host {:?} is malformed: it has `,`, `@`, two final dots or two ports; with `,` \
-                    or `@`, HTTP/2 streams are reset",
-                    request.authority
-                );
+            if let Some(reason) = malformed(&request.authority) {
                 return answered(request, Some(canonical), 400, reason);
             }
             let at = canonical.find('?').unwrap_or(canonical.len());
@@ -255,12 +250,21 @@ fn without_dot(authority: &str) -> String {
     format!("{}{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
-/// True if Envoy responds with 400, whatever the route.
-fn is_malformed(authority: &str) -> bool {
-    let authority = without_dot(authority);
-    let host = without_port(&authority);
+/// Returns the reason if Envoy responds with 400, whatever the route.
+fn malformed(authority: &str) -> Option<String> {
+    let forwarded = without_dot(authority);
+    let host = without_port(&forwarded);
     let after_address = host.rsplit(']').next().unwrap_or_default();
-    authority.contains([',', '@']) || host.ends_with('.') || after_address.contains(':')
+    let wrong = if forwarded.contains([',', '@']) {
+        "`,` or `@`; over HTTP/2 the stream is reset"
+    } else if host.ends_with('.') {
+        "two final dots"
+    } else if after_address.contains(':') {
+        "two ports"
+    } else {
+        return None;
+    };
+    Some(format!("host {authority:?} is malformed: it has {wrong}"))
 }
 
 fn without_port(authority: &str) -> &str {

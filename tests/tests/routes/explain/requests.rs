@@ -120,7 +120,7 @@ impl Asked {
         } else {
             one(moments, &PATHS)
         };
-        let authority = match moments.below(14) {
+        let authority = match moments.below(36) {
             0 => host.to_ascii_uppercase(),
             1 => format!("{host}:{port}"),
             2 => format!("{host}:12345"),
