@@ -13,8 +13,8 @@ pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes a screenshot of a page, with the size in pixels. Replaces the picture in `docs/pictures`
-/// if tests write generated files.
+/// Takes a screenshot of a page, with the given size in pixels. Replaces the file `name` in
+/// `docs/pictures` if tests write generated files.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
     let picture = directory.path().join(name);
@@ -28,7 +28,7 @@ pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     assert!(bytes.starts_with(b"\x89PNG"), "{} bytes", bytes.len());
     if generated::is_requested() {
         let to = workspace().join("docs/pictures").join(name);
-        std::fs::write(to, &bytes).expect("the picture of the documentation");
+        std::fs::write(to, &bytes).expect("write the picture");
     }
 }
 
@@ -36,15 +36,15 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // In a container, the sandbox does not work for root.
+            // As root in a container, the browser's sandbox does not work.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()
-            .unwrap_or_else(|error| panic!("{program}: {error}; SESAME_BROWSER names another"));
+            .unwrap_or_else(|error| {
+                panic!("{program}: {error}; set SESAME_BROWSER to use another")
+            });
         assert!(output.status.success(), "{}", words(&output));
         words(&output)
     };
-    tokio::task::spawn_blocking(run)
-        .await
-        .expect("the browser ends")
+    tokio::task::spawn_blocking(run).await.expect("no panic")
 }

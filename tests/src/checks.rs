@@ -2,7 +2,7 @@
 
 use crate::client::{Reply, Request};
 
-/// The failed checks so far.
+/// Collects failed checks.
 #[derive(Debug, Default)]
 pub struct Checks {
     made: usize,
@@ -20,7 +20,7 @@ impl Checks {
         self.same(&request, got.as_deref(), Some(expected));
     }
 
-    /// Checks the status, regardless of the backend.
+    /// Checks only the response's status.
     pub async fn status(&mut self, request: Request, expected: u16) {
         let reply = self.reply(&request).await;
         self.same(&request, reply.map(|reply| reply.status), Some(expected));
@@ -37,7 +37,7 @@ impl Checks {
         }
     }
 
-    /// Checks that two values are equal; `what` describes the request.
+    /// Checks that two values are equal; `what` describes them in the failure.
     #[expect(clippy::needless_pass_by_value, reason = "expectations are literals")]
     pub fn same<T: PartialEq + std::fmt::Debug>(
         &mut self,

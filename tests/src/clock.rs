@@ -1,5 +1,4 @@
-//! A wall clock that a test controls. It affects only processes that the test starts, and never the
-//! machine.
+//! A wall clock that a test controls. Only processes that the test starts with it are affected.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -10,14 +9,14 @@ use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// A clock for processes with [`Clock::variables`].
+/// A clock for processes that have the environment of [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
 }
 
 impl Clock {
-    /// Creates a clock with the correct time. Needs a C compiler.
+    /// Creates a clock with the correct time. Requires a C compiler.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-clock-")
@@ -29,7 +28,7 @@ impl Clock {
             .arg(&library)
             .arg(SOURCE)
             .status()
-            .expect("`cc` runs; install a C compiler");
+            .expect("cannot run `cc`; install a C compiler");
         assert!(status.success(), "{SOURCE} does not compile: {status}");
         let offset = OpenOptions::new()
             .write(true)
@@ -41,9 +40,9 @@ impl Clock {
         clock
     }
 
-    /// Sets the offset from the correct time in seconds.
+    /// Sets the clock's offset from the correct time, in seconds.
     pub fn set(&self, seconds: i64) {
-        // Running processes have mapped the file, so write in place.
+        // Running processes have mapped the file, so overwrite it in place.
         let bytes = seconds.to_ne_bytes();
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
@@ -57,7 +56,7 @@ impl Clock {
         ]
     }
 
-    /// Returns a command prefix that makes a command use this clock.
+    /// Returns a prefix that makes a command use this clock.
     pub fn command(&self) -> Vec<String> {
         let variables = self.variables();
         let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));

@@ -30,7 +30,7 @@ impl StandInCloud {
             loop {
                 let wanted = wanted.borrow().clone();
                 if let Err(error) = give(&client, &wanted).await {
-                    eprintln!("the cloud tries again: {error}");
+                    eprintln!("the fake cloud retries: {error}");
                 }
                 tokio::time::sleep(RECHECK_INTERVAL).await;
             }
@@ -71,7 +71,7 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ignores fields that only `given` has, because the API server adds fields.
+/// Ignores fields that only `given` has, because the API server adds defaults.
 fn has(given: &Value, wanted: &Value) -> bool {
     let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));

@@ -25,7 +25,7 @@ use self::servers::Servers;
 use crate::agent::TEST_TIMEOUT;
 use crate::wait::{eventually, holds};
 
-/// Must outlast every test and the conformance suite.
+/// Longer than any test or the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
 /// The identity of an API client.
@@ -69,7 +69,7 @@ impl User {
         }
     }
 
-    /// Unique, and a valid file name.
+    /// Returns a valid file name that is unique per user.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
@@ -114,7 +114,7 @@ impl TestCluster {
         cluster
     }
 
-    /// Returns the API server's URL, which survives [`TestCluster::start_apiserver`].
+    /// Returns the API server's URL, which restarts do not change.
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
@@ -161,8 +161,8 @@ impl TestCluster {
         path
     }
 
-    /// Installs a channel's CRDs and waits until they are served. The standard channel later
-    /// rejects experimental CRDs.
+    /// Installs a channel's CRDs and waits until they are served. After the standard channel,
+    /// the API server rejects experimental CRDs.
     pub async fn install_crds(&self, channel: Channel) {
         self.install_release(gateway_api_version(), channel).await;
     }
@@ -172,7 +172,7 @@ impl TestCluster {
         let mut definitions = Vec::new();
         for object in assets::crds(release, channel) {
             let applied = self.admin.apply_value(&object).await;
-            definitions.push(applied.expect("an object of the Gateway API's release"));
+            definitions.push(applied.expect("apply a Gateway API manifest"));
         }
         definitions.retain(|object| object["kind"] == "CustomResourceDefinition");
         for definition in &definitions {
@@ -188,7 +188,7 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
-    /// Applies all objects as an administrator, in order.
+    /// Applies the YAML's objects as an administrator, in order.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
     }
@@ -301,7 +301,8 @@ impl TestCluster {
             "spec": spec,
         });
         let answer = self.admin.create(&path, &request).await;
-        let answer = answer.unwrap_or_else(|error| panic!("a token for {name}: {error}"));
+        let answer =
+            answer.unwrap_or_else(|error| panic!("cannot create a token for {name}: {error}"));
         let token = answer["status"]["token"].as_str();
         Credentials::Token(token.expect("a token").to_owned())
     }

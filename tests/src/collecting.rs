@@ -37,7 +37,7 @@ pub struct Span {
     pub id: String,
     /// Parent span ID in hexadecimal, or empty.
     pub parent: String,
-    /// The name.
+    /// The span's name.
     pub name: String,
     /// `service.name` of the span's resource.
     pub service: String,
@@ -77,7 +77,7 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// From messages that could not be decoded.
+    /// Errors from messages that failed to decode.
     faults: Vec<String>,
 }
 
@@ -131,9 +131,9 @@ impl Collecting {
         memory.records.clone()
     }
 
-    /// Waits for a record with this attribute from a path that ends with `path`.
+    /// Waits for a record with this attribute, exported to a path that ends with `path`.
     pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
-        let what = format!("a line at {path} whose {name} is {value}");
+        let what = format!("a record with {name}={value} at {path}");
         eventually(&what, WAIT, async || {
             let records = self.records();
             let is_it = |it: &&Record| {
@@ -191,7 +191,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
             match tls {
                 None => serve(stream, memory).await,
                 Some(tls) => {
-                    // A client that does not trust the certificate disconnects.
+                    // Clients that do not trust the certificate disconnect.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, memory).await;
                     }
@@ -314,7 +314,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`, with only the fields that
+/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`, limited to the fields that
 /// tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportTraces {

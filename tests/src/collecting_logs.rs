@@ -54,7 +54,7 @@ pub(crate) fn read(
 #[derive(Default)]
 pub(crate) struct LogStream {
     unread: BytesMut,
-    /// Only the first message of a stream contains it.
+    /// The log name, which only a stream's first message contains.
     log: String,
 }
 
@@ -122,7 +122,7 @@ fn of_place(place: AccessLogCommon) -> Vec<(String, String)> {
     found
 }
 
-/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`, with only the fields that
+/// `opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest`, limited to the fields that
 /// tests read.
 #[derive(Clone, PartialEq, Message)]
 struct ExportLogs {

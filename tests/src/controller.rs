@@ -1,4 +1,4 @@
-//! A real `sesame-controller run` with the permissions of `controller/deploy`.
+//! A real `sesame-controller run` with the permissions from `controller/deploy`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -178,7 +178,7 @@ impl ControllerUnderTest {
         .await
     }
 
-    /// Waits for the first resolution and returns the duration.
+    /// Waits until the controller is ready, and returns how long that took.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
         eventually(
@@ -206,7 +206,7 @@ impl ControllerUnderTest {
         Ok((reply.status, body))
     }
 
-    /// Returns the sum of series whose labels contain `with`, or 0.
+    /// Returns the metric's sum over series whose labels contain `with`, or 0.
     pub async fn metric(&self, name: &str, with: &str) -> f64 {
         let (_, text) = self.get("/metrics").await.expect("metrics");
         text.lines()
@@ -263,12 +263,12 @@ impl Drop for ControllerUnderTest {
     fn drop(&mut self) {
         self.kill9();
         if std::thread::panicking() {
-            eprintln!("the controller's log ends:\n{}", self.log_tail());
+            eprintln!("end of the controller's log:\n{}", self.log_tail());
         }
     }
 }
 
-/// Only fixed values.
+/// Returns the Deployment's environment variables that have a literal value.
 fn deployed_environment() -> Vec<(String, String)> {
     let path = workspace().join("controller/deploy/deployment.yaml");
     let text = std::fs::read_to_string(&path).expect("read the Deployment");
@@ -282,7 +282,7 @@ fn deployed_environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// A Gateway's current publication, as an agent reads it.
+/// A Gateway's current publication, as agents read it.
 #[derive(Debug)]
 pub struct Publication {
     /// The manifest's ConfigMap.
@@ -291,7 +291,7 @@ pub struct Publication {
     pub manifest: Manifest,
     /// All published ConfigMaps, by name.
     pub config_maps: BTreeMap<String, Value>,
-    /// Snapshot, joined from its verified shards.
+    /// The snapshot, assembled from the verified shards.
     pub snapshot: Snapshot,
 }
 
@@ -311,7 +311,7 @@ impl Publication {
     }
 }
 
-/// Returns the published ConfigMaps (or Secrets) of a Gateway.
+/// Returns a Gateway's published ConfigMaps or Secrets.
 pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> Vec<Value> {
     let id = names::gateway_id(gateway);
     let label = GATEWAY_LABEL.replace('/', "%2F");
@@ -332,7 +332,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
         .collect();
     let name = names::manifest_name(gateway);
     let manifest_object = config_maps.get(&name).cloned();
-    let manifest_object = manifest_object.ok_or_else(|| format!("there is no {name}"))?;
+    let manifest_object = manifest_object.ok_or_else(|| format!("{name} does not exist"))?;
     let manifest =
         Manifest::decode(entry(&manifest_object, "binaryData", MANIFEST_ENTRY).as_slice());
     let manifest = manifest.expect("a manifest");
@@ -341,7 +341,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
         let name = names::shard_name(gateway, &reference.name);
         let object = config_maps
             .get(&name)
-            .ok_or_else(|| format!("there is no {name}"))?;
+            .ok_or_else(|| format!("{name} does not exist"))?;
         let part = &object["metadata"]["labels"][PART_LABEL];
         assert!(part == "config" || part == "endpoints", "{part}");
         assert_eq!(object["immutable"] == true, part == "config", "{name}");
@@ -359,7 +359,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
     })
 }
 
-/// Returns the published key pairs of a Gateway.
+/// Returns a Gateway's published key pairs.
 pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto::keys::KeyPair> {
     let secrets = objects(admin, "secrets", gateway).await;
     secrets
@@ -371,7 +371,7 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
         .collect()
 }
 
-/// Returns the decoded bytes of an entry in a ConfigMap or Secret.
+/// Decodes a base64 entry of a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
     let text =

@@ -1,4 +1,4 @@
-//! A datagram client, and a backend that echoes datagrams with its name as a prefix.
+//! A UDP client, and a backend that echoes datagrams with its name as a prefix.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -58,6 +58,6 @@ pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Resul
     let mut buffer = vec![0; LONGEST];
     let length = tokio::time::timeout(timeout, socket.recv(&mut buffer))
         .await
-        .context("no answer")??;
+        .context("no response")??;
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }

@@ -1,4 +1,4 @@
-//! The objects that users deploy, as rendered by Helm and kustomize.
+//! The objects that users deploy, as Helm and kustomize render them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const LABELS_OF_HELM: [&str; 3] = [
     "helm.sh/chart",
 ];
 
-/// Objects by kind and by namespaced name.
+/// Objects by kind and namespaced name.
 pub type Objects = BTreeMap<(String, String), Value>;
 
 /// Returns the chart's directory.
@@ -25,7 +25,7 @@ pub fn chart() -> PathBuf {
     workspace().join("controller/deploy/chart")
 }
 
-/// Runs Helm without a home directory and cluster.
+/// Runs Helm with an empty home directory and without a cluster.
 pub fn helm(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(program("helm"));
@@ -37,7 +37,7 @@ pub fn helm(arguments: &[&str]) -> Output {
     command.output().expect("start helm")
 }
 
-/// Renders the chart. Returns the objects in Helm's order of installation, CRDs first.
+/// Renders the chart. Returns the objects in the order in which Helm installs them, CRDs first.
 pub fn rendered_by_helm(namespace: &str, values: &Value) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.json");
@@ -96,11 +96,11 @@ pub fn by_name(objects: Vec<Value>) -> Objects {
             ((text("/kind"), name), object)
         })
         .collect();
-    assert_eq!(named.len(), count, "two objects have one name");
+    assert_eq!(named.len(), count, "duplicate object names");
     named
 }
 
-/// Collects the paths and values that differ. Treats 0.0 and 0 as equal.
+/// Appends the paths and values that differ to `found`. Treats 0.0 and 0 as equal.
 pub fn differences(at: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     let number = |value: &Value| value.as_f64().map(f64::to_bits);
     match (one, other) {
@@ -136,8 +136,8 @@ fn objects_of(output: &Output) -> Vec<Value> {
     objects.into_iter().filter(Value::is_object).collect()
 }
 
-/// In `$HELM_TOOLS` or `.tools`.
+/// Finds a program in `$HELM_TOOLS` or `.tools`.
 fn program(name: &str) -> PathBuf {
     let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
-    pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")
+    pinned::program("HELM_TOOLS", &directory, name, "run `make helm`")
 }

@@ -27,7 +27,7 @@ use crate::envoy::envoy_binary;
 use crate::load::{Load, Plan};
 use crate::wait::eventually;
 
-/// The directories of one Envoy, short enough for sockets.
+/// One Envoy's directories, whose paths are short enough for Unix sockets.
 pub struct Host {
     /// Parent of the other directories.
     pub directory: tempfile::TempDir,
@@ -35,7 +35,7 @@ pub struct Host {
     pub layout: XdsLayout,
 }
 
-/// The Envoy is designed to outlive its supervisor, but must not outlive the test.
+/// Kills Envoy, which would otherwise outlive its supervisor and the test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -55,7 +55,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Environment variable with the directory for an agent in another process.
+    /// Environment variable that passes the directory to an agent in another process.
     pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
 
     /// Creates new directories.
@@ -70,7 +70,7 @@ impl Host {
         self.directory.path().join("admin.sock")
     }
 
-    /// Returns an engine configuration with short delays.
+    /// Returns a supervisor configuration with short delays.
     pub fn config(&self) -> SupervisorConfig {
         let binary = envoy_binary();
         let mut config = SupervisorConfig::new(
@@ -81,7 +81,7 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
-        // Long enough for a test on a busy machine to observe.
+        // Long enough that a test on a busy machine observes the backoff.
         config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
@@ -118,7 +118,7 @@ pub async fn apply(
 pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(TEST_TIMEOUT, state.wait_for(wanted)).await;
-    seen.expect("the state was not reached in time")
+    seen.expect("timed out waiting for the state")
         .unwrap()
         .clone()
 }
@@ -131,8 +131,8 @@ pub fn live_pid(state: &State) -> u32 {
     }
 }
 
-/// Returns an unused port on a loopback address of this process. Ports of 127.0.0.1 would not stay
-/// free.
+/// Returns an unused port on a loopback address that only this process uses. Other processes might
+/// take free ports of 127.0.0.1.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
@@ -144,7 +144,7 @@ pub fn free_address() -> SocketAddr {
 pub async fn backend(name: &str) -> SocketAddr {
     let backend = Backend::start(name).await;
     let address = backend.address();
-    // Dropping the backend would stop it.
+    // Leak the backend, because dropping it would stop it.
     std::mem::forget(backend);
     address
 }
@@ -161,7 +161,7 @@ pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String
     Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// Waits for this response, because workers apply updates shortly after Envoy accepts them.
+/// Waits for this response, because Envoy's workers apply accepted updates with a short delay.
 pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
@@ -192,7 +192,7 @@ pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     })
 }
 
-/// Starts load on a single path.
+/// Starts load on the path `/`.
 pub fn load(address: SocketAddr, clients: usize) -> Load {
     load_of(address, clients, &["/".to_owned()])
 }

@@ -1,11 +1,11 @@
-//! A cluster with a controller, and an agent that follows the cluster.
+//! A cluster, a controller, and an agent that follows the cluster.
 
 use crate::agent::{AgentUnderTest, Setup};
 use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts a cluster, a controller and an agent as the host `host-1`.
+/// Starts a cluster, a controller, and an agent on the host `host-1`.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],
@@ -13,7 +13,7 @@ pub async fn followed(
     followed_with(ports, &[], flags).await
 }
 
-/// Like [`followed`], but with flags for both controller and agent.
+/// Like [`followed`], but with flags for both the controller and the agent.
 pub async fn followed_with(
     ports: &[u16],
     controller_flags: &[&str],

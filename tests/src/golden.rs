@@ -1,6 +1,5 @@
 //! Golden cases: Gateway API YAML as input, statuses and Envoy resources as output. Outputs contain
-//! only the difference from `_defaults`. People decide whether an output is correct when they
-//! review the diff.
+//! only differences from `_defaults`. Reviewers decide whether a changed output is correct.
 
 mod defaults;
 mod difference;
@@ -33,16 +32,16 @@ pub const INPUT: &str = "input.yaml";
 /// Names of a case's output files.
 pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
 const DEFAULTS: &str = "_defaults";
-/// Excludes one of the default objects from the case.
+/// Excludes a default object from the case.
 const WITHOUT: &str = "# Without: ";
 
-/// Specifies where the case's access logs are sent.
+/// Specifies the destination of the case's access logs.
 const ACCESS_LOG: &str = "# Access log: ";
 
-/// Enables Gateways outside the cluster.
+/// Enables support for Gateways outside the cluster.
 const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
 
-/// Only one case shows `supportedFeatures`, so a new feature changes only one file.
+/// The only case that shows `supportedFeatures`, so that a new feature changes only one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
 /// A golden case.
@@ -65,7 +64,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// Returns the defaults for the output file `name`.
+/// Returns the defaults for an output file.
 pub fn defaults(file: &str) -> Result<Defaults> {
     Defaults::read(&root().join(DEFAULTS).join(file))
 }
@@ -98,12 +97,12 @@ impl Case {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the case's objects and the remaining default objects.
+    /// Returns the case's objects, and the default objects that it neither replaces nor excludes.
     pub fn input(&self) -> Result<String> {
         let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
             own.starts_with("# ") && own.contains("\n# Rule: "),
-            "input.yaml must start with a comment that says what the case shows, and then `# Rule: ...`"
+            "input.yaml must start with a comment that describes the case, followed by `# Rule: ...`"
         );
         let mut absent: BTreeSet<String> = own
             .lines()
@@ -181,7 +180,7 @@ impl Case {
                 .with_context(|| format!("Gateway {}", resolved.gateway))?;
             ensure!(
                 rendered == sesame_render::render_encoded(&encoded, &options),
-                "Gateway {}: encoded, it is rendered otherwise",
+                "Gateway {}: the encoded snapshot renders differently",
                 resolved.gateway
             );
             let mut value = dump::resources(&rendered, Redact::PrivateKeys)?;
@@ -204,25 +203,25 @@ impl Case {
     }
 }
 
-/// Panics if an encoding loses data or the snapshot contains a private key.
+/// Returns an error if an encoding loses data or the snapshot contains a private key.
 fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
     ensure!(
         encoded.snapshot() == *snapshot,
-        "encoded, the snapshot is another"
+        "encoding changes the snapshot"
     );
     let json = sesame_proto::json::to_value(snapshot);
     ensure!(
         !json.to_string().contains("PRIVATE KEY"),
-        "the snapshot has a private key"
+        "the snapshot contains a private key"
     );
     let schema = DescriptorPool::decode(DESCRIPTORS)?;
     let message = schema
         .get_message_by_name("sesame.snapshot.v1alpha1.Snapshot")
-        .context("the schema has no snapshot")?;
+        .context("the schema lacks the Snapshot message")?;
     let read = DynamicMessage::deserialize(message, json)?;
     ensure!(
         read.transcode_to::<Snapshot>()? == *snapshot,
-        "as JSON, the snapshot is another"
+        "JSON changes the snapshot"
     );
     Ok(())
 }
@@ -234,7 +233,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
-/// The host listens on the Gateway's addresses, or on all if it requests none.
+/// The host listens on the Gateway's addresses, or on all addresses if the Gateway requests none.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -248,7 +247,7 @@ fn host(gateway: &ResolvedGateway) -> RenderOptions {
     options(addresses)
 }
 
-/// Also returns messages about rejected objects and unknown fields.
+/// Decodes the input. Also returns messages about rejected objects and unknown fields.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();

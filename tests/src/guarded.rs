@@ -44,7 +44,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns the options that both programs have for these files.
+    /// Returns the options for these files, which are the same for the agent and the controller.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

@@ -1,4 +1,5 @@
-//! TLS handshakes by clients with limited versions, cipher suites, signature schemes and protocols.
+//! TLS handshakes by clients with limited TLS versions, cipher suites, signature schemes and
+//! application protocols.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,7 @@ pub struct Handshake {
     alpn: Vec<Vec<u8>>,
 }
 
-/// The parameters that client and server have negotiated.
+/// The parameters that the client and the server negotiated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The TLS version.
@@ -70,7 +71,7 @@ impl Handshake {
         self
     }
 
-    /// Restricts the handshake signature, but not signatures in certificates.
+    /// Restricts the signature schemes of the handshake, but not of certificates.
     #[must_use]
     pub fn signatures(mut self, schemes: &[SignatureScheme]) -> Self {
         let known = &mut self.provider.signature_verification_algorithms;
@@ -80,7 +81,7 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type requires a static lifetime. A test creates only a few clients.
+        // The field requires a static lifetime. Leaking is acceptable for a test's few clients.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self
     }
@@ -140,7 +141,7 @@ impl Handshake {
     }
 }
 
-/// Verifies certificates as usual, and keeps the OCSP response.
+/// Verifies certificates as usual, and records the stapled OCSP response.
 #[derive(Debug)]
 struct StapleSeen {
     verifier: Arc<WebPkiServerVerifier>,

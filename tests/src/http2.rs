@@ -13,7 +13,7 @@ const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// With the entry for the host, it nearly fills the 4,096-byte header table.
+/// Length of the long header. With the host's entry, it nearly fills the 4,096-byte header table.
 const VALUE: usize = 3_800;
 
 /// A connection that stays open until dropped.
@@ -22,7 +22,7 @@ pub struct Repeater {
 }
 
 impl Repeater {
-    /// Starts `requests` unfinished requests, each with the same long header `times` times.
+    /// Starts `requests` unfinished requests, each of which repeats a long header `times` times.
     pub async fn open(
         address: SocketAddr,
         host: &str,
@@ -56,9 +56,9 @@ impl Repeater {
     }
 }
 
-/// Sends one request with this path and user agent, and waits for the outcome.
+/// Sends one request with this path and user agent, and waits until Envoy responds or disconnects.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
-    // `:method: GET` and `:scheme: http`, and then path, host and user agent with indexed names.
+    // `:method: GET` and `:scheme: http`, then path, host and user agent with indexed names.
     let mut block = vec![0x82, 0x86];
     for (name, value) in [(0x44, path), (0x41, host.as_bytes()), (0x7a, user_agent)] {
         block.push(name);
@@ -94,7 +94,7 @@ fn first(host: &str) -> Vec<u8> {
     block
 }
 
-/// With a seven-bit prefix, as in RFC 7541.
+/// Encodes an integer with a seven-bit prefix (RFC 7541).
 fn integer(value: usize, to: &mut Vec<u8>) {
     let Some(mut rest) = value.checked_sub(127) else {
         to.push(u8::try_from(value).unwrap_or(126));

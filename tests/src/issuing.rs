@@ -18,7 +18,7 @@ type Published = Arc<Mutex<(u16, String)>>;
 
 /// A running server, which stops on drop.
 pub struct Issuing {
-    /// In the server's certificate and in the key set's URI.
+    /// The host name in the server's certificate and in the key set's URI.
     host: String,
     address: SocketAddr,
     published: Published,

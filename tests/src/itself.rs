@@ -8,8 +8,8 @@ pub fn executable() -> PathBuf {
     std::env::current_exe().expect("a test has a path")
 }
 
-/// Returns arguments to run only the test whose path ends with `test`. Panics unless exactly one
-/// does.
+/// Returns arguments that run only the test whose path ends with `test`. Panics unless exactly one
+/// path matches.
 pub fn only(test: &str) -> Vec<String> {
     let list = Command::new(executable())
         .args(["--list", "--format=terse"])
@@ -23,7 +23,7 @@ pub fn only(test: &str) -> Vec<String> {
     };
     let found: Vec<&str> = paths.filter(ends).collect();
     let [path] = found[..] else {
-        panic!("{test} should be the name of one test, not of {found:?}");
+        panic!("expected one test named {test}, found {found:?}");
     };
     ["--exact", path, "--include-ignored", "--nocapture"]
         .map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Hosts outside a test cluster that join the cluster, and the operator who invites them.
+//! Hosts outside a test cluster that join it, and the operator who invites them.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, Path
     child.wait_with_output().expect("the binary ends")
 }
 
-/// Returns a command's standard output as a string.
+/// Returns a command's output as a string.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
@@ -206,17 +206,17 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// Returns the credential, which must be sealed on disk.
+/// Returns the stored credential. Panics unless it is sealed.
 pub async fn credential(state: &Path) -> String {
     let stored = std::fs::read(credential_path(state)).expect("a credential");
-    assert!(at_rest::is_sealed(&stored), "the credential is in clear");
+    assert!(at_rest::is_sealed(&stored), "the credential is not sealed");
     let settings = SealSettings {
         method: SealMethod::Auto,
         directory: state.join("seal"),
     };
     let keys = SealingKeys::found(&settings).await;
     let opened = keys.open_text(stored, Path::new("cluster/token"));
-    opened.expect("a key of this host has sealed it").0
+    opened.expect("unseal with this host's key").0
 }
 
 /// Returns the path of the credential in a state directory.
@@ -224,7 +224,7 @@ pub fn credential_path(state: &Path) -> PathBuf {
     state.join("cluster/token")
 }
 
-/// Returns the settings that `join` wrote as options of `run`.
+/// Converts the settings that `join` wrote to options of `run`.
 pub fn options(config: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(config).expect("settings");
     let settings: Value = serde_saphyr::from_str(&text).expect("YAML");

@@ -1,5 +1,5 @@
 //! Code shared by tests. All traffic stays on the loopback interface. Setup failures panic, because
-//! a test that cannot start must not pass.
+//! a test whose setup fails must not pass.
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 

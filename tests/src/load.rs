@@ -1,6 +1,5 @@
 //! Sends requests while the configuration changes, and counts failures. A worker retries only if
-//! the server closed a connection before any byte was written; anything else unexpected is a
-//! failure.
+//! the server closed a reused connection before any byte was written.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +14,14 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// Later failures are only counted.
+/// Number of failures that a report keeps; later failures are only counted.
 const KEPT: usize = 200;
 
-/// Afterwards, the load stops on its own.
+/// Maximum duration of a load that no test stops.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The kernel has 28,000 local ports, and reserves a port for a minute after a connection to
-/// another machine.
+/// The kernel has only 28,000 local ports. After a connection to another machine, the local port
+/// stays reserved for a minute.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 
 /// The requests to send, and the number of workers.
@@ -30,11 +29,11 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 pub struct Plan {
     /// Requests that each worker sends in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Number of workers that keep connections open.
+    /// Number of workers that reuse their connections.
     pub keep_alive: usize,
     /// True if a worker can send all requests over one connection.
     pub share: bool,
-    /// Number of workers that open a connection for each request.
+    /// Number of workers that open a new connection for each request.
     pub fresh: usize,
     /// Returns true if a response is as expected.
     pub good: fn(&Reply) -> bool,
@@ -81,7 +80,7 @@ pub struct LoadReport {
     pub failed: usize,
     /// The first failures with their causes, ordered by time.
     pub failures: Vec<Failure>,
-    /// Longest time between consecutive good responses to a worker.
+    /// Longest time between two consecutive good responses to the same worker.
     pub longest_gap: Duration,
 }
 
@@ -116,7 +115,7 @@ impl Load {
         }
     }
 
-    /// Returns the number of requests sent so far.
+    /// Returns the current number of sent requests.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -129,7 +128,7 @@ impl Load {
     /// Waits until the workers have sent `count` more requests.
     pub async fn pass(&self, count: u64) {
         let target = self.requests() + count;
-        crate::wait::eventually("load goes on", Duration::from_secs(60), async || {
+        crate::wait::eventually("the load continues", Duration::from_secs(60), async || {
             let sent = self.requests();
             holds(sent >= target, || format!("{sent} of {target} requests"))
         })
@@ -227,7 +226,7 @@ impl Worker {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
-        // Requests may differ in server name and protocol.
+        // Without `share`, each request has its own connection, server name and protocol.
         let Plan {
             requests, share, ..
         } = &self.plan;
@@ -265,7 +264,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // A refused connection fails immediately, which would cause a busy loop.
+            // Refused connections fail immediately, so without a pause this would be a busy loop.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen
@@ -296,7 +295,7 @@ impl Worker {
     }
 }
 
-/// The server closed the connection before any byte was written.
+/// Returns true if the server closed the connection before any byte was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

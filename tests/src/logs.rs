@@ -13,7 +13,7 @@ pub(crate) fn log_to(command: &mut Command, path: &Path) {
         .stderr(log);
 }
 
-/// Empty if the file does not exist.
+/// Returns the last lines, or an empty string if the file does not exist.
 pub(crate) fn tail(path: &Path, count: usize) -> String {
     let log = std::fs::read(path).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Namespace of test objects by default.
+/// Default namespace of test objects.
 pub const NAMESPACE: &str = "default";
 
 /// The controller name in test classes.
 pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 
-/// Name of the class and the Gateway if one of each is enough.
+/// Name of the class and the Gateway in tests that need only one of each.
 pub const GATEWAY: &str = "edge";
 
 /// Returns the objects as one YAML stream.
@@ -141,7 +141,7 @@ pub fn service(name: &str, app_protocol: &str) -> Value {
     })
 }
 
-/// Returns the `EndpointSlices` of a Service: one per port number, or one if empty.
+/// Returns a Service's `EndpointSlices`: one per port number, or an empty one.
 pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -184,7 +184,7 @@ pub fn served_at(name: &str, endpoint: &str) -> Vec<Value> {
     served(name, &[endpoint.parse().expect("an address")])
 }
 
-/// Returns an `HTTPRoute` of [`GATEWAY`] with one Service for every path.
+/// Returns an `HTTPRoute` of [`GATEWAY`] that sends every path to one Service.
 pub fn plain_route(name: &str, hostname: &str, service: &str) -> Value {
     let rule = rule_to(service, &[path("PathPrefix", "/")]);
     http_route(name, &[hostname], &[rule])
@@ -204,7 +204,7 @@ pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     })
 }
 
-/// Returns a route of [`GATEWAY`]. `hostnames` must be empty for kinds without them.
+/// Returns a route of [`GATEWAY`]. `hostnames` must be empty for kinds without hostnames.
 pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     let mut route = http_route(name, hostnames, rules);
     route["kind"] = json!(kind);
@@ -283,7 +283,7 @@ pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     })
 }
 
-/// Returns a `validation` field with CA certificates and a hostname.
+/// Returns a `validation` field that refers to CA certificates and has a hostname.
 pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     json!({
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],
@@ -348,7 +348,7 @@ pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})
 }
 
-/// Returns an Ingress rule. Each path is a value, a path type and a Service.
+/// Returns an Ingress rule. Each tuple contains a path, its type and a Service.
 pub fn ingress_rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
     let paths = paths.iter().map(|(path, kind, service)| {
         json!({"path": path, "pathType": kind, "backend": ingress_backend(service)})

@@ -1,4 +1,4 @@
-//! A Gateway with all kinds of traffic, and load of each kind.
+//! A Gateway that serves all kinds of traffic, and load of each kind.
 
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,9 @@ pub struct Mixed {
     _backend: Backend,
 }
 
-/// The running load and streams of all kinds.
+/// The running load, and a stream of each kind.
 pub struct Traffic {
-    /// The load, in which no request may fail.
+    /// The load. None of its requests may fail.
     pub load: Load,
     streams: Vec<LongStream>,
     restarts: Vec<(Instant, Instant)>,
@@ -98,7 +98,7 @@ impl Mixed {
         }
     }
 
-    /// Starts requests over reused and new connections, and a stream of each kind.
+    /// Starts load over reused and new connections, and a stream of each kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
         let call = grpc::call(agent.address(80), GRPC_HOST, "echo.Echo/Once");
@@ -147,10 +147,7 @@ impl Traffic {
             cut.push(format!("{} {}", report.lives.len(), report.kind));
             report.assert_announced(&restarts, drain);
         }
-        eprintln!(
-            "{scenario}: streams cut at the end of a drain: {}",
-            cut.join(", ")
-        );
+        eprintln!("{scenario}: streams cut after draining: {}", cut.join(", "));
         report.assert_clean();
     }
 }

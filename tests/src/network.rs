@@ -1,5 +1,5 @@
-//! A network namespace for a test. The API server rejects loopback endpoints, so backends need
-//! another unused address.
+//! A network namespace for a test. The API server rejects loopback endpoints, so backends need a
+//! different address.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,8 +12,8 @@ pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Returns true inside the namespace. Otherwise, runs the test (see [`itself::only`]) in a new
-/// namespace, and returns false.
+/// Returns true inside the namespace. Otherwise, runs the test in a new namespace and returns
+/// false. See [`itself::only`] for `test`.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -21,8 +21,11 @@ pub fn inside_own(test: &str) -> bool {
     let status = own(&itself::executable())
         .args(itself::only(test))
         .status()
-        .expect("unshare of util-linux and ip of iproute2");
-    assert!(status.success(), "{test} in its own network: {status}");
+        .expect("install util-linux and iproute2");
+    assert!(
+        status.success(),
+        "{test} in its own network namespace: {status}"
+    );
     false
 }
 

@@ -20,7 +20,7 @@ pub enum Vouched {
     Revoked,
 }
 
-/// Returns a response that is valid until `end`, and since an hour ago or earlier.
+/// Returns a response that became valid at least an hour ago, and is valid until `end`.
 pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");

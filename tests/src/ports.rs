@@ -1,5 +1,5 @@
-//! Ports that no other test uses. They are below the kernel's range for outgoing connections, and
-//! reserved with an abstract Unix socket until this process exits.
+//! Ports that no other test uses. They are below the kernel's range for outgoing connections. An
+//! abstract Unix socket reserves each port until this process exits.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,8 +14,8 @@ static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
 /// Returns an unused TCP port, reserved until this process exits.
 pub fn free_port() -> u16 {
-    let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
-    // Processes start at different ports to avoid collisions.
+    let mut taken = TAKEN.lock().expect("the lock is not poisoned");
+    // Processes start their search at different ports to avoid collisions.
     let span = u32::from(LAST - FIRST);
     let start = std::process::id().wrapping_mul(97) % span;
     for step in 0..span {

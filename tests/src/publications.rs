@@ -31,7 +31,7 @@ pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// Name of the host on which test agents run.
 pub const HOST: &str = "host-1";
 
-/// Resolves the objects, with loopback endpoints allowed.
+/// Resolves the objects, and allows loopback endpoints.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -45,7 +45,7 @@ pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     resolve(manifests.world(), &options).gateways
 }
 
-/// Resolves the given objects and returns the only Gateway.
+/// Resolves the objects, which must contain only one Gateway.
 pub fn one(objects: &[Value]) -> ResolvedGateway {
     let mut all = resolved(objects);
     assert_eq!(all.len(), 1, "one Gateway: {all:#?}");
@@ -123,7 +123,7 @@ impl Published {
         }
     }
 
-    /// Adds an unknown field, as a newer controller might.
+    /// Adds an unknown field, as newer controllers might.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");
@@ -133,9 +133,9 @@ impl Published {
         let mut references = manifest.config.iter_mut();
         let reference = references
             .find(|reference| reference.sha256 == sha256(&stored))
-            .expect("the shard is in the manifest");
+            .expect("the shard's manifest entry");
         let mut plain = zstd::decode_all(&*stored).expect("a shard");
-        // Append field 500, a string of one letter.
+        // Append field 500, a one-letter string.
         plain.extend([0xa2, 0x1f, 1, b'a']);
         let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
         reference.sha256 = sha256(&stored);
@@ -145,7 +145,7 @@ impl Published {
         self
     }
 
-    /// Writes all objects. The manifest comes last.
+    /// Writes all objects, the manifest last.
     pub async fn publish(&self, client: &Client) {
         for object in self.config.iter().chain(&self.endpoints).chain(&self.keys) {
             apply(client, object).await;
@@ -153,12 +153,13 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the start of the revision, which agents report.
+    /// Returns the prefix of the revision that agents report.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
 
-    /// Returns a predicate: an agent's status has this revision as wanted and served.
+    /// Returns a predicate that is true if an agent's status reports this revision as wanted and
+    /// served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
         move |status| {
@@ -175,7 +176,7 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
     applied.unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
-/// Creates the namespace, the CRD and a ServiceAccount for agents of these Gateways.
+/// Creates the namespace, the CRD, and a ServiceAccount that may serve these Gateways.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -199,7 +200,7 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
     user
 }
 
-/// Builds a publication of [`crate::manifests::GATEWAY`], whose route has the path `prefix`.
+/// Builds a publication of [`crate::manifests::GATEWAY`] whose route matches the path `prefix`.
 pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
     let mut objects = edge(listeners);
     objects.extend(served("app", &[endpoint]));
@@ -209,7 +210,7 @@ pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Publi
     Published::of(&one(&objects))
 }
 
-/// Builds the publication from [`version`] with an HTTP listener on port 80.
+/// Like [`version`], with one HTTP listener on port 80.
 pub fn at_port_80(endpoint: SocketAddr, prefix: &str) -> Published {
     version(endpoint, prefix, &[http_listener("http", 80, "")])
 }
@@ -219,13 +220,13 @@ pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 }
 
-/// Returns the API path of the report by the agent on [`HOST`].
+/// Returns the API path of the report from the agent on [`HOST`].
 pub fn agent_path(gateway: &NamespacedName) -> String {
     let name = agent_name(gateway, HOST);
     format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
 }
 
-/// Polls the report by the agent on [`HOST`] until `good` accepts it.
+/// Polls the report from the agent on [`HOST`] until `good` accepts it.
 pub async fn wait_told(
     cluster: &TestCluster,
     gateway: &NamespacedName,

@@ -1,4 +1,4 @@
-//! Writes reports in place of hosts, and grants the permission to do so.
+//! Writes reports on behalf of hosts, and grants the required permissions.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -8,15 +8,15 @@ use crate::cluster::{Client, Failure, TestCluster};
 use crate::controller::{NAMESPACE, TEST_TIMEOUT, publication};
 use crate::wait::eventually;
 
-/// The API path of all reports.
+/// The API path of the collection of reports.
 pub const REPORTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
 
-/// Returns the API path of a host's report about a Gateway.
+/// Returns the API path of a host's report on a Gateway.
 pub fn report_path(gateway: &NamespacedName, host: &str) -> String {
     format!("{REPORTS}/{}", agent_name(gateway, host))
 }
 
-/// Returns a host's report about a Gateway, without a status.
+/// Returns a host's report on a Gateway, without a status.
 pub fn report(name: &str, gateway: &str, host: &str) -> Value {
     json!({
         "apiVersion": "projectsesame.io/v1alpha1",
@@ -43,7 +43,7 @@ pub async fn say(
 
 /// Reports that a host serves the current publication on port 80.
 pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
-    let found = eventually("it is published", TEST_TIMEOUT, async || {
+    let found = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(client, gateway).await
     })
     .await;
@@ -54,7 +54,7 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     said.expect("a report");
 }
 
-/// Adds a node, and reports that it serves the Gateway.
+/// Creates a Node, and reports that it serves the Gateway.
 pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, address: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
     cluster.apply_all(&[node]).await;
@@ -64,7 +64,7 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     say_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
-/// Allows the agents' ServiceAccount to report for hosts that are not nodes.
+/// Allows the agents' ServiceAccount to report for hosts that are not cluster nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

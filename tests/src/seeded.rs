@@ -1,6 +1,6 @@
-//! Lengths of randomized tests, and their random numbers.
+//! Iteration counts and random numbers for randomized tests.
 
-/// Returns the environment variable `name`, or else `full` in soak runs and `short` otherwise.
+/// Returns the environment variable `name`. If unset, returns `full` in soak runs, or else `short`.
 pub fn count(name: &str, short: usize, full: usize) -> usize {
     let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
     let usual = if std::env::var_os("SESAME_SOAK").is_some() {

@@ -1,4 +1,4 @@
-//! Additional sockets on Envoy's port, like a second proxy on the host.
+//! Additional sockets on Envoy's port, as if a second proxy ran on the host.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// Enough for nearly all connections to reach them instead of Envoy.
+/// Enough to receive nearly all connections instead of Envoy.
 const SOCKETS: usize = 200;
 
 /// Opens additional sockets on Envoy's port with a different certificate.
@@ -21,7 +21,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let kind = (
             AddressFamily::Inet,
             SockType::Stream,
-            // Without CLOEXEC, a child process would inherit the socket but never accept from it.
+            // Without CLOEXEC, child processes would inherit the socket but never accept from it.
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         );
         let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
@@ -34,7 +34,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let acceptor = leaf.acceptor();
         all.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // It does not matter whether the client accepts the certificate.
+                // The client may reject the certificate.
                 let _ = acceptor.accept(stream).await;
             }
         });

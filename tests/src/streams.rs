@@ -1,5 +1,5 @@
 //! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. A stream records when its
-//! connection is cut, and reopens it.
+//! connection is cut, and reconnects.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// A stream counts as cut if an echo takes longer.
+/// A stream counts as cut if an echo takes longer than this.
 const SILENT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub enum Kind {
     /// Plain bytes over TCP.
     Tcp,
-    /// TLS terminated by the backend, with server name and trusted authorities.
+    /// TLS that the backend terminates, with the server name and the trusted authorities.
     PassThrough(String, Arc<RootCertStore>),
     /// HTTP/1.1, upgraded to WebSocket.
     WebSocket(String),
@@ -144,7 +144,7 @@ impl Open {
                 if response.status() != hyper::StatusCode::OK
                     || response.headers().contains_key("grpc-status")
                 {
-                    bail!("the call was answered with {:?}", response.headers());
+                    bail!("unexpected response to the call: {:?}", response.headers());
                 }
                 Self::Call {
                     questions,
@@ -155,7 +155,7 @@ impl Open {
     }
 
     async fn ask(&mut self) -> Result<()> {
-        // Framed as in gRPC, with a byte of flags and a length.
+        // A gRPC frame: a flag byte, the length, and the message.
         const QUESTION: [u8; 9] = *b"\0\0\0\0\x04ping";
         match self {
             Self::Bytes(stream) => {
@@ -168,8 +168,8 @@ impl Open {
                 questions.send(Ok(frame)).await?;
                 let mut left = QUESTION.len();
                 while left > 0 {
-                    let frame = answers.frame().await.context("the call has ended")??;
-                    let data = frame.into_data().ok().context("the call has ended")?;
+                    let frame = answers.frame().await.context("the call was closed")??;
+                    let data = frame.into_data().ok().context("the call was closed")?;
                     left = left.saturating_sub(data.len());
                 }
             }
@@ -186,11 +186,16 @@ async fn upgrade(host: &str, mut stream: TcpStream) -> Result<TcpStream> {
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.context("no answer to the upgrade")?);
+        head.push(
+            stream
+                .read_u8()
+                .await
+                .context("no response to the upgrade")?,
+        );
     }
     if !head.starts_with(b"HTTP/1.1 101") {
         bail!(
-            "the upgrade was answered with {}",
+            "unexpected response to the upgrade: {}",
             String::from_utf8_lossy(&head)
         );
     }
@@ -215,7 +220,7 @@ pub struct StreamReport {
 }
 
 impl LongStream {
-    /// Opens the stream, and keeps it running until [`Self::stop`].
+    /// Opens the stream, and reopens it when cut until [`Self::stop`].
     pub fn start(kind: Kind, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -240,7 +245,7 @@ impl LongStream {
                         continue;
                     }
                     Err(_) => {
-                        report.failures.push((since, "no answer".to_owned()));
+                        report.failures.push((since, "timed out".to_owned()));
                         continue;
                     }
                 };
@@ -268,7 +273,7 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics if a stream was cut less than `drain` after its Envoy started to drain.
+    /// Panics if the stream was cut less than `drain` after its Envoy started draining.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(
             self.failures.is_empty(),
@@ -277,12 +282,12 @@ impl StreamReport {
             self.failures
         );
         for (opened, cut) in &self.lives {
-            // The first restart that ended after the stream was opened replaced its Envoy.
+            // The first restart that ended after the stream opened replaced the stream's Envoy.
             let concerns = restarts.iter().find(|(_, end)| end > opened);
             let since = concerns.map(|(begin, _)| cut.saturating_duration_since(*begin));
             assert!(
                 since.is_some_and(|since| since >= drain),
-                "{}: cut {:?} after it was opened, {since:?} after a restart began",
+                "{}: cut {:?} after opening, {since:?} after the restart began",
                 self.kind,
                 *cut - *opened
             );

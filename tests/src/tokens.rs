@@ -24,11 +24,11 @@ impl Issuer {
         Self {
             name,
             kid: kid.to_owned(),
-            key: key.expect("the key that was generated"),
+            key: key.expect("the generated key"),
         }
     }
 
-    /// Returns the public key as in a key set.
+    /// Returns the public key as a JSON Web Key.
     pub fn jwk(&self) -> Value {
         let point = self.key.public_key().as_ref();
         let (x, y) = point[1..].split_at(32);
@@ -42,7 +42,7 @@ impl Issuer {
         json!({"keys": keys}).to_string()
     }
 
-    /// Returns a valid token; `claims` exclude `iss`, `aud` and `exp`.
+    /// Returns a signed token. `claims` may override the default `iss`, `aud` and `exp`.
     pub fn token(&self, claims: &Value) -> String {
         let mut all = json!({"iss": self.name, "aud": "shop", "exp": 4_000_000_000_u64});
         for (name, value) in claims.as_object().expect("an object") {
@@ -51,7 +51,7 @@ impl Issuer {
         self.signed(&json!({"alg": "ES256", "kid": self.kid}), &all)
     }
 
-    /// Returns a token signed with HMAC and the public key, which must be rejected.
+    /// Returns a token whose HMAC key is the public key. Verifiers must reject it.
     pub fn confused(&self, claims: &Value) -> String {
         let text = unsigned(&json!({"alg": "HS256", "kid": self.kid}), claims);
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.public_key().as_ref());
@@ -60,7 +60,7 @@ impl Issuer {
         format!("{text}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Returns a token with exactly these claims, without nulls.
+    /// Returns a token with exactly these claims, except nulls.
     pub fn signed(&self, header: &Value, claims: &Value) -> String {
         let mut claims = claims.clone();
         let members = claims.as_object_mut().expect("an object");

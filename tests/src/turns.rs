@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Inotify instances of an agent and its Envoys.
+/// Maximum number of inotify instances of an agent and its Envoys.
 const EACH: usize = 128;
 
 /// Shared by all users, because a test in a user namespace does not know its real user.
@@ -15,14 +15,14 @@ const DIRECTORY: &str = "/tmp/sesame-tests-turns";
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Ends on drop or when the process exits.
+/// Permission to run an agent, until dropped or the process exits.
 pub(crate) struct Turn {
     _lock: File,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Turns are taken in the order of arrival.
+    /// Waits for a turn, in the order of arrival.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);
@@ -44,7 +44,7 @@ impl Turn {
     }
 }
 
-/// `None` if all turns are taken.
+/// Returns `None` if all turns are taken.
 fn free(directory: &Path, turns: usize) -> Option<File> {
     (0..turns).find_map(|turn| {
         let lock = open(&directory.join(format!("turn-{turn}")));

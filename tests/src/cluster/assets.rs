@@ -1,4 +1,4 @@
-//! Finds the server binaries and CRDs, whose versions `go.mod` files pin.
+//! Finds server binaries and CRDs in the versions that `go.mod` files pin.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub enum Channel {
 /// Returns the path of `kube-apiserver` or `etcd` in `$KUBEBUILDER_ASSETS` or `.tools`.
 pub fn kube_binary(name: &str) -> PathBuf {
     let directory = format!("kube-{}", kube_version());
-    let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
+    let remedy = "run `make kube`, or set $KUBEBUILDER_ASSETS to a directory that contains it";
     pinned::program("KUBEBUILDER_ASSETS", &directory, name, remedy)
 }
 
@@ -51,7 +51,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
         Channel::Experimental => "experimental",
     });
     let entries = std::fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("{}: {error}; `make kube` fetches it", directory.display()));
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make kube`", directory.display()));
     let mut files: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
@@ -63,7 +63,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Ordered by file name.
+/// Returns the CRDs in the order of their file names.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()

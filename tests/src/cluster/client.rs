@@ -1,4 +1,4 @@
-//! A simple API client: JSON over one HTTP/2 connection. It caches nothing but the resource names
+//! A simple API client: JSON over one HTTP/2 connection. It caches only the resource names
 //! of kinds.
 
 use std::collections::BTreeMap;
@@ -32,13 +32,13 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Generous enough for a busy machine.
+/// Long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason for a failed request.
 #[derive(Debug)]
 pub enum Failure {
-    /// There was no response, or it was incomplete.
+    /// The response was missing or incomplete.
     Unreachable(anyhow::Error),
     /// The API server rejected the request.
     Refused {
@@ -54,7 +54,7 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(error) => write!(f, "no answer: {error:#}"),
+            Self::Unreachable(error) => write!(f, "no response: {error:#}"),
             Self::Refused {
                 code,
                 reason,
@@ -110,7 +110,7 @@ impl Client {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("ring knows TLS 1.3")
+            .expect("ring supports TLS 1.3")
             .with_root_certificates(authorities);
         let (mut tls, token) = match credentials {
             Credentials::Certificate { certificate, key } => {
@@ -168,14 +168,15 @@ impl Client {
         Ok(stored)
     }
 
-    /// Applies one object server-side with force, by default in the namespace `default`.
+    /// Applies one object by server-side apply, and takes over conflicting fields. The namespace is
+    /// `default` unless the object specifies one.
     pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
         let path = self.path_of(object).await?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Checks an object with a strict dry run.
+    /// Validates an object with a strict dry run.
     pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
         let path = self.path_of(object).await?;
         let path = format!(
@@ -185,7 +186,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the API path of an object, by default in the namespace `default`.
+    /// Returns an object's API path, in the namespace `default` unless the object specifies one.
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);
@@ -211,11 +212,12 @@ impl Client {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Returns the UID of the FlowSchema for a GET of `path` by this user.
+    /// Returns the UID of the FlowSchema that matches this user's GET of `path`.
     pub async fn flow_schema(&self, path: &str) -> Result<String> {
         let (parts, _) = self.exchange_slowly(Method::GET, path, JSON, None).await?;
         let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
-        let value = value.with_context(|| format!("{path}: the answer names no FlowSchema"))?;
+        let value =
+            value.with_context(|| format!("{path}: the response has no FlowSchema header"))?;
         Ok(value.to_str()?.to_owned())
     }
 
@@ -244,7 +246,7 @@ impl Client {
         kinds.get(&key).cloned().ok_or_else(|| Failure::Refused {
             code: 404,
             reason: "NotFound".to_owned(),
-            message: format!("the API server has no kind {kind} in {version}"),
+            message: format!("the API server does not serve {version} {kind}"),
         })
     }
 
@@ -258,11 +260,13 @@ impl Client {
         let (code, body) = self.exchange(method, path, content_type, body).await?;
         serde_json::from_slice(&body).map_err(|error| {
             let text = String::from_utf8_lossy(&body).into_owned();
-            Failure::Unreachable(anyhow::anyhow!("{code}, but not JSON ({error}): {text}"))
+            Failure::Unreachable(anyhow::anyhow!(
+                "invalid JSON in {code} response ({error}): {text}"
+            ))
         })
     }
 
-    /// Any other response is an error.
+    /// Returns an error unless the status is 2xx.
     async fn exchange(
         &self,
         method: Method,
@@ -273,7 +277,7 @@ impl Client {
         let exchange = self.exchange_slowly(method, path, content_type, body);
         let answer = tokio::time::timeout(TIMEOUT, exchange).await;
         let (parts, body) = answer
-            .with_context(|| format!("{path}: more than {TIMEOUT:?}"))
+            .with_context(|| format!("{path}: timed out after {TIMEOUT:?}"))
             .flatten()
             .map_err(Failure::Unreachable)?;
         let code = parts.status.as_u16();

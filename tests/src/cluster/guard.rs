@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 /// `kill 0` signals the shell's own process group.
 const SCRIPT: &str = "read -r _; kill -KILL 0";
 
-/// Process group that is killed when this process exits.
+/// A process group that is killed when this process exits.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,

@@ -29,10 +29,11 @@ pub(super) enum Credentials {
 pub(super) struct Identity {
     pub(super) server_authority: Authority,
     pub(super) server: Leaf,
-    /// Separate from the server CA.
+    /// The CA of client certificates, separate from the server CA.
     pub(super) client_authority_pem: String,
     pub(super) token_key_pem: String,
-    /// For verification, the API server cannot read an elliptic-curve private key in PKCS#8.
+    /// Stored separately, because the API server cannot read elliptic-curve keys in PKCS#8 for
+    /// verification.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }

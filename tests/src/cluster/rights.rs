@@ -1,5 +1,5 @@
-//! Permissions of clients, as the API server reports them. A change to RBAC objects takes effect
-//! after a short delay.
+//! Client permissions, as the API server reports them. Changes to RBAC objects take effect after a
+//! short delay.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::wait::{eventually, holds};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
-    /// Returns true if the client may read this Secret, which need not exist.
+    /// Returns true if the client may read this Secret, even if it does not exist.
     pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -22,7 +22,7 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// Waits until RBAC allows or denies (if `wanted` is false) this verb.
+    /// Waits until RBAC allows this verb, or denies it if `wanted` is false.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -42,7 +42,7 @@ impl Client {
 }
 
 impl TestCluster {
-    /// Creates a Role and binds the ServiceAccount to it.
+    /// Creates a Role and binds it to the ServiceAccount.
     pub async fn allow(&self, namespace: &str, account: &str, name: &str, rules: &Value) {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Nothing listens on these addresses.
+/// Service IP range. Nothing listens on these addresses.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -55,7 +55,7 @@ impl Servers {
         servers
     }
 
-    /// Stays the same while the API server is stopped.
+    /// Stays the same when the API server restarts.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -71,8 +71,8 @@ impl Servers {
 
     pub(super) fn stop_apiserver(&mut self) {
         if let Some(mut child) = self.apiserver.take() {
-            child.kill().expect("the API server is our child");
-            child.wait().expect("the API server is our child");
+            child.kill().expect("the API server is a child process");
+            child.wait().expect("the API server is a child process");
         }
     }
 
@@ -87,7 +87,7 @@ impl Servers {
     fn signal(&self, signal: Signal) {
         let child = self.apiserver.as_ref().expect("the API server runs");
         let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("the API server is our child");
+        kill(Pid::from_raw(pid), signal).expect("the API server is a child process");
     }
 
     /// Takes effect at the next start.
@@ -96,18 +96,21 @@ impl Servers {
     }
 
     pub(super) fn start_apiserver(&mut self) {
-        assert!(self.apiserver.is_none(), "the API server already runs");
+        assert!(
+            self.apiserver.is_none(),
+            "the API server is already running"
+        );
         let mut command = apiserver_command(self.directory(), self.etcd_port, self.address);
         self.apiserver = Some(self.guard.spawn(&mut command));
     }
 
     pub(super) fn assert_alive(&mut self) {
-        let etcd = self.etcd.try_wait().expect("it is our child");
+        let etcd = self.etcd.try_wait().expect("a child process");
         let apiserver = self.apiserver.as_mut();
-        let apiserver = apiserver.and_then(|child| child.try_wait().expect("it is our child"));
+        let apiserver = apiserver.and_then(|child| child.try_wait().expect("a child process"));
         for (name, ended) in [("etcd", etcd), ("kube-apiserver", apiserver)] {
             if let Some(status) = ended {
-                panic!("{name} ended: {status}\n{}", self.log_tail());
+                panic!("{name} exited: {status}\n{}", self.log_tail());
             }
         }
     }
@@ -115,7 +118,7 @@ impl Servers {
     pub(super) fn log_tail(&self) -> String {
         let tail = |name: &str| {
             let tail = tail(&log_path(self.directory(), name), 20);
-            format!("--- {name}'s last lines:\n{tail}")
+            format!("--- end of {name}'s log:\n{tail}")
         };
         format!("{}\n{}", tail("etcd"), tail("kube-apiserver"))
     }
@@ -139,7 +142,7 @@ impl Drop for Servers {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // Their directory is removed next, so wait for both.
+        // The servers' directory is removed next, so wait until both have exited.
         for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
             let _ = child.kill();
             let _ = child.wait();
@@ -149,7 +152,7 @@ impl Drop for Servers {
 
 fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
-    // etcd requires an address even without peers.
+    // etcd requires a peer address even without peers.
     let peers = format!("http://127.0.0.1:{}", free_port());
     let mut command = Command::new(kube_binary("etcd"));
     command
@@ -162,7 +165,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
         .args(["--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("test={peers}")])
         .args(["--log-level", "warn"])
-        // The data need not be durable.
+        // The data does not have to be durable.
         .arg("--unsafe-no-fsync");
     log_to(&mut command, &log_path(directory, "etcd"));
     command
@@ -176,7 +179,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Endpoints of the API server's Service must not be loopback addresses.
+        // The API server's own endpoint would be a loopback address, which is invalid.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))

@@ -1,4 +1,4 @@
-//! Hand-written Envoy resources: minimal valid ones, and some that Envoy rejects.
+//! Hand-written Envoy resources: minimal valid resources, and some that Envoy rejects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -115,8 +115,8 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns an encoded bootstrap that Envoy rejects. Append it to another: concatenated messages
-/// merge.
+/// Returns an encoded bootstrap that Envoy rejects. Append it to a valid bootstrap, because
+/// concatenated messages merge.
 pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
@@ -177,7 +177,7 @@ pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a route table with one cluster.
+/// Returns a route table that routes to one cluster.
 pub fn route_table(name: &str, cluster: &str) -> Resource {
     let message = RouteConfiguration {
         name: name.to_owned(),

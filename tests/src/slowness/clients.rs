@@ -1,4 +1,4 @@
-//! Clients that send requests to a slow gateway with fixed pauses.
+//! Clients that send requests to a slow gateway at fixed intervals.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Limits a gateway that is left running.
+/// Stops the clients of a gateway that was left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ async fn at_most(work: impl Future<Output = ()>) {
 
 async fn asking(request: Request) {
     loop {
-        // The access log records the outcome.
+        // Ignore the outcome, because the access log records it.
         let _ = request.send().await;
         tokio::time::sleep(PAUSE).await;
     }
@@ -73,7 +73,7 @@ async fn reading_slowly(address: SocketAddr) {
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // The kernel must store little data for a slow reader.
+    // A large kernel buffer would hide the slow reads from Envoy.
     socket.set_recv_buffer_size(64 << 10)?;
     socket.connect(address).await
 }

@@ -1,5 +1,5 @@
 //! Ten gateways with performance problems, for practicing diagnosis. A test checks that the
-//! documented commands reveal each cause. Object names are the same in all of them.
+//! documented commands reveal each cause. All gateways use the same object names.
 
 mod clients;
 mod processor;
@@ -21,7 +21,7 @@ use crate::manifests::{
 /// Host name that clients request.
 pub const HOST: &str = "shop.test";
 
-/// Cause of a performance problem.
+/// The cause of a performance problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cause {
     /// One of three endpoints of a Service responds slowly.
@@ -137,7 +137,7 @@ pub async fn start(cause: Cause) -> SlowGateway {
     }
     shop.route("stock", &stock);
     shop.route("search", &rule_to("search", &below("search")));
-    // Without creation timestamps, the route whose name sorts first wins.
+    // Without creation timestamps, the route that is first by name wins.
     let other = match cause {
         Cause::Shadowed => below("stock"),
         _ => below("stock-2"),

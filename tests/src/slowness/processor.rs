@@ -1,10 +1,10 @@
-//! Processes that compete with an Envoy for CPU time, like a busy neighbor on the host.
+//! Processes that compete with Envoy for CPU time, like a busy neighbor on the host.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::AgentUnderTest;
 
-/// Their priority is higher than Envoy's.
+/// Number of competing processes. Their priority is higher than Envoy's.
 const PROCESSES: usize = 3;
 
 pub(super) struct Crowd(Vec<Child>);

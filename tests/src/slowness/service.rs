@@ -55,7 +55,7 @@ impl Endpoint {
         }
     }
 
-    /// Then the kernel drops all further connection attempts.
+    /// Fills the listener's backlog, so that the kernel drops all further connection attempts.
     fn unreachable() -> Self {
         let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let listening = tcp();
@@ -67,7 +67,7 @@ impl Endpoint {
         for _ in 0..4 {
             let waiting = tcp();
             waiting.set_nonblocking(true).expect("a socket");
-            // The error `EINPROGRESS` is expected.
+            // Ignore the error `EINPROGRESS`, which is expected.
             let _ = waiting.connect(&bound);
             held.push(waiting);
         }

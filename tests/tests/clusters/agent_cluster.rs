@@ -1,4 +1,4 @@
-//! `sesame-agent run --kube` against a real API server. No failure of the cluster interrupts
+//! `sesame-agent run --kube` against a real API server. Cluster failures must not interrupt
 //! traffic.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -69,7 +69,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let cluster = TestCluster::start().await;
     let edge = edge_name();
     let first = first_is_served(&mut agent, &cluster, &backend).await;
-    let told = wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
+    let told = wait_told(&cluster, &edge, "first version served", first.is_served()).await;
     assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
     assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
     assert_eq!(told["reportSeconds"], 600, "{told:#}");
@@ -87,7 +87,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
+    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
 
     // Envoy cannot use an occupied port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
@@ -95,7 +95,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let third = version(backend.address(), "/three", &listeners);
     third.publish(cluster.admin()).await;
     wait(&agent, "/three").await;
-    let told = wait_told(&cluster, &edge, "told of the conflict", |status| {
+    let told = wait_told(&cluster, &edge, "port conflict reported", |status| {
         status["state"] == "Degraded"
             && status["refusedListeners"][0]["name"].is_string()
             && status["appliedRevision"] == *third.short()
@@ -108,7 +108,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let open = |port: u16| format!("TCP/{}", agent.address(port).port());
     assert_eq!(told["openPorts"], json!([open(80)]), "{told:#}");
     drop(held);
-    let told = wait_told(&cluster, &edge, "told of its end", third.is_served()).await;
+    let told = wait_told(&cluster, &edge, "third version served", third.is_served()).await;
     let ports = told["openPorts"].as_array().expect("ports");
     let both = [open(80), open(81)];
     assert!(
@@ -117,7 +117,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     );
 
     // An agent reports when it stops. Its Envoy keeps serving, so the addresses remain.
-    let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
+    let before = wait_told(&cluster, &edge, "third version served", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
     let message = stopped["status"]["message"].as_str().unwrap_or_default();
@@ -127,7 +127,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     }
     load.pass(50).await;
     agent.restart();
-    wait_told(&cluster, &edge, "told of the next agent", |status| {
+    wait_told(&cluster, &edge, "restarted agent reports", |status| {
         third.is_served()(status) && status["message"].as_str().unwrap_or_default().is_empty()
     })
     .await;
@@ -139,14 +139,14 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
     agent.restart();
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
+    wait_told(&cluster, &edge, "served after restart", third.is_served()).await;
 
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
     apply(cluster.admin(), &third.manifest).await;
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "told that it is back", third.is_served()).await;
+    wait_told(&cluster, &edge, "served again", third.is_served()).await;
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
 }
@@ -172,7 +172,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let first = at_port_80(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
     agent
-        .wait_status("what is asked for is named", |status| {
+        .wait_status("the missing Gateway is reported", |status| {
             let problems = status["source"]["problems"].to_string();
             status["source"]["available"] == true
                 && problems.contains("Gateway default/edge is not published")
@@ -180,7 +180,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     first.publish(cluster.admin()).await;
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
+    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     let second = at_port_80(backend.address(), "/two");
@@ -191,11 +191,11 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     }
     let missing = format!("{name}: is missing");
     agent
-        .wait_status("what is missing is named", |status| {
+        .wait_status("the missing shard is reported", |status| {
             says(status, "Degraded", &missing)
         })
         .await;
-    let told = wait_told(&cluster, &edge, "told what is missing", |status| {
+    let told = wait_told(&cluster, &edge, "second version held back", |status| {
         status["state"] == "Degraded" && status["wantedRevision"] == *second.short()
     })
     .await;
@@ -206,7 +206,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     wrong["binaryData"] = first.config[0]["binaryData"].clone();
     apply(cluster.admin(), &wrong).await;
     agent
-        .wait_status("what is wrong is named", |status| {
+        .wait_status("the wrong digest is reported", |status| {
             says(status, "Degraded", "SHA-256")
         })
         .await;
@@ -216,14 +216,14 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
+    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
 
     // Unreadable endpoints must leave the previous endpoints in place.
     let mut broken = second.endpoints[0].clone();
     broken["binaryData"] = json!({"shard.pb.zst": "bm90IHpzdGQ="});
     apply(cluster.admin(), &broken).await;
     agent
-        .wait_status("the endpoints are named", |status| {
+        .wait_status("the bad endpoints are reported", |status| {
             says(status, "Degraded", "endpoints-1-0")
         })
         .await;
@@ -233,11 +233,11 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
-        .wait_status("what is not known is named", |status| {
+        .wait_status("the unknown field is reported", |status| {
             says(status, "Degraded", "has field 500, which this version")
         })
         .await;
-    let told = wait_told(&cluster, &edge, "told that it is not served", |status| {
+    let told = wait_told(&cluster, &edge, "third version held back", |status| {
         status["state"] == "Degraded" && status["wantedRevision"] == *third.short()
     })
     .await;
@@ -253,11 +253,11 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     let mut cluster = TestCluster::start().await;
     let edge = edge_name();
     let first = first_is_served(&mut agent, &cluster, &backend).await;
-    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
+    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
 
     cluster.stop_apiserver();
     agent
-        .wait_status("the loss is said", |status| {
+        .wait_status("the outage is reported", |status| {
             status["source"]["available"] == false
                 && says(status, "Degraded", "cannot watch the cluster")
         })
@@ -269,7 +269,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     agent.restart();
     wait(&agent, "/one").await;
     agent
-        .wait_status("said after the start too", |status| {
+        .wait_status("the outage is still reported", |status| {
             says(status, "Degraded", "cannot watch the cluster")
         })
         .await;
@@ -282,7 +282,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     agent.restart();
     wait(&agent, "/one").await;
     agent
-        .wait_status("said of one that is frozen too", |status| {
+        .wait_status("the frozen API server is reported", |status| {
             says(
                 status,
                 "Degraded",
@@ -297,11 +297,11 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
+    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
 
     cluster.stop_apiserver();
     agent
-        .wait_status("the loss is said again", |status| {
+        .wait_status("the second outage is reported", |status| {
             status["source"]["available"] == false
         })
         .await;
@@ -335,14 +335,14 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
     ]);
     agent.restart();
     agent
-        .wait_status("the file is named", |status| {
+        .wait_status("the missing kubeconfig is reported", |status| {
             let reason = status["source"]["reason"].as_str().unwrap_or_default();
             reason.contains("kubeconfig")
         })
         .await;
     std::fs::copy(cluster.kubeconfig(&user).await, &config).unwrap();
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
+    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     let binding = format!(
@@ -356,7 +356,7 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
     agent.wait_stored().await;
     agent.restart();
     agent
-        .wait_status("the refusal is said", |status| {
+        .wait_status("the denied access is reported", |status| {
             says(status, "Degraded", "forbidden")
         })
         .await;
@@ -394,13 +394,13 @@ async fn agent_reads_only_keys_named_in_its_role() {
         .get(443, "mine.test", "/")
         .tls("mine.test", &authority.trust());
     agent.wait_ok(&request).await;
-    let told = wait_told(&cluster, &names[0], "told of its own", |status| {
+    let told = wait_told(&cluster, &names[0], "own Gateway served", |status| {
         status["state"] == "Serving" && status["nextCertificateExpiry"].is_string()
     })
     .await;
     assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
     let status = agent
-        .wait_status("the refusal is said", |status| {
+        .wait_status("the denied access is reported", |status| {
             let problems = status["source"]["problems"].to_string();
             problems.contains("default.other.keys-0") && problems.contains("forbidden")
         })
@@ -410,10 +410,15 @@ async fn agent_reads_only_keys_named_in_its_role() {
         Some(1),
         "{status:#}"
     );
-    wait_told(&cluster, &names[1], "told what it may not", |status| {
-        let message = status["message"].as_str().unwrap_or_default();
-        status["state"] == "Down" && message.contains("forbidden")
-    })
+    wait_told(
+        &cluster,
+        &names[1],
+        "other Gateway reported down",
+        |status| {
+            let message = status["message"].as_str().unwrap_or_default();
+            status["state"] == "Down" && message.contains("forbidden")
+        },
+    )
     .await;
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
@@ -443,7 +448,13 @@ async fn endpoint_changes_keep_manifest_and_fail_no_request() {
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait_backend(&agent, "a").await;
-    let told = wait_told(&cluster, &edge, "told", versions[0].is_served()).await;
+    let told = wait_told(
+        &cluster,
+        &edge,
+        "first version served",
+        versions[0].is_served(),
+    )
+    .await;
     let manifest = config_map_path(&manifest_name(&edge));
     let version = async || {
         let object = cluster.get(&manifest).await;
@@ -460,12 +471,18 @@ async fn endpoint_changes_keep_manifest_and_fail_no_request() {
         wait_backend(&agent, backends[next].name()).await;
     }
     eprintln!(
-        "{:?} for each change, written and served",
+        "{:?} from each endpoint change to its first response",
         start.elapsed() / 200
     );
     load.stop().await.assert_clean();
-    assert_eq!(version().await, before, "the manifest is as it was");
-    let now = wait_told(&cluster, &edge, "told", versions[0].is_served()).await;
+    assert_eq!(version().await, before, "the manifest has changed");
+    let now = wait_told(
+        &cluster,
+        &edge,
+        "first version served",
+        versions[0].is_served(),
+    )
+    .await;
     assert_eq!(
         now["appliedAt"], told["appliedAt"],
         "an endpoint is no news"

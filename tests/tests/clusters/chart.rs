@@ -188,7 +188,7 @@ fn chart_passes_lint_and_rejects_unknown_values() {
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
-        // A token without a port, and client certificates without TLS.
+        // A token without a metrics port, and client certificates without TLS.
         (
             "controller.metrics.tokenSecret=word",
             "/controller/metrics/tokenSecret': maxLength",
@@ -201,7 +201,7 @@ fn chart_passes_lint_and_rejects_unknown_values() {
     ] {
         let refused = helm(&["template", "sesame", &chart, "--set", value]);
         let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success(), "{value} is taken");
+        assert!(!refused.status.success(), "{value} is accepted");
         assert!(why.contains(words), "{value}: {why}");
     }
 }
@@ -233,7 +233,7 @@ fn every_chart_value_has_default_and_documentation() {
     assert!(paths.len() > 40, "{paths:?}");
     for path in paths {
         let pointer = format!("/{}", path.replace('.', "/"));
-        assert!(values.pointer(&pointer).is_some(), "no default of {path}");
+        assert!(values.pointer(&pointer).is_some(), "no default for {path}");
         let row = match path
             .strip_prefix("images.")
             .and_then(|rest| rest.split_once('.'))
@@ -243,7 +243,7 @@ fn every_chart_value_has_default_and_documentation() {
         };
         assert!(
             documentation.contains(&row),
-            "{row} is not in docs/in-a-cluster.md"
+            "docs/in-a-cluster.md does not describe {row}"
         );
     }
 }

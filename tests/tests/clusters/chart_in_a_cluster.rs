@@ -134,11 +134,11 @@ async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     let judged =
         |own: &Value| condition(&own["status"]["conditions"], "Accepted")["status"] == "True";
     cluster
-        .until("the configuration is judged", own, judged)
+        .until("the configuration is accepted", own, judged)
         .await;
 
     let log = controller.log();
-    assert!(!log.contains("forbidden"), "a right is missing: {log}");
+    assert!(!log.contains("forbidden"), "a permission is missing: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,7 +203,7 @@ async fn helm_installs_changes_and_removes_a_release() {
     cluster.get(definition).await;
 }
 
-/// In `default`, a route and a listener refer to `elsewhere` with ReferenceGrants.
+/// ReferenceGrants permit a route and a listener in `default` to refer to `elsewhere`.
 async fn a_gateway_in_each(cluster: &TestCluster) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served_at("app", "10.0.0.1:8080"));
@@ -267,7 +267,7 @@ async fn what_is_elsewhere_is_not_there(cluster: &TestCluster) {
     assert!(publication(cluster.admin(), &elsewhere).await.is_err());
     let path = format!("{ROUTES}/abroad");
     let route = cluster
-        .until("the route abroad is judged", &path, |route| {
+        .until("the cross-namespace route has a status", &path, |route| {
             route["status"]["parents"]
                 .as_array()
                 .is_some_and(|parents| !parents.is_empty())
@@ -277,7 +277,7 @@ async fn what_is_elsewhere_is_not_there(cluster: &TestCluster) {
     assert_eq!(resolved["reason"], "RefNotPermitted", "{route:#}");
     let secure = path.replace("httproutes/abroad", "gateways/secure");
     let secure = cluster
-        .until("the listener is judged", &secure, |secure| {
+        .until("the listener has a status", &secure, |secure| {
             secure["status"]["listeners"].is_array()
         })
         .await;

@@ -1,4 +1,4 @@
-//! The whole path from objects in a cluster to traffic, which must match the statuses.
+//! The whole path from cluster objects to traffic. Statuses must match the traffic.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
@@ -118,7 +118,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     all.agent.kill9();
     all.agent.restart();
     all.agent
-        .wait_status("the source is away", |status| {
+        .wait_status("the outage is reported", |status| {
             status["gateways"][0]["state"] == "Degraded"
         })
         .await;
@@ -137,7 +137,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         .await;
     all.cluster
         .until(
-            "the broken route says why",
+            "the missing backend is reported",
             &ROUTE.replace("/app", "/broken"),
             |route| {
                 let refs = condition(&route["status"]["parents"][0]["conditions"], "ResolvedRefs");
@@ -149,38 +149,41 @@ async fn programmed_condition_follows_what_envoy_serves() {
 
     assert!(all.agent.end().success());
     all.cluster
-        .until("nobody serves any more", GATEWAY, |gateway| {
+        .until("no host serves the Gateway", GATEWAY, |gateway| {
             programmed(gateway)["status"] == "False"
         })
         .await;
     all.agent.restart();
     all.cluster
-        .until("served again", GATEWAY, |gateway| {
+        .until("the Gateway is served again", GATEWAY, |gateway| {
             programmed(gateway)["status"] == "True"
         })
         .await;
 
-    // An Envoy exits only after the last request.
+    // Envoy must finish its last request before it exits.
     let answered = b.count();
     let slow = all.agent.get(80, "path.test", "/delay/5000ms");
     let slow = tokio::spawn(async move { slow.send().await });
-    eventually("the backend has the request", TEST_TIMEOUT, async || {
+    eventually("the backend gets the request", TEST_TIMEOUT, async || {
         holds(b.count() > answered, || format!("{answered} requests"))
     })
     .await;
     all.admin().delete(GATEWAY).await.expect("deleted");
     all.agent
-        .wait_status("it is withdrawn", |status| {
+        .wait_status("the Gateway is withdrawn", |status| {
             status["gateways"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
-    assert!(!slow.is_finished(), "it is withdrawn before the answer");
+    assert!(
+        !slow.is_finished(),
+        "the response came before the withdrawal"
+    );
     let reply = slow.await.expect("no panic").expect("an answer");
     assert_eq!((reply.status, reply.backend().as_deref()), (200, Some("b")));
     all.agent.wait_envoys(0).await;
-    // The files contained private keys.
+    // The files contain private keys, so the agent must delete them.
     for directory in [all.agent.runtime(), all.agent.state()] {
-        eventually("no file of it is left", TEST_TIMEOUT, async || {
+        eventually("the Gateway's files are gone", TEST_TIMEOUT, async || {
             let mut left =
                 std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
             left.next().map_or(Ok(()), |left| Err(format!("{left:?}")))
@@ -192,7 +195,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
             "/api/v1/namespaces/{NAMESPACE}/{kind}?labelSelector=projectsesame.io%2Fgateway"
         );
         let is_empty = |list: &Value| list["items"].as_array().is_some_and(Vec::is_empty);
-        let what = "nothing published is left";
+        let what = "all published objects are deleted";
         all.cluster.until(what, &path, is_empty).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Incidents in the cluster: a long outage, lost watch history, new keys. The host must keep
-//! serving, and catch up without intervention.
+//! Cluster incidents: a long outage, lost watch history, new keys. The host must keep serving, and
+//! catch up without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Host {
         agent.restart();
         wait(&agent, "/one").await;
         let edge = edge_name();
-        wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
+        wait_told(&cluster, &edge, "first version served", first.is_served()).await;
         let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
         load.pass(100).await;
         Self {
@@ -62,7 +62,7 @@ impl Host {
         wait_told(
             &self.cluster,
             &edge,
-            "told of the newest",
+            "the newest version is served",
             version.is_served(),
         )
         .await;
@@ -96,7 +96,7 @@ async fn history_that_is_gone_is_read_anew() {
     host.cluster.stop_apiserver();
     host.cluster.start_apiserver().await;
     let watch = format!("{list}?watch=1&timeoutSeconds=1&resourceVersion={known}");
-    eventually("the history is gone", TEST_TIMEOUT, async || {
+    eventually("the watch history is gone", TEST_TIMEOUT, async || {
         let answer = match host.cluster.admin().get_text(&watch).await {
             Ok(text) => text,
             Err(failure) => failure.to_string(),
@@ -128,7 +128,7 @@ async fn host_keeps_serving_during_api_server_outage() {
         host.agent.kill9();
         host.agent.restart();
         host.agent
-            .wait_status("the cluster is still away", degraded)
+            .wait_status("the outage is still reported", degraded)
             .await;
     }
     while begun.elapsed() < AWAY {
@@ -140,14 +140,16 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.end(&second, "/two").await;
 }
 
-/// The connections stay open but silent, as in a quiet cluster.
+/// The frozen API server's connections stay open but silent, as in a quiet cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
     host.cluster.freeze_apiserver();
-    eventually("it says so", NOTICED, async || match host.agent.status() {
-        Some(status) if degraded(&status) => Ok(()),
-        other => Err(format!("{other:?}\n{}", host.agent.log_tail())),
+    eventually("the outage is reported", NOTICED, async || {
+        match host.agent.status() {
+            Some(status) if degraded(&status) => Ok(()),
+            other => Err(format!("{other:?}\n{}", host.agent.log_tail())),
+        }
     })
     .await;
     host.load.pass(100).await;
@@ -163,7 +165,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
     host.cluster.rotate().await;
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
-    // Neither side trusts the other.
+    // The agent and the API server no longer trust each other.
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;

@@ -1,4 +1,4 @@
-//! A host can report only for itself. Forged or excessive reports must not affect other hosts.
+//! A host may report only for itself. Forged or excessive reports must not affect other hosts.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use sesame_tests::processes::memory_mib;
 use sesame_tests::reports::{REPORTS, report, report_path, say};
 use sesame_tests::wait::{eventually, holds};
 
-/// As in `deploy/agent/one-gateway.yaml`.
+/// The host in `deploy/agent/one-gateway.yaml`.
 const OUTSIDE: &str = "edge-1.example.com";
 const BINDING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
@@ -56,7 +56,7 @@ async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
 
 async fn wait_refused(client: &Client, report: &Value, words: &str) {
     eventually(
-        "the policy is in force",
+        "the admission policy takes effect",
         TEST_TIMEOUT,
         async || match client.apply_value(report).await {
             Err(error) if error.to_string().contains(words) => Ok(()),
@@ -67,7 +67,7 @@ async fn wait_refused(client: &Client, report: &Value, words: &str) {
 }
 
 async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status: &Value) {
-    eventually("a report is taken", TEST_TIMEOUT, async || {
+    eventually("the report is accepted", TEST_TIMEOUT, async || {
         let said = say(client, gateway, host, status).await;
         said.map_err(|error| error.to_string())
     })
@@ -136,7 +136,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     refused(outside.delete(&own).await, not_its);
     let as_node = report("default.edge.node-3", "default/edge", "node-3");
     refused(outside.apply_value(&as_node).await, not_its);
-    // A token without a Pod is not valid for any node.
+    // A token that is not bound to a Pod must not authorize reports for nodes.
     let loose = User::service_account(NAMESPACE, "sesame-agent");
     let loose = cluster.client(&loose).await;
     refused(loose.delete(&own).await, not_its);
@@ -189,7 +189,7 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// Only the controller can check addresses and names.
+/// The admission policy cannot check addresses, so the controller must.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -202,7 +202,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     objects.push(other);
     cluster.apply_all(&objects).await;
     let status = async |gateway: &NamespacedName, state: &str, addresses: &[&str]| {
-        let publication = eventually("it is published", TEST_TIMEOUT, async || {
+        let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
             publication(admin, gateway).await
         })
         .await;
@@ -217,7 +217,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
-    // No other source confirms the address.
+    // `node-2` does not serve this Gateway, so its address must not appear.
     let down = status(&edge_name(), "Down", &[]).await;
     wait_said(two, &edge_name(), "node-2", &down).await;
     let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
@@ -229,10 +229,10 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(of_vault, "programmed on 1 of 1 hosts");
 
-    // Administrators can remove the admission policy.
+    // Without the admission policy, the controller must reject forged reports.
     admin.delete(BINDING).await.expect("deleted");
     let row = report("bank.vault.forged", "bank/vault", "node-2");
-    eventually("the policy is gone", TEST_TIMEOUT, async || {
+    eventually("the policy is removed", TEST_TIMEOUT, async || {
         let written = admin.apply_value(&row).await;
         written.map_err(|error| error.to_string())
     })
@@ -243,12 +243,14 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;
-    eventually("the row is removed", TEST_TIMEOUT, async || {
-        match admin.get(&path).await {
+    eventually(
+        "the report is removed",
+        TEST_TIMEOUT,
+        async || match admin.get(&path).await {
             Err(error) if error.is(404) => Ok(()),
             other => Err(format!("{other:?}\n{}", controller.log_tail())),
-        }
-    })
+        },
+    )
     .await;
     assert!(
         controller
@@ -279,7 +281,7 @@ async fn wait_programmed(
     message.unwrap_or_default()
 }
 
-/// As in releases without limits.
+/// Removes the limits, which older releases did not have.
 fn without_limits(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for limit in ["maxItems", "maxLength"] {
@@ -302,14 +304,14 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let objects = edge(&[http_listener("http", 80, "")]);
     cluster.apply_all(&objects).await;
     let edge = edge_name();
-    let publication = eventually("it is published", TEST_TIMEOUT, async || {
+    let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(admin, &edge).await
     })
     .await;
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let quiet = memory_mib(controller.pid()).1;
 
-    // The largest valid report, and a report that only an old CRD allows.
+    // Only a CRD without limits accepts these reports.
     let entry = json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(9000)});
     let large = |count: usize| {
         json!({
@@ -338,10 +340,10 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let mut definition = all
         .into_iter()
         .find(|one| one["spec"]["names"]["kind"] == "GatewayAgent")
-        .expect("the definition of reports");
+        .expect("the GatewayAgent CRD");
     without_limits(&mut definition["spec"]["versions"]);
     cluster.install_crd(&definition).await;
-    eventually("the old definition is in force", TEST_TIMEOUT, async || {
+    eventually("the limits are removed", TEST_TIMEOUT, async || {
         let path = format!("{}/status", report_path(&edge, "host-0"));
         let written = within(path).await;
         written.map_err(|error| error.to_string())
@@ -360,15 +362,15 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     let listing = ControllerUnderTest::start(&cluster, &[]).await;
     listing.wait_ready().await;
     listing.wait_leads().await;
-    // On startup, older reports cause no status update.
+    // Reports that existed at startup cause no status update, so write a new report.
     let status = large(95);
     wait_said(admin, &edge, "one-more", &status).await;
     wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;
     let listed = memory_mib(listing.pid()).1;
     for (how, peak) in [("watched", flooded), ("listed", listed)] {
         let more = peak - quiet;
-        println!("{how}: {more:.0} MiB more than {quiet:.0} MiB");
-        assert!(more < 128.0, "{how}: {more:.0} MiB more");
+        println!("{how}: peak {more:.0} MiB above {quiet:.0} MiB");
+        assert!(more < 128.0, "{how}: peak {more:.0} MiB higher");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A join token admits one host, which has only its own permissions.
+//! A join token admits one host, which gets permissions only for itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
-    eventually("the invitation has ended", TEST_TIMEOUT, async || {
+    eventually("the token is rejected", TEST_TIMEOUT, async || {
         let output = host.join(&withdrawn);
         if text(&output.stderr).contains("rejected this join token") {
             Ok(())
@@ -88,11 +88,11 @@ async fn join_token_admits_one_host_with_own_rights() {
     fleet(&site).await;
 }
 
-/// Hosts that have joined must remain.
+/// Removing expired invitations must not remove hosts that have joined.
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // Host `a` failed to remove its own invitation.
+    // Simulate that host `a` failed to remove its invitation.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -170,13 +170,13 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The real host reports the theft, and its operator revokes the token.
+    // The real host's error asks the operator to revoke the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// Only the host's Secret, and only without data.
+/// The thief may create only the host's Secret, without data.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));
@@ -213,10 +213,14 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let (edge, vault) = (our_edge(), NamespacedName::new("bank", "vault"));
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
     for (client, gateway, host) in [(as_a, &edge, "a"), (as_b, &vault, "b")] {
-        eventually("a host reports for itself", TEST_TIMEOUT, async || {
-            let said = say(client, gateway, host, &serving).await;
-            said.map_err(|error| error.to_string())
-        })
+        eventually(
+            "hosts may report for themselves",
+            TEST_TIMEOUT,
+            async || {
+                let said = say(client, gateway, host, &serving).await;
+                said.map_err(|error| error.to_string())
+            },
+        )
         .await;
     }
     let of_b = report_path(&vault, "b");
@@ -234,7 +238,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
 
     let key = |gateway: &NamespacedName| format!("{CORE}/secrets/{}", key_secret_name(gateway, 0));
     eventually(
-        "the controller allows its keys",
+        "the host may read its keys",
         TEST_TIMEOUT,
         async || match as_a.get(&key(&edge)).await {
             Err(error) if error.is(404) => Ok(()),
@@ -258,7 +262,10 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
         "serviceaccounts",
     );
     let invitation = format!("{CORE}/serviceaccounts/{}", invitation_account("a"));
-    assert!(site.is_gone(&invitation).await, "the invitation has ended");
+    assert!(
+        site.is_gone(&invitation).await,
+        "the invitation must be gone"
+    );
 }
 
 async fn leaves(site: &Site, host: &Host, client: &Client) {
@@ -277,7 +284,7 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
         "{reports:#?}"
     );
     eventually(
-        "its credential is of no use",
+        "the host's credential is rejected",
         TEST_TIMEOUT,
         async || match client.get(&format!("{CORE}/configmaps")).await {
             Err(error) if error.is(401) => Ok(()),

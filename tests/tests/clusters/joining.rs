@@ -34,7 +34,7 @@ async fn wait_addresses(
     controller: &ControllerUnderTest,
 ) -> Value {
     eventually(
-        &format!("the Gateway is at {addresses:?}"),
+        &format!("the Gateway has addresses {addresses:?}"),
         3 * TEST_TIMEOUT,
         async || {
             let object = site
@@ -95,7 +95,10 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     let joined = join(&agent.state(), &config, &token, &[]);
     assert!(joined.status.success(), "{}", words(&joined));
     let first = credential(&agent.state()).await;
-    assert!(!words(&joined).contains(&first), "a credential is printed");
+    assert!(
+        !words(&joined).contains(&first),
+        "the credential is printed"
+    );
     let state = agent.state();
     let mode = |name: &str| {
         let path = state.join("cluster").join(name);
@@ -105,15 +108,15 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     let flags = options(&config);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     agent.add_flags(&flags);
-    // An older release stored the credential unencrypted.
+    // Older releases stored the credential unencrypted.
     std::fs::write(credential_path(&agent.state()), &first).expect("a file");
     agent.restart();
     let request = agent.get(80, "join.test", "/");
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
-    assert_eq!(credential(&agent.state()).await, first, "it is sealed");
-    println!("join token to first answer: {:.1?}", begun.elapsed());
+    assert_eq!(credential(&agent.state()).await, first, "not sealed");
+    println!("from join token to first response: {:.1?}", begun.elapsed());
     let load = Load::start(&Plan::new(vec![request]));
 
     inventory(&site).await;
@@ -121,10 +124,10 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     refused(&other.join(&token), "join token");
     assert!(
         !other.state().join("cluster").exists(),
-        "a refused host stores nothing"
+        "a rejected host must store nothing"
     );
 
-    // Past the middle of the credential's lifetime.
+    // After half of the credential's lifetime, the agent renews it.
     clock.set(310);
     let second = eventually("the credential is renewed", TEST_TIMEOUT, async || {
         let now = credential(&agent.state()).await;
@@ -174,7 +177,7 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
 }
 
 async fn inventory(site: &Site) {
-    let row = eventually("the host is in the inventory", TEST_TIMEOUT, async || {
+    let row = eventually("the inventory lists the host", TEST_TIMEOUT, async || {
         let row = site.row("host-1");
         if row["state"] == "Serving" {
             Ok(row)
@@ -199,7 +202,7 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// The host's address must be removed from the status.
+/// A lost host's address must be removed from the status until the host returns.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -257,25 +260,21 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         "host host-1 has neither joined nor been invited",
     );
     let stolen = site.cluster.bearer(&credential(&agent.state()).await);
-    eventually("the access has ended", TEST_TIMEOUT, async || match stolen
-        .get(&format!("{CORE}/configmaps"))
-        .await
-    {
-        Err(error) if error.is(401) || error.is(403) => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("access is revoked", TEST_TIMEOUT, async || {
+        match stolen.get(&format!("{CORE}/configmaps")).await {
+            Err(error) if error.is(401) || error.is(403) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
-    // An open watch may outlive the credential.
+    // Restart the agent, because an open watch may outlive the credential.
     agent.kill9();
     agent.restart();
     agent
-        .wait_status(
-            "what was accepted is served without the cluster",
-            |status| {
-                status["source"]["available"] == false
-                    && status["gateways"][0]["gateway"] == "default/edge"
-            },
-        )
+        .wait_status("the agent serves without access to the cluster", |status| {
+            status["source"]["available"] == false
+                && status["gateways"][0]["gateway"] == "default/edge"
+        })
         .await;
     assert!(site.is_gone(&report_path(&our_edge(), "host-1")).await);
 }

@@ -74,7 +74,7 @@ async fn host_operators_read_no_secret() {
         .wait_allowed(true, "create", "secrets", NAMESPACE)
         .await;
 
-    // The Role of the fleet contains permissions from the controller.
+    // The controller adds permissions to the fleet's Role.
     for (scope, name, host) in [
         ("--gateway", "default/edge", "a"),
         ("--fleet", "default", "b"),
@@ -100,7 +100,7 @@ async fn host_operators_read_no_secret() {
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = format!("{CORE}/serviceaccounts/sesame-controller/token");
     eventually(
-        "the policy is in force",
+        "the admission policy takes effect",
         TEST_TIMEOUT,
         async || match operator.create(&token, &request).await {
             Err(error) if error.to_string().contains("tokens of hosts") => Ok(()),
@@ -123,7 +123,7 @@ async fn host_operators_read_no_secret() {
     assert!(expired.status.success(), "{}", words(&expired));
 }
 
-/// `kubectl apply` reports an object as changed if a list differs.
+/// `kubectl apply` reports an object as changed if the API server stores a list differently.
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_manifests_again_changes_nothing() {
     let site = Site::start().await;
@@ -150,7 +150,7 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Ignores defaults, i.e. fields outside of lists that only the stored object has.
+/// Outside of lists, ignores fields that only the stored object has, such as defaults.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

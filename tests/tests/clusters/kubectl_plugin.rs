@@ -245,7 +245,7 @@ impl Watching {
         }
     }
 
-    /// Starts after the previous match.
+    /// Waits for a line after the previous match.
     async fn wait(&mut self, words: &str) {
         eventually(&format!("{words:?} is shown"), TEST_TIMEOUT, async || {
             while let Ok(line) = self.lines.try_recv() {
@@ -312,9 +312,9 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     ]);
     cluster.apply_all(&[more]).await;
     cluster.apply_all(&gateway).await;
-    eventually("it ends", TEST_TIMEOUT, async || {
+    eventually("the plugin exits", TEST_TIMEOUT, async || {
         let ended = piped.try_wait().unwrap();
-        ended.map(|_| ()).ok_or_else(|| "it runs".to_owned())
+        ended.map(|_| ()).ok_or_else(|| "still running".to_owned())
     })
     .await;
 }

@@ -1,5 +1,5 @@
 //! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). Changes to one Gateway
-//! must not affect requests to others.
+//! must not affect requests to the other Gateways.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -39,13 +39,13 @@ fn member(name: &str, listeners: &[Value]) -> Value {
     gateway
 }
 
-/// A day in January 2026.
+/// Sets the creation timestamp to a day in January 2026.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
 }
 
-/// The backend is the Service `of`.
+/// Returns a route that attaches to the Gateway `of` and sends requests to the Service `of`.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);
@@ -59,7 +59,7 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Appends the reason if the status is `False`.
+/// Returns the condition's status, followed by the reason if the status is `False`.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -117,7 +117,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
         agent.write("new.yaml", &yaml(&[other.clone()]));
         agent
-            .wait_status("it is refused and served on", |status| {
+            .wait_status("the previous version is served", |status| {
                 verdict(status, "new", "Accepted") == "False InvalidParameters"
                     && verdict(status, "new", "Programmed") == "True"
             })
@@ -125,7 +125,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
         load.pass(100).await;
         agent.write("new.yaml", &new);
         agent
-            .wait_status("it is mended", |status| {
+            .wait_status("the Gateway is accepted again", |status| {
                 verdict(status, "new", "Accepted") == "True"
             })
             .await;
@@ -134,7 +134,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
         let lost = yaml(&[made(day, member("new", &both("old.test")))]);
         agent.write("new.yaml", &lost);
         agent
-            .wait_status("the younger is refused", |status| {
+            .wait_status("the younger Gateway is rejected", |status| {
                 verdict(status, "new", "Accepted") == "False ListenersNotValid"
                     && verdict(status, "old", "Programmed") == "True"
             })
@@ -144,7 +144,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
         // A rejected new Gateway has no previous version to serve.
         agent.write("new.yaml", &yaml(&[other]));
         agent
-            .wait_status("it is refused as a whole", |status| {
+            .wait_status("the new Gateway is not served", |status| {
                 verdict(status, "new", "Accepted") == "False InvalidParameters"
                     && verdict(status, "new", "Programmed") == "False Invalid"
             })
@@ -186,11 +186,11 @@ async fn restarted_agent_serves_gateway_with_rejected_settings() {
             && verdict(status, "young", "Programmed") == "True"
     };
     agent
-        .wait_status("it is refused and served on", is_refused)
+        .wait_status("the previous version is served", is_refused)
         .await;
     agent.wait_stored().await;
     agent.restart();
-    agent.wait_status("it still is", is_refused).await;
+    agent.wait_status("still rejected", is_refused).await;
     load.pass(100).await;
     load.stop().await.assert_clean();
 }
@@ -251,7 +251,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
         },
     )
     .await;
-    eventually("the Service goes", TEST_TIMEOUT, async || {
+    eventually("the Service is deleted", TEST_TIMEOUT, async || {
         let answer = cluster
             .admin()
             .get("/api/v1/namespaces/sesame-system/services/gateways-edge")
@@ -266,13 +266,13 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // The new Gateway is younger, or its name sorts later.
+    // The new Gateway has lower precedence, because it is younger or its name sorts later.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
         .await;
     for name in ["old", "young"] {
         let gateway = cluster
-            .until("it is programmed", &path(name), |gateway| {
+            .until("the Gateway is programmed", &path(name), |gateway| {
                 let programmed = condition(&gateway["status"]["conditions"], "Programmed");
                 programmed["message"] == "programmed on 1 of 1 hosts"
             })
@@ -291,8 +291,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// The Gateway must keep its previous settings, even after a restart, and its routes must still
-/// change.
+/// A Gateway with invalid parameters must keep its previous settings, even after a restart. Changes
+/// to its routes must still take effect.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,
@@ -311,7 +311,7 @@ async fn its_parameters_go_and_come_back(
             && of(gateway, "Programmed") == "True"
     };
     cluster
-        .until("it is refused and served on", &path("young"), is_refused)
+        .until("the previous version is served", &path("young"), is_refused)
         .await;
     controller.restart();
     controller.wait_ready().await;
@@ -327,7 +327,7 @@ async fn its_parameters_go_and_come_back(
     let mended = json!({"spec": {"infrastructure": null}});
     cluster.merge(&path("young"), &mended).await;
     cluster
-        .until("it is mended", &path("young"), |gateway| {
+        .until("the Gateway is accepted again", &path("young"), |gateway| {
             of(gateway, "Accepted") == "True" && of(gateway, "Programmed") == "True"
         })
         .await;
@@ -339,9 +339,11 @@ async fn it_is_refused_and_goes(cluster: &TestCluster, agent: &AgentUnderTest) {
     let lost = json!({"spec": {"listeners": listener("old.test")}});
     cluster.merge(&path("young"), &lost).await;
     let gateway = cluster
-        .until("it has lost its hostname", &path("young"), |gateway| {
-            of(gateway, "Accepted") == "False ListenersNotValid"
-        })
+        .until(
+            "the hostname conflict is reported",
+            &path("young"),
+            |gateway| of(gateway, "Accepted") == "False ListenersNotValid",
+        )
         .await;
     let conflicted = &gateway["status"]["listeners"][0]["conditions"];
     let why = &condition(conflicted, "Conflicted")["message"];
@@ -357,7 +359,7 @@ async fn it_is_refused_and_goes(cluster: &TestCluster, agent: &AgentUnderTest) {
     cluster.merge(&path("young"), &again).await;
     cluster
         .until(
-            "it is refused for what is not its own",
+            "the Gateway is rejected for shared settings",
             &path("young"),
             |gateway| {
                 of(gateway, "Accepted") == "False InvalidParameters"

@@ -1,5 +1,5 @@
-//! NetworkPolicies for clusters that deny traffic by default. Does not test that a network plugin
-//! enforces them.
+//! NetworkPolicies for clusters that deny traffic by default. These tests do not check whether a
+//! network plugin enforces them.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Policies in a cluster: CRDs must reject invalid policies, and statuses must agree with the
-//! hosts' reports.
+//! Policies in a cluster: CRDs must reject invalid policies, and statuses must match the hosts'
+//! reports.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::AgentUnderTest;
@@ -66,9 +66,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     ] {
         let path = format!("{POLICIES}/{path}");
         let programmed = |policy: &Value| says(policy, "Programmed") == "True";
-        cluster
-            .until("a programmed policy", &path, programmed)
-            .await;
+        cluster.until("programmed policy", &path, programmed).await;
     }
     let request = agent.get(80, "app.test", "/");
     agent
@@ -78,7 +76,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         let conditions = &route["status"]["parents"][0]["conditions"];
         condition(conditions, "projectsesame.io/TrafficPolicyAffected")["status"] == "True"
     };
-    cluster.until("an affected route", ROUTE, affected).await;
+    cluster.until("affected route", ROUTE, affected).await;
 
     for (policy, field) in [
         (of_route(&limit(0)), "spec.rateLimits[0].requests"),
@@ -132,7 +130,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     cluster.delete(&path).await;
     agent.wait_ok(&request).await;
     cluster
-        .until("a free route", ROUTE, |route| !affected(route))
+        .until("unaffected route", ROUTE, |route| !affected(route))
         .await;
 
     // Until the ConfigMap exists, requests are rejected.
@@ -177,9 +175,9 @@ async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &R
                 .is_some_and(|items| items.len() == count)
         }
     };
-    let list = cluster.until("a copy", copies, has(1)).await;
+    let list = cluster.until("copied keys", copies, has(1)).await;
     assert_eq!(list["items"][0]["data"]["uri"], server.uri());
-    // The controller must not reach servers that endpoints cannot reach.
+    // The controller must not fetch keys from addresses that are forbidden for endpoints.
     for (host, expected) in [
         ("localhost", "(loopback)"),
         ("169.254.169.254", "link-local"),
@@ -191,10 +189,10 @@ async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &R
             let error = list["items"][0]["data"]["error"].as_str();
             error.is_some_and(|error| error.contains(expected))
         };
-        cluster.until("a refusal", copies, refuses).await;
+        cluster.until("rejected address", copies, refuses).await;
     }
     cluster
         .delete(&format!("{POLICIES}/accesspolicies/app"))
         .await;
-    cluster.until("no copy", copies, has(0)).await;
+    cluster.until("deleted copy", copies, has(0)).await;
 }

@@ -1,6 +1,6 @@
 //! Agents and controllers of different versions, under load. `OLDER_VERSIONS` lists directories
 //! with the older programs, separated by colons; `make test-skew REVISIONS="…"` builds them. If
-//! unset, the older version is a copy.
+//! unset, the older version is a copy of the current version.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ struct Served {
     cluster: TestCluster,
     controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    /// An upgrade replaces the file.
+    /// Upgrades replace this file.
     program: PathBuf,
     authority: Authority,
     backends: [Backend; 2],
@@ -109,7 +109,7 @@ impl Served {
     }
 
     async fn changes_arrive(&mut self, scenario: &str) {
-        eprintln!("changes arrive: {scenario}");
+        eprintln!("checking that changes take effect: {scenario}");
         self.changes += 1;
         let [a, b] = &self.backends;
         let (to, other) = if self.changes.is_multiple_of(2) {
@@ -174,18 +174,16 @@ async fn two_versions_interoperate_through_upgrade_and_downgrade() {
     for older in Version::older() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut all = Served::start(directory.path(), &older).await;
-        all.changes_arrive("an older agent, today's controller")
-            .await;
+        all.changes_arrive("older agent, current controller").await;
         all.replace_agent(&today.agent).await;
-        all.changes_arrive("the agent is upgraded").await;
+        all.changes_arrive("upgraded agent").await;
         all.replace_controller(&older.controller).await;
-        all.changes_arrive("today's agent, an older controller")
-            .await;
+        all.changes_arrive("current agent, older controller").await;
         all.replace_agent(&older.agent).await;
-        all.changes_arrive("the agent has gone back, too").await;
+        all.changes_arrive("downgraded agent").await;
         all.replace_controller(&today.controller).await;
-        all.changes_arrive("the controller is upgraded").await;
+        all.changes_arrive("upgraded controller").await;
         let report = all.load.stop().await;
-        report.clean("agents and controllers of two versions");
+        report.clean("version skew between agent and controller");
     }
 }

@@ -11,14 +11,14 @@ use sesame_tests::wait::eventually;
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Until a new RBAC binding takes effect.
+/// Long enough for a new RBAC binding to take effect.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {
     match result {
         Err(Failure::Refused { code, message, .. }) => (code, message),
         Err(error) => panic!("{error}"),
-        Ok(object) => panic!("not refused: {object}"),
+        Ok(object) => panic!("not rejected: {object}"),
     }
 }
 
@@ -42,11 +42,14 @@ async fn a_real_api_server_with_the_gateway_api() {
     cluster.start_apiserver().await;
     eprintln!("restarted in {:?}", start.elapsed());
     let route = cluster.admin().get(&format!("{ROUTES}/app")).await;
-    assert_eq!(route.expect("what was stored")["metadata"]["generation"], 2);
+    assert_eq!(
+        route.expect("the stored route")["metadata"]["generation"],
+        2
+    );
 
     let config = cluster.kubeconfig(&User::Admin).await;
     drop(cluster);
-    assert!(!config.exists(), "{} is left", config.display());
+    assert!(!config.exists(), "{} still exists", config.display());
 }
 
 #[tokio::test]
@@ -60,26 +63,26 @@ async fn the_experimental_channel_has_more_kinds_and_fields() {
         "spec": {"controllerName": "example.com/mesh"},
     });
     let mesh = cluster.admin().apply_value(&mesh).await;
-    mesh.expect("a kind of the experimental channel only");
+    mesh.expect("apply an experimental kind");
     let session = json!({"type": "Cookie", "cookie": {"name": "sid"}});
     let rule = json!({"backendRefs": [backend_ref("app")], "sessionPersistence": session});
     let route = http_route("app", &[], &[rule]);
     let route = cluster.admin().apply_value(&route).await;
-    let route = route.expect("a field of the experimental channel only");
+    let route = route.expect("apply an experimental field");
     let stored = &route["spec"]["rules"][0]["sessionPersistence"];
     assert_eq!(stored["cookie"]["name"], "sid");
 }
 
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
-    // An explicit empty list would not be replaced by the default.
+    // Omit `matches`, because an explicit empty list would not be replaced by the default.
     let rule = json!({"backendRefs": [backend_ref("app")]});
     let mut route = http_route("app", &["app.example.com"], &[rule]);
     objects.push(route.clone());
     let stored = cluster.apply(&manifests::yaml(&objects)).await;
     let stored = stored.expect("the three objects");
     let [class, gateway, first] = stored.as_slice() else {
-        panic!("three objects: {stored:?}");
+        panic!("expected three objects, got {stored:?}");
     };
     assert_eq!(class["status"]["conditions"][0]["reason"], "Pending");
     let listener = &gateway["spec"]["listeners"][0];
@@ -136,7 +139,7 @@ subjects:
 - {kind: ServiceAccount, name: reader, namespace: default}
 ";
     cluster.apply(role).await.expect("a role");
-    let routes = eventually("the reader may read", TEST_TIMEOUT, async || {
+    let routes = eventually("the reader can list routes", TEST_TIMEOUT, async || {
         reader.get(ROUTES).await.map_err(|error| error.to_string())
     })
     .await;

@@ -1,4 +1,4 @@
-//! Adoption of existing fleets. After approval, the controller must apply exactly the shown diff.
+//! Adoption of existing fleets. The controller must apply exactly the diff that was approved.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +14,7 @@ const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gat
 const TEMPLATE: &str =
     "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
 
-/// The workload comes first.
+/// Returns the paths of the fleet's objects, the workload first.
 fn fleet(workload: &str) -> [String; 6] {
     let access = |plural: &str, more: &str| {
         let name = sesame_published::host_access::fleet_agents(&edge_name());
@@ -45,7 +45,7 @@ async fn manage(cluster: &TestCluster, management: &str) {
     cluster.merge(TEMPLATE, &change).await;
 }
 
-/// Returns the exit code and the output.
+/// Runs `sesame-controller fleet`, and returns its exit code and output.
 fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command
@@ -58,9 +58,9 @@ fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8(text).expect("text"))
 }
 
-/// Returns the output of `fleet diff`.
+/// Waits until `fleet diff` shows changes, and returns them.
 async fn difference(kubeconfig: &PathBuf) -> Value {
-    eventually("there is something to adopt", TEST_TIMEOUT, async || {
+    eventually("`fleet diff` shows changes", TEST_TIMEOUT, async || {
         let (code, text) = command(kubeconfig, &["diff", "default/edge", "-o", "json"]);
         let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
         holds(code == Some(1) && said["current"] == true, || text)?;
@@ -78,13 +78,17 @@ async fn give_up(cluster: &TestCluster, fleet: &[String]) {
         )["status"]
             == "True"
     };
-    cluster.until("it is given up", GATEWAY, is_released).await;
+    cluster
+        .until("the fleet is released", GATEWAY, is_released)
+        .await;
     let is_nobodys = |object: &Value| {
         let metadata = &object["metadata"];
         metadata["annotations"]["projectsesame.io/released-from"].is_string()
     };
     for path in fleet {
-        cluster.until("it is nobody's", path, is_nobodys).await;
+        cluster
+            .until("the object is released", path, is_nobodys)
+            .await;
     }
 }
 
@@ -93,7 +97,7 @@ async fn agree(kubeconfig: &PathBuf, said: &Value) {
     let (code, text) = command(kubeconfig, &["adopt", "default/edge", agreement]);
     assert_eq!(code, Some(0), "{text}");
     let settled = || command(kubeconfig, &["diff", "default/edge"]);
-    eventually("nothing is left to adopt", TEST_TIMEOUT, async || {
+    eventually("`fleet diff` is empty", TEST_TIMEOUT, async || {
         let (code, text) = settled();
         holds(code == Some(0), || text)
     })
@@ -110,7 +114,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
     cluster.apply_all(&edge_with_parameters(&settings)).await;
     let paths = fleet(workload);
     for path in &paths {
-        cluster.until("it is there", path, |_| true).await;
+        cluster.until("the object exists", path, |_| true).await;
     }
     give_up(&cluster, &paths).await;
     let mine = json!({"metadata": {"labels": {"mine": "x"}}});
@@ -139,11 +143,11 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
     agree(&kubeconfig, &said).await;
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster
-            .until("it is the controller's", path, |object| {
+            .until("the object is adopted", path, |object| {
                 object["metadata"]["annotations"]["projectsesame.io/digest"].is_string()
             })
             .await;
-        // For a Deployment, a change of annotations increments the generation.
+        // Changed annotations increment a Deployment's generation.
         let generation = if path.contains("/deployments/") {
             "uid"
         } else {
@@ -198,11 +202,15 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let manager = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     cluster.merge(&paths[1], &manager).await;
     manage(&cluster, "Managed").await;
-    let said = eventually("it is somebody else's", TEST_TIMEOUT, async || {
-        let said = difference(&kubeconfig).await;
-        holds(said["agreement"].is_null(), || said.to_string())?;
-        Ok::<_, String>(said)
-    })
+    let said = eventually(
+        "a foreign object prevents adoption",
+        TEST_TIMEOUT,
+        async || {
+            let said = difference(&kubeconfig).await;
+            holds(said["agreement"].is_null(), || said.to_string())?;
+            Ok::<_, String>(said)
+        },
+    )
     .await;
     assert_eq!(said["objects"][5]["fate"], "foreign", "{said:#}");
     let told = |gateway: &Value| {
@@ -210,6 +218,6 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
             .as_str();
         why.is_some_and(|why| why.contains("\"Helm\" manages it"))
     };
-    cluster.until("the Gateway says so", GATEWAY, told).await;
+    cluster.until("the Gateway reports it", GATEWAY, told).await;
     assert!(cluster.get(&paths[1]).await["metadata"]["ownerReferences"].is_null());
 }

@@ -99,16 +99,14 @@ async fn selected_pods_get_requests_only_while_ready() {
         .await;
     let tools = format!("{EXPERIMENTAL}/xbackends/tools");
     cluster
-        .until(
-            "a protocol that is not supported is a status",
-            &tools,
-            |it| accepted(it) == "UnsupportedValue",
-        )
+        .until("the unsupported protocol is reported", &tools, |it| {
+            accepted(it) == "UnsupportedValue"
+        })
         .await;
 
     let secure = format!("{EXPERIMENTAL}/xbackends/secure");
     cluster
-        .until("without an authority nothing is sent", &secure, |it| {
+        .until("the missing CA is reported", &secure, |it| {
             accepted(it) == "NoValidCACertificate"
         })
         .await;
@@ -117,7 +115,7 @@ async fn selected_pods_get_requests_only_while_ready() {
         "metadata": {"name": "ca", "namespace": "default"}, "data": {"ca.crt": authority.pem()}});
     cluster.apply_all(&[ca]).await;
     cluster
-        .until("the authority is read", &secure, |it| {
+        .until("the CA is accepted", &secure, |it| {
             accepted(it) == "Accepted"
         })
         .await;

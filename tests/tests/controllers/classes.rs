@@ -46,9 +46,12 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     .await;
 
     cluster.apply_all(&objects).await;
-    until_class("the class is held", &|class| class.is_some_and(held)).await;
+    until_class("the class has a finalizer", &|class| {
+        class.is_some_and(held)
+    })
+    .await;
     admin.delete(&class).await.expect("deleted");
-    until_class("it waits", &|class| {
+    until_class("the deletion waits", &|class| {
         class.is_some_and(|class| held(class) && class["metadata"]["deletionTimestamp"].is_string())
     })
     .await;
@@ -68,7 +71,7 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     .await;
 
     admin.delete(&gateway).await.expect("deleted");
-    until_class("the class goes with its last Gateway", &|class| {
+    until_class("the class is deleted after its last Gateway", &|class| {
         class.is_none()
     })
     .await;

@@ -42,7 +42,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    eventually("it says what it waits for", TEST_TIMEOUT, async || {
+    eventually("the controller waits for it", TEST_TIMEOUT, async || {
         let found = controller.get("/readyz").await;
         let waits = matches!(&found, Ok((503, why)) if why.contains("sesame-system/sesame"));
         holds(waits, || format!("{found:?}"))
@@ -58,17 +58,17 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";
     let with_address =
         |service: &Value| service["spec"]["type"] == "ClusterIP" && !is_headless(service);
-    let service = "there is a Service with an address";
+    let service = "the Service has an address";
     cluster.until(service, SERVICE, with_address).await;
     let judged = cluster
-        .until("it is judged", OWN, |own| accepted(own)["status"] == "True")
+        .until("accepted", OWN, |own| accepted(own)["status"] == "True")
         .await;
     assert_eq!(accepted(&judged)["observedGeneration"], 1, "{judged:#}");
 
     let change =
         json!({"spec": {"publishing": {"type": "Headless"}, "ports": {"allowed": ["443"]}}});
     cluster.merge(OWN, &change).await;
-    listener(&cluster, "the port is refused", "PortUnavailable").await;
+    listener(&cluster, "the port is rejected", "PortUnavailable").await;
     let service = "the Service is headless";
     cluster.until(service, SERVICE, is_headless).await;
 
@@ -77,7 +77,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // Sesame now manages the other class instead.
+    // After this change, the controller manages the other class instead.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;
@@ -85,7 +85,9 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     let other = CLASS.replace("edge", "other");
     let ours = |class: &Value| accepted(class)["status"] == "True";
-    cluster.until("the other class is ours", &other, ours).await;
+    cluster
+        .until("the other class is accepted", &other, ours)
+        .await;
     assert_eq!(controller.pid(), pid);
 }
 
@@ -95,15 +97,13 @@ async fn a_version_that_is_not_valid_changes_nothing(
 ) {
     let bad = json!({"spec": {"hosts": {"lostAfter": "60s"}}});
     let refused = cluster.admin().merge(OWN, &bad).await;
-    let why = refused.expect_err("the API server refuses it").to_string();
+    let why = refused.expect_err("the API server rejects it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // The CRD allows values that the controller rejects.
+    // The CRD accepts some values that the controller rejects.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster
-        .until("it is refused", OWN, |own| {
-            accepted(own)["status"] == "False"
-        })
+        .until("rejected", OWN, |own| accepted(own)["status"] == "False")
         .await;
     let refused = accepted(&judged);
     assert_eq!(
@@ -112,11 +112,11 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // The last valid version applies to the Gateway.
+    // The last valid configuration must still apply to the Gateway.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster
-        .until("the Gateway is judged", GATEWAY, |gateway| {
+        .until("the status is updated", GATEWAY, |gateway| {
             gateway["status"]["listeners"][0]["name"] == "other"
         })
         .await;
@@ -153,7 +153,7 @@ async fn invalid_parameters_keep_last_good_configuration() {
     let change = json!({"spec": {"parametersRef": reference}});
     cluster.merge(CLASS, &change).await;
     for path in [CLASS, GATEWAY] {
-        let what = "parameters that do not exist are told";
+        let what = "the missing parameters are reported";
         let bad = |object: &Value| accepted(object)["reason"] == "InvalidParameters";
         cluster.until(what, path, bad).await;
     }
@@ -163,14 +163,14 @@ async fn invalid_parameters_keep_last_good_configuration() {
     cluster.apply_all(&[template]).await;
     inside(8080).await;
     let judged = |object: &Value| accepted(object)["status"] == "True";
-    cluster.until("it is judged", TEMPLATE, judged).await;
+    cluster.until("accepted", TEMPLATE, judged).await;
     cluster.merge(TEMPLATE, &json!({"spec": map(9090)})).await;
     let after = inside(9090).await;
     assert_ne!(before.manifest_version(), after.manifest_version());
 
     cluster.delete(TEMPLATE).await;
     let bad = |object: &Value| accepted(object)["reason"] == "InvalidParameters";
-    cluster.until("they are gone", GATEWAY, bad).await;
+    cluster.until("the loss is reported", GATEWAY, bad).await;
     let kept = inside(9090).await;
     assert_eq!(kept.manifest_version(), after.manifest_version());
 }

@@ -1,5 +1,5 @@
-//! If CRDs of the Gateway API are missing, the controller reports the problem and waits. It must
-//! not conclude that there are no Gateways.
+//! If Gateway API CRDs are missing, the controller reports the problem and waits. It must not
+//! withdraw publications.
 
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed, publication};
@@ -22,16 +22,16 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     .await;
     controller.stop().await;
     cluster.delete(DEFINITION).await;
-    eventually("the definition is gone", TEST_TIMEOUT, async || {
+    eventually("the CRD is deleted", TEST_TIMEOUT, async || {
         let found = cluster.admin().get(DEFINITION).await;
         holds(found.is_err_and(|error| error.is(404)), || {
-            "it is there".to_owned()
+            "not deleted yet".to_owned()
         })
     })
     .await;
 
     controller.restart();
-    eventually("it says what it waits for", TEST_TIMEOUT, async || {
+    eventually("the missing CRD is reported", TEST_TIMEOUT, async || {
         let found = controller.get("/readyz").await;
         let waits =
             matches!(&found, Ok((503, why)) if why.contains("Gateway (it is not installed)"));
@@ -40,7 +40,7 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     .await;
     controller.wait_leads().await;
     let published = publication(cluster.admin(), &edge_name()).await;
-    published.expect("what was published stays");
+    published.expect("the publication stays");
     assert!(
         controller.log().contains("waiting for the definitions"),
         "{}",
@@ -50,9 +50,9 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
     // Deleting the CRD also deleted the Gateway.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
-    eventually("nothing is published of it", TEST_TIMEOUT, async || {
+    eventually("the publication is removed", TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await;
-        holds(found.is_err(), || "it is published".to_owned())
+        holds(found.is_err(), || "still published".to_owned())
     })
     .await;
 }

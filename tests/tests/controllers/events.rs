@@ -1,4 +1,4 @@
-//! When a condition starts or stops reporting a problem, the controller creates one Event about the
+//! When a condition starts or stops reporting a problem, the controller creates one Event for the
 //! affected object.
 
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn condition_change_emits_one_event_per_object() {
     .await;
     assert!(text.starts_with("listener http: "), "{text}");
 
-    // Any repeated Events would arrive before the new Event.
+    // Events that the restart repeats would arrive before the new Event.
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;

@@ -1,4 +1,4 @@
-//! The experimental channel of Gateway API 1.7 end to end. The status must report unsupported
+//! End-to-end tests of Gateway API 1.7's experimental channel. Statuses must report unsupported
 //! fields.
 
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ async fn experimental_fields_are_served_or_reported_in_status() {
             .unwrap_or_else(|| panic!("{path}: no {header}"));
         assert!(said.contains(part), "{path}: {said}");
     }
-    // By default, there is one retry, and only if the backend cannot have processed the request.
+    // By default, Envoy retries once, and only requests that the backend cannot have processed.
     for (path, status, tries) in [
         ("/codes/status/503", 503, 2),
         ("/never/status/503", 503, 1),
@@ -130,7 +130,7 @@ async fn experimental_fields_are_served_or_reported_in_status() {
 
 async fn says_so(cluster: &TestCluster) {
     cluster
-        .until("the feature is claimed", CLASS, |class| {
+        .until("the feature is listed", CLASS, |class| {
             let all = class["status"]["supportedFeatures"].as_array();
             let mut all = all.into_iter().flatten();
             all.any(|claimed| claimed["name"] == "GatewayListenerFilters")
@@ -138,25 +138,21 @@ async fn says_so(cluster: &TestCluster) {
         .await;
     let edge = format!("{RESOURCES}/gateways/edge");
     cluster
-        .until(
-            "filters that are not served are a status",
-            &edge,
-            |gateway| {
-                let reasons = |place: usize, type_: &str| {
-                    let listener = &gateway["status"]["listeners"][place];
-                    condition(&listener["conditions"], type_)["reason"].clone()
-                };
-                reasons(1, "Accepted") == "Accepted"
-                    && reasons(1, "ResolvedRefs") == "ResolvedRefs"
-                    && reasons(2, "Accepted") == "Accepted"
-                    && reasons(2, "ResolvedRefs") == "InvalidListenerFilterRef"
-                    && reasons(3, "Accepted") == "UnsupportedValue"
-            },
-        )
+        .until("the unsupported filters are reported", &edge, |gateway| {
+            let reasons = |place: usize, type_: &str| {
+                let listener = &gateway["status"]["listeners"][place];
+                condition(&listener["conditions"], type_)["reason"].clone()
+            };
+            reasons(1, "Accepted") == "Accepted"
+                && reasons(1, "ResolvedRefs") == "ResolvedRefs"
+                && reasons(2, "Accepted") == "Accepted"
+                && reasons(2, "ResolvedRefs") == "InvalidListenerFilterRef"
+                && reasons(3, "Accepted") == "UnsupportedValue"
+        })
         .await;
     let routable = format!("{RESOURCES}/gateways/routable");
     cluster
-        .until("a routability is a status", &routable, |gateway| {
+        .until("the routability is reported", &routable, |gateway| {
             let conditions = &gateway["status"]["conditions"];
             let assigned = condition(conditions, "AddressesAssigned");
             assigned["status"] == "False"
@@ -166,7 +162,7 @@ async fn says_so(cluster: &TestCluster) {
         .await;
 }
 
-/// First with the 1.6 CRDs, then with the 1.7 CRDs.
+/// Starts with the 1.6 CRDs, and then installs the 1.7 CRDs.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_in_older_shape_survive_newer_definitions() {
     if !network::inside_own("sessions_in_older_shape_survive_newer_definitions") {
@@ -198,14 +194,14 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
     stays(&request.clone().header("cookie", &cookie), first.clone()).await;
 
     cluster.install_crds(Channel::Experimental).await;
-    // The 1.7 CRD lacks the older field, so sessions use a different cookie name.
+    // The 1.7 CRD removes the older field, so sessions get a different cookie name.
     let route = format!("{RESOURCES}/httproutes/app");
     let stored = cluster.get(&route).await;
     let session = &stored["spec"]["rules"][0]["sessionPersistence"];
     assert_eq!(session, &json!({"type": "Cookie"}));
     let (other, backend) = until_cookie(&request, "sesame-session-").await;
     stays(&request.clone().header("cookie", &other), backend).await;
-    // Old cookies are valid again.
+    // With the new field, old cookies are valid again.
     let change = json!({"spec": {"rules": [newer]}});
     cluster.merge(&route, &change).await;
     until_cookie(&request, "sid=").await;

@@ -1,5 +1,5 @@
-//! Replicas are killed and the API server fails. Published objects must not be lost, and only one
-//! replica may write at any time.
+//! Failures of replicas and the API server. Published objects must not be lost, and only one
+//! replica may write at a time.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -19,7 +19,7 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// Long enough for a stalled machine.
+/// Long enough that the leader keeps its Lease on a stalled machine.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
 async fn wait_routes(cluster: &TestCluster, count: usize) {
@@ -50,9 +50,9 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     assert!(!leads(&second).await, "one at a time");
     let written = second.metric("publish_writes_total", "").await;
     let said = second.metric("status_writes_total", "").await;
-    assert!(written + said < 0.5, "who does not lead writes nothing");
+    assert!(written + said < 0.5, "only the leader may write");
 
-    // At an arbitrary point between two writes.
+    // Kill the leader at an arbitrary point between two writes.
     for index in 1..20 {
         cluster.apply_all(&[route(index)]).await;
         if index == 10 {
@@ -61,12 +61,12 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     }
     wait_routes(&cluster, 20).await;
     second.wait_leads().await;
-    eventually("what nobody needs is removed", TEST_TIMEOUT, async || {
+    eventually("stale objects are removed", TEST_TIMEOUT, async || {
         let current = publication(cluster.admin(), &edge_name()).await?;
         let named = current.manifest.config.len() + current.manifest.endpoints.len() + 1;
         let all = current.config_maps.len();
         holds(all <= 3 * named, || {
-            format!("{all} objects, {named} of them named")
+            format!("{all} objects, {named} of them current")
         })
     })
     .await;
@@ -86,7 +86,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         .expect("published");
     let earlier = first.log().len();
     cluster.stop_apiserver();
-    eventually("the leader steps back", TEST_TIMEOUT, async || {
+    eventually("the leader steps down", TEST_TIMEOUT, async || {
         if leads(&first).await {
             Err(first.log_tail())
         } else {
@@ -117,7 +117,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         },
     )
     .await;
-    // Only a few of the later failures are logged as warnings.
+    // Repeated failures must cause only a few warnings.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();
@@ -126,7 +126,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         .await
         .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
-    // A new leader may have removed stale objects.
+    // The new leader may have removed stale objects, so compare only the manifest's shards.
     for shard in before
         .manifest
         .config
@@ -141,7 +141,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
 
     what_cannot_be_written_is_said(&cluster).await;
 
-    // A missing CRD must not affect other kinds.
+    // A missing CRD must affect only its own kind.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
@@ -151,7 +151,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
-/// The connections stay open.
+/// The frozen API server's connections stay open.
 #[tokio::test]
 async fn controller_catches_up_after_api_server_freeze() {
     let cluster = deployed(Channel::Standard).await;
@@ -164,17 +164,15 @@ async fn controller_catches_up_after_api_server_freeze() {
     wait_routes(&cluster, 1).await;
     let answers = async || controller.metric("api_server_answers", "").await > 0.5;
     let wait_answers = async || {
-        eventually(
-            "its metrics say that there are answers",
-            TEST_TIMEOUT,
-            async || holds(answers().await, || controller.log_tail()),
-        )
+        eventually("the metrics report responses", TEST_TIMEOUT, async || {
+            holds(answers().await, || controller.log_tail())
+        })
         .await;
     };
     wait_answers().await;
 
     cluster.freeze_apiserver();
-    eventually("its metrics say so", TEST_TIMEOUT, async || {
+    eventually("the metrics report the outage", TEST_TIMEOUT, async || {
         if answers().await || leads(&controller).await {
             return Err(controller.log_tail());
         }
@@ -210,7 +208,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
     controller.wait_leads().await;
 }
 
-/// Existing publications must remain.
+/// If the controller may not write, existing publications must remain.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";
@@ -233,7 +231,7 @@ async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     cluster.apply_all(&[route(21)]).await;
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
     cluster
-        .until("the Gateway says what is wrong", path, |gateway| {
+        .until("the Gateway reports the problem", path, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
             message.contains("cannot be published") && message.contains("403 Forbidden")
@@ -247,7 +245,7 @@ async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     cluster.merge(role, &change).await;
     wait_routes(cluster, 22).await;
     cluster
-        .until("the Gateway says that it is well", path, |gateway| {
+        .until("the Gateway has recovered", path, |gateway| {
             condition(&gateway["status"]["conditions"], "Programmed")["reason"] == "Pending"
         })
         .await;
@@ -270,17 +268,13 @@ async fn controller_requests_have_higher_priority_than_hosts() {
         let schema = cluster.admin().get(&schema).await.expect("a FlowSchema");
         assert_eq!(schema["spec"]["priorityLevelConfiguration"]["name"], level);
         let uid = schema["metadata"]["uid"].as_str().expect("a UID");
-        eventually(
-            "the API server knows the FlowSchema",
-            TEST_TIMEOUT,
-            async || {
-                let found = controller.flow_schema(path).await;
-                let found = found.map_err(|error| format!("{error:#}"))?;
-                holds(found == uid, || format!("{found} in place of {uid}"))
-            },
-        )
+        eventually("the FlowSchema takes effect", TEST_TIMEOUT, async || {
+            let found = controller.flow_schema(path).await;
+            let found = found.map_err(|error| format!("{error:#}"))?;
+            holds(found == uid, || format!("got {found}, expected {uid}"))
+        })
         .await;
         let of_host = host.flow_schema(path).await.expect("an answer");
-        assert_ne!(of_host, uid, "hosts are apart");
+        assert_ne!(of_host, uid, "hosts use another FlowSchema");
     }
 }

@@ -48,7 +48,7 @@ async fn proxy_is_published_and_its_status_written() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    // New CRDs are served only after a moment.
+    // The API server serves new CRDs after a short delay.
     cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let path = |name: &str| format!("{ALL}/{name}");
@@ -101,7 +101,7 @@ async fn proxy_is_published_and_its_status_written() {
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster
-        .until("nobody's", &path("root"), |proxy| {
+        .until("unmanaged", &path("root"), |proxy| {
             current(proxy) == "NotReconciled"
         })
         .await;

@@ -1,4 +1,4 @@
-//! The controller's protected address: access, content and escaping, in a real browser.
+//! The controller's protected address: access, content and escaping. One test uses a real browser.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ const BINDING: &str =
 const TOKEN: &str = "0123456789abcdef";
 const NEXT_TOKEN: &str = "fedcba9876543210";
 
-/// Also returns the flag for it.
+/// Returns a free address, and the flag that sets it.
 fn address() -> (SocketAddr, String) {
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     (address, format!("--metrics-address={address}"))
@@ -41,7 +41,7 @@ async fn shown(address: SocketAddr) -> Result<String, String> {
 }
 
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
-    eventually("the page says it", TEST_TIMEOUT, async || {
+    eventually("the page is current", TEST_TIMEOUT, async || {
         let body = shown(address).await?;
         let missing = parts.iter().find(|part| !body.contains(**part));
         holds(missing.is_none(), || {
@@ -52,7 +52,7 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     .await
 }
 
-/// The error message contains hostile content.
+/// The error message for the route `bad` contains hostile content.
 fn objects(certificate: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -80,7 +80,7 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// One serves, one has been silent for an hour, and one is hostile.
+/// One host serves, one has been silent for an hour, and one sends hostile content.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
@@ -135,19 +135,15 @@ async fn controller_page_shows_state_and_escapes_markup() {
     only_our_markup(&page);
     // The admission policy would reject this report.
     cluster.delete(BINDING).await;
-    eventually(
-        "a report that no host may have written is told",
-        TEST_TIMEOUT,
-        async || {
-            // The controller removes the report eventually, so repeat the write.
-            let forged = report("forged", "default/edge", "host-4");
-            let applied = cluster.admin().apply_value(&forged).await;
-            applied.map_err(|error| error.to_string())?;
-            let body = ask(first, "/status").await.body;
-            let body = String::from_utf8_lossy(&body).into_owned();
-            holds(body.contains("<td>forged</td>"), || body)
-        },
-    )
+    eventually("the forged report is shown", TEST_TIMEOUT, async || {
+        // The controller soon removes the report, so write it again.
+        let forged = report("forged", "default/edge", "host-4");
+        let applied = cluster.admin().apply_value(&forged).await;
+        applied.map_err(|error| error.to_string())?;
+        let body = ask(first, "/status").await.body;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        holds(body.contains("<td>forged</td>"), || body)
+    })
     .await;
     let reply = ask(first, "/").await;
     for (name, value) in [
@@ -182,25 +178,21 @@ async fn controller_page_shows_state_and_escapes_markup() {
         assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
     }
 
-    // One of the two pages must say that its replica is not the leader.
+    // Exactly one of the two pages must say that its replica is not the leader.
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     wait_page(second, &["<td>HTTPRoute/default/shop</td>", "host-2"]).await;
     // On a busy machine, the first replica may have lost its Lease.
-    eventually(
-        "one of the replicas does not lead",
-        TEST_TIMEOUT,
-        async || {
-            let pages = [shown(first).await?, shown(second).await?];
-            let follows = |page: &&String| page.contains("This replica is not the leader");
-            let following = pages.iter().filter(follows).count();
-            holds(following == 1, || {
-                format!("{following} replicas do not lead")
-            })
-        },
-    )
+    eventually("one replica is not the leader", TEST_TIMEOUT, async || {
+        let pages = [shown(first).await?, shown(second).await?];
+        let follows = |page: &&String| page.contains("This replica is not the leader");
+        let following = pages.iter().filter(follows).count();
+        holds(following == 1, || {
+            format!("{following} replicas are not the leader")
+        })
+    })
     .await;
 
-    // Problems come first, with the number of omitted objects.
+    // The page shows problems first, and counts the omitted objects.
     let rules = [rule_to("cart", &[])];
     let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
     let many: Vec<Value> = (0..300).map(route).collect();
@@ -208,7 +200,11 @@ async fn controller_page_shows_state_and_escapes_markup() {
     let page = wait_page(first, &["more</p>", "PartiallyInvalid"]).await;
     let objects = page.split("<h2>Objects</h2>").nth(1).expect("a table");
     let objects = objects.split("</table>").next().expect("a table");
-    assert_eq!(objects.matches("<tr>").count(), 501, "with its heading");
+    assert_eq!(
+        objects.matches("<tr>").count(),
+        501,
+        "including the heading"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,12 +243,12 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
             .clone()
             .tls("controller.test", &files.servers.trust());
         assert_eq!(status(without_certificate).await, None);
-        assert_eq!(status(with_token).await, None, "in plain text");
+        assert_eq!(status(with_token).await, None, "plain HTTP");
     }
     for probe in ["/healthz", "/readyz"] {
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
-    // The last valid files remain in use.
+    // The last valid files must remain in use.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
@@ -270,7 +266,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     files.put("token", "short");
     controller.stop().await;
     controller.restart();
-    eventually("it says why", TEST_TIMEOUT, async || {
+    eventually("the log states the reason", TEST_TIMEOUT, async || {
         let log = controller.log();
         holds(
             log.contains("cannot set up access control") && log.contains("expected one token"),
@@ -282,7 +278,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs a browser: make test-browser"]
+#[ignore = "requires a browser: make test-browser"]
 async fn controller_page_runs_no_script_in_browser() {
     let cluster = deployed(Channel::Standard).await;
     let (address, at) = address();

@@ -1,4 +1,4 @@
-//! Publishing: complete, split and minimal publications with separate keys.
+//! Publications must be complete, minimal, split into shards, and separate from private keys.
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -37,14 +37,18 @@ async fn published(
 }
 
 async fn withdrawn(cluster: &TestCluster, gateway: &NamespacedName) {
-    eventually("nothing is left of the Gateway", TEST_TIMEOUT, async || {
-        let mut left = objects(cluster.admin(), "configmaps", gateway).await;
-        left.extend(objects(cluster.admin(), "secrets", gateway).await);
-        match left.len() {
-            0 => Ok(()),
-            more => Err(format!("{more} objects are left")),
-        }
-    })
+    eventually(
+        "the Gateway's objects are deleted",
+        TEST_TIMEOUT,
+        async || {
+            let mut left = objects(cluster.admin(), "configmaps", gateway).await;
+            left.extend(objects(cluster.admin(), "secrets", gateway).await);
+            match left.len() {
+                0 => Ok(()),
+                more => Err(format!("{more} objects are left")),
+            }
+        },
+    )
     .await;
 }
 
@@ -56,7 +60,7 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// Shared by all checks, because starting takes seconds.
+/// Shared by all checks, because starting a cluster takes seconds.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -96,7 +100,7 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// All checks change the same Gateway, so they run one after the other.
+/// All checks change the same Gateway, so they run in sequence.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -181,7 +185,7 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     .await;
 }
 
-/// Readers of the previous manifest still need the endpoints.
+/// Readers of the previous manifest still need a removed backend's endpoints.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     shared: &mut Shared,
     _: &Publication,
@@ -359,7 +363,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
     }
     assert_ne!(
         revisions[0], revisions[1],
-        "another key is another revision"
+        "a new key must change the revision"
     );
 }
 
@@ -389,11 +393,11 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Foreign objects may have Sesame's labels or a name that Sesame needs.
+/// Foreign objects stay, even if they have Sesame's labels or a name that Sesame needs.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
-    let publication = published(cluster, &edge_name(), "it is published", |_| true).await;
+    let publication = published(cluster, &edge_name(), "published", |_| true).await;
     let labels = &publication.manifest_object["metadata"]["labels"];
     let config_map = |name: &str, labels: &Value| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"whose": "theirs"},
@@ -415,7 +419,7 @@ async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publica
     admin.apply_value(&gateway).await.expect("applied");
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/squat";
     cluster
-        .until("the Gateway says that a name is taken", path, |gateway| {
+        .until("the name conflict is reported", path, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
             message.contains(&name)
@@ -424,7 +428,7 @@ async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publica
         .await;
     for name in ["copy", "copy-of-nobodys", &name] {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
-        let theirs = admin.get(&path).await.expect("it is there");
+        let theirs = admin.get(&path).await.expect("a ConfigMap");
         assert_eq!(theirs["data"]["whose"], "theirs", "{name}");
         admin.delete(&path).await.expect("deleted");
     }
@@ -452,8 +456,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // A write by the restart would precede this change. Watches of different kinds are not ordered,
-    // so the Service already exists.
+    // If the restart causes writes, they precede this change. Watches of different kinds are not
+    // ordered, so the route uses an existing Service.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {
@@ -512,7 +516,7 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// One route exceeds a shard with incompressible values, the other would expand to 256 MiB.
+/// Some routes' incompressible values exceed one shard. Another route would expand to 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
@@ -551,7 +555,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // The first tenant's configuration is published as far as it fits.
+    // The tenant's routes that fit must still be published.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
     cluster.apply_all(&[other]).await;
@@ -570,7 +574,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     assert!(!has_domain(&all, "h0.example.com"));
     let admin = cluster.admin();
     let at = admin.path_of(&larger).await.expect("a path");
-    eventually("the largest is refused", TEST_TIMEOUT, async || {
+    eventually("the largest route is rejected", TEST_TIMEOUT, async || {
         let route = admin.get(&at).await.map_err(|error| error.to_string())?;
         let accepted = condition(&route["status"]["parents"][0]["conditions"], "Accepted");
         let message = accepted["message"].as_str().unwrap_or_default();

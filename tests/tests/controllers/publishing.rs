@@ -88,7 +88,7 @@ async fn gateway_addresses_follow_load_balancer() {
     assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");
     assert_eq!(spec["sessionAffinity"], "ClientIP", "{service:#}");
     assert_eq!(spec["ports"][0]["nodePort"], 30080, "{service:#}");
-    // kube-proxy's health check needs the node's name.
+    // kube-proxy's health check requires the node name.
     let slice = cluster
         .until("the host is an endpoint", SLICE, |_| true)
         .await;
@@ -101,7 +101,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let both = ["198.51.100.1", "lb.example.com"];
     let gateway = until(
         &cluster,
-        "its addresses are told",
+        "its addresses are reported",
         &both,
         "True",
         "Programmed",
@@ -123,7 +123,7 @@ async fn gateway_addresses_follow_load_balancer() {
         {"port": 80, "protocol": "TCP"}, {"port": 443, "protocol": "TCP", "error": "Taken"}]}]));
     let gateway = until(
         &cluster,
-        "another one",
+        "the new address is reported",
         &["198.51.100.2"],
         "True",
         "Programmed",
@@ -168,11 +168,11 @@ async fn gateway_addresses_follow_load_balancer() {
             service["metadata"]["uid"] != before
         })
         .await;
-    // The host must report the new generation.
+    // `Programmed` requires a report on the new generation.
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     until(
         &cluster,
-        "and its address",
+        "the address is reported again",
         &["198.51.100.2"],
         "True",
         "Programmed",
@@ -184,7 +184,7 @@ async fn gateway_addresses_follow_load_balancer() {
     cloud.give(json!([]));
     until(
         &cluster,
-        "the address goes",
+        "the address is removed",
         &[],
         "False",
         "AddressNotAssigned",
@@ -192,7 +192,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 }
 
-/// Its ports exist exactly while the set is accepted.
+/// The Service has the ListenerSet's port only while the set exists.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
@@ -208,7 +208,7 @@ async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/listenersets/more";
     cluster.delete(path).await;
     let one = |service: &Value| ports(service) == [80];
-    cluster.until("the port goes", SERVICE, one).await;
+    cluster.until("the port is removed", SERVICE, one).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +216,7 @@ async fn publishing_type_selects_gateway_addresses() {
     let (cluster, _controller) = published(&json!({"type": "ClusterIP"})).await;
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     let inside = cluster
-        .until("it has the address in the cluster", GATEWAY, |gateway| {
+        .until("the address is the cluster IP", GATEWAY, |gateway| {
             programmed(gateway)["status"] == "True"
         })
         .await;
@@ -227,7 +227,7 @@ async fn publishing_type_selects_gateway_addresses() {
     for type_ in ["NodePort", "Headless", "None"] {
         let change = json!({"spec": {"publishing": {"type": type_}}});
         cluster.merge(TEMPLATE, &change).await;
-        let what = format!("{type_}: the host's own address");
+        let what = format!("{type_}: the host's address");
         until(&cluster, &what, &[HOST], "True", "Programmed").await;
     }
 
@@ -238,7 +238,7 @@ async fn publishing_type_selects_gateway_addresses() {
     let given = ["198.51.100.1"];
     until(
         &cluster,
-        "the load balancer's",
+        "the load balancer's address",
         &given,
         "True",
         "Programmed",
@@ -247,7 +247,7 @@ async fn publishing_type_selects_gateway_addresses() {
     let request = json!({"spec": {"addresses": [{"type": "IPAddress", "value": "198.51.100.9"}]}});
     cluster.merge(GATEWAY, &request).await;
     let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
-    cluster.until("it is asked for", SERVICE, wanted).await;
+    cluster.until("address requested", SERVICE, wanted).await;
     let what = "the new generation is published";
     let found = eventually(what, TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
@@ -257,7 +257,7 @@ async fn publishing_type_selects_gateway_addresses() {
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     let told = until(
         &cluster,
-        "another was given",
+        "a different address is reported",
         &given,
         "False",
         "AddressNotUsable",
@@ -271,7 +271,7 @@ async fn publishing_type_selects_gateway_addresses() {
     cloud.give(json!([{"ip": "198.51.100.9"}]));
     until(
         &cluster,
-        "the one that was asked for",
+        "the requested address is assigned",
         &["198.51.100.9"],
         "True",
         "Programmed",

@@ -1,5 +1,5 @@
-//! Upgrades the Gateway API CRDs through each supported release and channel. Stored objects must
-//! still be served.
+//! Upgrades the Gateway API CRDs through all supported releases in each channel. Stored objects
+//! must still be served.
 
 use std::sync::LazyLock;
 
@@ -29,25 +29,21 @@ fn x_backend(spec: &Value) -> Value {
 }
 
 async fn outside_is_refused(cluster: &TestCluster) {
-    eventually(
-        "nothing is sent to the XBackend",
-        TEST_TIMEOUT,
-        async || {
-            let found = publication(cluster.admin(), &edge_name()).await?;
-            let tables = found.snapshot.route_tables.iter();
-            let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
-            let host = hosts.find(|host| host.domain == "outside.test");
-            let action = host.and_then(|host| host.routes.first()?.action.clone());
-            let refused =
-                matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
-            holds(refused, || format!("{action:?}"))
-        },
-    )
+    eventually("the XBackend gets no requests", TEST_TIMEOUT, async || {
+        let found = publication(cluster.admin(), &edge_name()).await?;
+        let tables = found.snapshot.route_tables.iter();
+        let mut hosts = tables.flat_map(|table| &table.virtual_hosts);
+        let host = hosts.find(|host| host.domain == "outside.test");
+        let action = host.and_then(|host| host.routes.first()?.action.clone());
+        let refused =
+            matches!(&action, Some(Action::DirectResponse(answer)) if answer.status == 500);
+        holds(refused, || format!("{action:?}"))
+    })
     .await;
 }
 
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
-    let what = format!("the class says {words:?}");
+    let what = format!("the class reports {words:?}");
     cluster
         .until(&what, CLASS, |class| {
             let version = condition(&class["status"]["conditions"], "SupportedVersion");
@@ -147,7 +143,7 @@ async fn upgraded(channel: Channel) {
     if channel == Channel::Experimental {
         // The object was stored with the older schema.
         outside_is_refused(&cluster).await;
-        let what = "the type that is not supported is a status";
+        let what = "the unsupported type is reported";
         cluster
             .until(what, OUTSIDE, |object| {
                 let conditions = &object["status"]["ancestors"][0]["conditions"];
@@ -160,11 +156,11 @@ async fn upgraded(channel: Channel) {
     rule["name"] = json!("same");
     twice["spec"]["rules"] = json!([rule, rule]);
     let refused = cluster.apply(&yaml(&[twice])).await;
-    let refused = refused.expect_err("names of rules are unique").to_string();
+    let refused = refused.expect_err("rule names must be unique").to_string();
     assert!(refused.contains("name must be unique"), "{refused}");
 
     assert!(claims(&class, "HTTPRouteRetryCodes"), "{class:#}");
-    // Since this release, retries exclude requests that a backend may have processed.
+    // As of this release, requests that a backend may have processed are not retried.
     let mut route = plain_route("retried", "retried.test", "app");
     route["spec"]["rules"][0]["retry"] = json!({"codes": [503]});
     cluster.apply_all(&[route]).await;
@@ -178,7 +174,7 @@ async fn upgraded(channel: Channel) {
     // The installed release's admission policy would reject the CRD.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
-    eventually("the definition is changed", TEST_TIMEOUT, async || {
+    eventually("the CRD is changed", TEST_TIMEOUT, async || {
         let changed = cluster.admin().merge(DEFINITION, &newer).await;
         changed.map_err(|error| error.to_string())
     })

@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// For a debug build on a busy machine.
+/// Long enough for a debug build on a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {
@@ -58,7 +58,7 @@ async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
     .await
 }
 
-/// Includes writes by all clients.
+/// Counts writes to Gateways by any client.
 async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -118,7 +118,7 @@ async fn five_thousand_routes() {
         start.elapsed()
     );
     let written = writes.load(Ordering::Relaxed);
-    eprintln!("{written} writes of the Gateway's status");
+    eprintln!("{written} writes to the Gateway's status");
     assert!(written <= 100, "{written} writes");
 
     create(&cluster, 1000..5000).await;
@@ -130,7 +130,7 @@ async fn five_thousand_routes() {
         before.manifest.config.len()
     );
     let last = format!("{ROUTES}/r4999");
-    eventually("every route has its status", LATE, async || {
+    eventually("every route has a status", LATE, async || {
         let status = controller.metric("status_writes_total", "HTTPRoute").await;
         let route = cluster.admin().get(&last).await;
         let route = route.map_err(|error| error.to_string())?;
@@ -142,7 +142,7 @@ async fn five_thousand_routes() {
     let written = controller.metric("status_writes_total", "HTTPRoute").await;
     assert!(written < 5500.0, "{written} writes for 5,000 routes");
     eprintln!(
-        "5,000 routes: {} shards, {} MiB resident, {written} statuses of routes, {} of the Gateway",
+        "5,000 routes: {} shards, {} MiB resident, {written} route status writes, {} Gateway writes",
         before.manifest.config.len(),
         controller.resident_bytes() >> 20,
         writes.load(Ordering::Relaxed),
@@ -155,17 +155,17 @@ async fn five_thousand_routes() {
     create(&cluster, 5000..5001).await;
     let start = Instant::now();
     wait_published(&cluster, "5001").await;
-    eprintln!("one more route is published after {:?}", start.elapsed());
+    eprintln!("one more route published after {:?}", start.elapsed());
     wait_attached(&cluster, 5001).await;
     let more = controller
         .metric("publish_writes_total", &published("config"))
         .await
         - shards;
-    assert!(more < 1.5, "one more route is {more} shards");
+    assert!(more < 1.5, "one more route changed {more} shards");
 
     let seconds = controller.metric("resolution_seconds_sum", "").await;
     let count = controller.metric("resolution_seconds_count", "").await;
-    eprintln!("{count} resolutions in {seconds:.1} s, sharding included");
+    eprintln!("{count} resolutions in {seconds:.1} s, including sharding");
 
     controller.restart();
     let took = controller.wait_ready().await;

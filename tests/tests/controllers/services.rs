@@ -40,7 +40,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
         json!({"labels": {"team": "a", "tier": "b"}, "annotations": {"note": "c"}});
     cluster.apply_all(&objects).await;
 
-    let service = wait(admin, "there is a Service", SERVICE, |service| {
+    let service = wait(admin, "the Service exists", SERVICE, |service| {
         service.is_some()
     })
     .await;
@@ -54,23 +54,23 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
     let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
     said.expect("a report");
-    let slice = wait(admin, "the address is told", SLICE, |slice| slice.is_some()).await;
+    let slice = wait(admin, "the slice exists", SLICE, |slice| slice.is_some()).await;
     assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
     assert_eq!(
         slice["metadata"]["labels"]["kubernetes.io/service-name"],
         "edge-edge"
     );
 
-    // Removed labels disappear, and foreign changes are reverted.
+    // The controller removes labels that the Gateway no longer has, and reverts foreign changes.
     let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
     admin.merge(GATEWAY, &less).await.expect("changed");
-    wait(admin, "the label goes", SERVICE, |service| {
+    wait(admin, "the label is removed", SERVICE, |service| {
         service.is_some_and(|s| s["metadata"]["labels"]["tier"].is_null())
     })
     .await;
     let other = json!({"metadata": {"labels": {"team": "z"}}});
     admin.merge(SERVICE, &other).await.expect("changed");
-    let service = wait(admin, "the label comes back", SERVICE, |service| {
+    let service = wait(admin, "the label is restored", SERVICE, |service| {
         service.is_some_and(|s| s["metadata"]["labels"]["team"] == "a")
     })
     .await;
@@ -82,27 +82,23 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "other", "namespace": "default"},
         "spec": {"gatewayClassName": "edge", "listeners": [http_listener("http", 80, "")]}});
     cluster.apply_all(&[foreign.clone(), other]).await;
-    eventually(
-        "it is said that the name is taken",
-        TEST_TIMEOUT,
-        async || {
-            let log = controller.log();
-            holds(
-                log.contains("other-edge exists and does not belong to this Gateway"),
-                || controller.log_tail(),
-            )
-        },
-    )
+    eventually("the name conflict is logged", TEST_TIMEOUT, async || {
+        let log = controller.log();
+        holds(
+            log.contains("other-edge exists and does not belong to this Gateway"),
+            || controller.log_tail(),
+        )
+    })
     .await;
-    let gateway = wait(admin, "the Gateway says so", OTHER_GATEWAY, |gateway| {
+    let gateway = wait(admin, "the Gateway reports it", OTHER_GATEWAY, |gateway| {
         gateway.is_some_and(|gateway| !nameless(gateway).is_null())
     })
     .await;
     let why = nameless(&gateway)["message"].as_str().expect("a message");
     assert!(why.contains("Service default/other-edge exists"), "{why}");
-    let taken = admin.get(OTHER).await.expect("it is there");
+    let taken = admin.get(OTHER).await.expect("the Service");
     assert!(taken["metadata"]["labels"].is_null(), "{taken:#}");
-    let now = admin.get(SERVICE).await.expect("it is there");
+    let now = admin.get(SERVICE).await.expect("the Service");
     assert_eq!(
         now["metadata"]["resourceVersion"],
         service["metadata"]["resourceVersion"]
@@ -120,15 +116,15 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
 
     admin.delete(GATEWAY).await.expect("deleted");
     for path in [SERVICE, SLICE] {
-        wait(admin, "it goes with its Gateway", path, |object| {
+        wait(admin, "deleted with its Gateway", path, |object| {
             object.is_none()
         })
         .await;
     }
-    admin.get(OTHER).await.expect("another's stays");
+    admin.get(OTHER).await.expect("foreign Services stay");
     for name in ["copy", "adopted"] {
         let path = format!("/api/v1/namespaces/default/services/{name}");
-        admin.get(&path).await.expect("another's stays");
+        admin.get(&path).await.expect("foreign Services stay");
     }
 }
 
@@ -150,18 +146,21 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     let first = of_class("web", "int-edge");
     let class = gateway_class("int-edge");
     cluster.apply_all(&[class, first]).await;
-    let theirs = wait(admin, "the first has it", CONTESTED, |s| s.is_some()).await;
+    let theirs = wait(admin, "the Service exists", CONTESTED, |s| s.is_some()).await;
     let second = of_class("web-int", "edge");
     cluster.apply_all(&[second]).await;
-    let told = wait(admin, "the second is told", &path("web-int"), |gateway| {
-        gateway.is_some_and(|gateway| !nameless(gateway).is_null())
-    })
+    let told = wait(
+        admin,
+        "the conflict is reported",
+        &path("web-int"),
+        |gateway| gateway.is_some_and(|gateway| !nameless(gateway).is_null()),
+    )
     .await;
     let why = nameless(&told)["message"].as_str().expect("a message");
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Either Gateway's change could cause a conflict.
+    // Changes to either Gateway must not cause repeated writes to the Service.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;
@@ -169,7 +168,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
         let label = json!({"spec": {"infrastructure": {"labels": {"of": name}}}});
         admin.merge(&path(name), &label).await.expect("changed");
     }
-    let now = wait(admin, "the first's label is there", CONTESTED, |service| {
+    let now = wait(admin, "the first Gateway's label", CONTESTED, |service| {
         service.is_some_and(|s| s["metadata"]["labels"]["of"] == "web")
     })
     .await;
@@ -177,7 +176,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     let observed = json!(2);
     wait(
         admin,
-        "the second was looked at",
+        "the second Gateway is checked",
         &path("web-int"),
         |gateway| gateway.is_some_and(|g| nameless(g)["observedGeneration"] == observed),
     )
@@ -187,20 +186,20 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
         .await
         - writes;
     assert!(more < 1.5, "{more} writes: {}", controller.log_tail());
-    let still = admin.get(CONTESTED).await.expect("it is there");
+    let still = admin.get(CONTESTED).await.expect("the Service");
     assert_eq!(
         still["metadata"]["resourceVersion"],
         now["metadata"]["resourceVersion"]
     );
 
     admin.delete(&path("web")).await.expect("deleted");
-    wait(admin, "the other has it now", CONTESTED, |service| {
+    wait(admin, "the second gets the name", CONTESTED, |service| {
         service.is_some_and(|s| s["metadata"]["labels"]["of"] == "web-int")
     })
     .await;
     wait(
         admin,
-        "it says nothing any more",
+        "the conflict is resolved",
         &path("web-int"),
         |gateway| gateway.is_some_and(|gateway| nameless(gateway).is_null()),
     )

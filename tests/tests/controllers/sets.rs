@@ -1,4 +1,4 @@
-//! Statuses of ListenerSets and BackendTLSPolicies, with a real API server.
+//! Statuses of ListenerSets and BackendTLSPolicies, tested against a real API server.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -72,7 +72,7 @@ async fn sets_and_policies_say_what_became_of_them() {
     })
     .await;
 
-    // Another controller's entry must be kept.
+    // Sesame must keep another controller's entry.
     let theirs = json!({
         "ancestorRef": {"name": "theirs"}, "controllerName": "example.com/theirs",
         "conditions": [{

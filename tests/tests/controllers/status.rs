@@ -1,4 +1,4 @@
-//! Statuses depend on the hosts' reports. Entries of other controllers are never changed.
+//! Statuses follow the hosts' reports. Other controllers' status entries must stay unchanged.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ async fn statuses_are_ours_to_say_and_no_others() {
 }
 
 async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
-    // The controller may receive the route before its Service.
+    // The controller may receive the route before its Service, so wait for both conditions.
     let first = cluster
         .until("the route is accepted", ROUTE, |route| {
             let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
@@ -94,7 +94,7 @@ async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
     broken["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("missing");
     cluster.apply_all(&[broken]).await;
     let second = cluster
-        .until("the missing backend is told", ROUTE, |route| {
+        .until("the missing backend is reported", ROUTE, |route| {
             condition(&ours(route)["conditions"], "ResolvedRefs")["reason"] == "BackendNotFound"
         })
         .await;
@@ -140,7 +140,7 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
     let objects = [manifests::gateway("edge", &listeners)];
     cluster.apply_all(&objects).await;
     let gateway = cluster
-        .until("both listeners are told", GATEWAY, |gateway| {
+        .until("both listeners are reported", GATEWAY, |gateway| {
             gateway["status"]["listeners"].as_array().map(Vec::len) == Some(2)
         })
         .await;
@@ -174,7 +174,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
     );
-    // The Gateway's status may be older than its publication.
+    // The publication may be older than the Gateway's status.
     let publication = eventually("both listeners are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         match publication.snapshot.ports.len() {
@@ -241,7 +241,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         "on node-2: port 8080 is taken by nginx"
     );
     let route = cluster
-        .until("the refused rule is told", ROUTE, |route| {
+        .until("the rejected rule is reported", ROUTE, |route| {
             condition(&ours(route)["conditions"], "PartiallyInvalid")["status"] == "True"
         })
         .await;
@@ -250,7 +250,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// Several ConfigMaps if one is too small.
+/// A hostname whose routes do not fit in one ConfigMap is split.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -310,7 +310,7 @@ async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
     elsewhere["spec"]["parentRefs"] = json!([{"name": "theirs"}]);
     cluster.apply_all(&[elsewhere]).await;
     let left = cluster
-        .until("our entry is gone", ROUTE, |route| ours(route).is_null())
+        .until("our entry is removed", ROUTE, |route| ours(route).is_null())
         .await;
     assert_eq!(left["status"]["parents"], json!([foreign()]));
     let gateway = cluster
@@ -324,17 +324,17 @@ async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
 async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.delete(GATEWAY).await;
     let is_empty = |list: &Value| list["items"].as_array().is_some_and(Vec::is_empty);
-    let what = "no GatewayAgent is left";
+    let what = "all GatewayAgents are deleted";
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// In `single` mode, other Gateways must report why they are not served.
+/// In `single` mode, all Gateways except the oldest must report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
     cluster.apply_all(&[first]).await;
     let stored = cluster.get(GATEWAY).await;
-    // Creation timestamps have a resolution of one second.
+    // Creation timestamps are in seconds, so wait for the next second.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|text| text.parse().ok())
@@ -361,7 +361,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
     for name in ["another", "later"] {
         let refused = cluster
             .until(
-                "the others are told",
+                "the others are rejected",
                 &GATEWAY.replace("edge", name),
                 |gateway| {
                     condition(&gateway["status"]["conditions"], "Accepted")["status"] == "False"
@@ -383,7 +383,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
     }
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/later";
     cluster
-        .until("the other class is told", class, |class| {
+        .until("the other class is rejected", class, |class| {
             let accepted = condition(&class["status"]["conditions"], "Accepted");
             let message = accepted["message"].as_str().unwrap_or_default();
             accepted["reason"] == "OlderGatewayClassExists" && message.contains("\"edge\"")

@@ -1,4 +1,4 @@
-//! XTelemetryPolicies end to end, with a collector.
+//! End-to-end tests of XTelemetryPolicies with a collector.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -55,7 +55,7 @@ async fn telemetry_policies_trace_and_report_status() {
     cluster.apply_all(&objects).await;
     let a = format!("{POLICIES}/a");
     cluster
-        .until("a collector that is missing is a status", &a, |policy| {
+        .until("the missing collector is reported", &a, |policy| {
             reason(policy, "Accepted") == "Accepted"
                 && reason(policy, "ResolvedRefs") == "BackendNotFound"
         })
@@ -98,7 +98,7 @@ async fn telemetry_policies_trace_and_report_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // With equal creation timestamps, the first policy wins by name.
+    // If creation timestamps are equal, the policy that is first by name wins.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

@@ -1,4 +1,4 @@
-//! Authorities from a `ClusterTrustBundle`.
+//! CA certificates from a `ClusterTrustBundle`.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -88,7 +88,7 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
                 message.contains("ClusterTrustBundle partners does not exist")
             })
     };
-    cluster.until("it is missed", &policy, missing).await;
+    cluster.until("reported missing", &policy, missing).await;
 
     cluster.apply_all(&[bundle(&[&first])]).await;
     published(&cluster, &[&first]).await;
@@ -96,16 +96,18 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
         let conditions = &policy["status"]["ancestors"][0]["conditions"];
         condition(conditions, "Accepted")["status"] == "True"
     };
-    cluster.until("it is found", &policy, accepted).await;
+    cluster.until("accepted", &policy, accepted).await;
     cluster.apply_all(&[bundle(&[&first, &second])]).await;
     published(&cluster, &[&first, &second]).await;
 
     cluster.delete(BUNDLE).await;
-    cluster.until("it is missed again", &policy, missing).await;
+    cluster
+        .until("reported missing again", &policy, missing)
+        .await;
     assert!(controller.stop().await.success());
 }
 
-/// Waits until the change takes effect.
+/// Grants or revokes permission to read bundles, and waits until the change takes effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
     // By default, all ServiceAccounts may read bundles.
@@ -125,7 +127,7 @@ async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     let user = cluster.client(&controller_user()).await;
     let all = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
     eventually(
-        "the API server knows it",
+        "the permission takes effect",
         TEST_TIMEOUT,
         async || match user.get(all).await {
             Ok(_) if allowed => Ok(()),
@@ -146,23 +148,31 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // Only the listener that needs the bundle must reject requests.
-    eventually("the rest is published", TEST_TIMEOUT, async || {
-        let publication = publication(cluster.admin(), &edge_name()).await?;
-        let ports = &publication.snapshot.ports;
-        let ports: Vec<u32> = ports.iter().map(|port| port.port).collect();
-        holds(ports == [80], || format!("{ports:?}"))
-    })
+    // Only the listener that needs the bundle must not be published.
+    eventually(
+        "the other listener is published",
+        TEST_TIMEOUT,
+        async || {
+            let publication = publication(cluster.admin(), &edge_name()).await?;
+            let ports = &publication.snapshot.ports;
+            let ports: Vec<u32> = ports.iter().map(|port| port.port).collect();
+            holds(ports == [80], || format!("{ports:?}"))
+        },
+    )
     .await;
-    eventually("the reason is said and counted", TEST_TIMEOUT, async || {
-        let said = controller
-            .log()
-            .contains("does not let it list clustertrustbundles");
-        let counted = controller
-            .metric("watch_failures_total", "ClusterTrustBundle")
-            .await;
-        holds(said && counted > 0.5, || format!("{said} {counted}"))
-    })
+    eventually(
+        "the failure is logged and counted",
+        TEST_TIMEOUT,
+        async || {
+            let said = controller
+                .log()
+                .contains("does not let it list clustertrustbundles");
+            let counted = controller
+                .metric("watch_failures_total", "ClusterTrustBundle")
+                .await;
+            holds(said && counted > 0.5, || format!("{said} {counted}"))
+        },
+    )
     .await;
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
     let claims = |class: &Value| {

@@ -1,4 +1,4 @@
-//! Gateways that are published through a second Gateway. The test itself or Sesame acts as the
+//! Gateways that are published through a second Gateway. Either the test or Sesame acts as the
 //! second Gateway's controller.
 
 use std::net::SocketAddr;
@@ -109,7 +109,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     serve(&cluster).await;
     awaits(&cluster, &["cannot be written", "upstreams.yaml"]).await;
     give_rights(&cluster, "upstreams.yaml").await;
-    let made = cluster.until("it is made", UPSTREAM, |_| true).await;
+    let made = cluster.until("created", UPSTREAM, |_| true).await;
     assert_eq!(made["spec"]["gatewayClassName"], "cloud", "{made:#}");
     assert_eq!(
         made["spec"]["infrastructure"]["labels"],
@@ -119,7 +119,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     assert_eq!(ports(&made), [80], "{made:#}");
     let route = cluster
         .until(
-            "its route",
+            "its TCPRoute",
             &format!("{ROUTES}/edge-edge-upstream-tcp-80"),
             |_| true,
         )
@@ -157,12 +157,12 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         .until("the port is added", UPSTREAM, |it| ports(it) == [80, 8080])
         .await;
     let more = format!("{ROUTES}/edge-edge-upstream-tcp-8080");
-    cluster.until("and its route", &more, |_| true).await;
+    cluster.until("its TCPRoute", &more, |_| true).await;
     cluster
         .delete(&format!("{API}/namespaces/default/listenersets/more"))
         .await;
     cluster
-        .until("the port goes", UPSTREAM, |it| ports(it) == [80])
+        .until("the port is removed", UPSTREAM, |it| ports(it) == [80])
         .await;
     gone(&cluster, &more).await;
 
@@ -174,7 +174,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     let before = cluster.get(UPSTREAM).await["metadata"]["uid"].clone();
     cluster.delete(UPSTREAM).await;
     cluster
-        .until("it is back", UPSTREAM, |it| it["metadata"]["uid"] != before)
+        .until("recreated", UPSTREAM, |it| it["metadata"]["uid"] != before)
         .await;
     say(&cluster, true, &["198.51.100.3"]).await;
     serve(&cluster).await;
@@ -185,7 +185,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
         .await;
     cluster
-        .until("it is told", GATEWAY, |gateway| {
+        .until("the loop is reported", GATEWAY, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
             message.contains("it would lead to itself")

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Starts a gateway with a performance problem.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Number of the gateway, from 1 to 10; it does not reveal the cause.
+    /// Gateway number, from 1 to 10; the numbering does not reveal the cause.
     number: usize,
 }
 
@@ -15,7 +15,7 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let Args { number } = Args::parse();
     let causes = Cause::value_variants();
-    // The order of the causes in the source must not reveal them.
+    // Shuffle, because the order of `Cause` must not reveal a gateway's cause.
     let cause = number
         .checked_sub(1)
         .filter(|number| *number < causes.len())
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
     };
     let gateway = slowness::start(cause).await;
     let agent = &gateway.agent;
-    #[expect(clippy::print_stdout, reason = "it is for whoever started it")]
+    #[expect(clippy::print_stdout, reason = "prints the command's output")]
     {
         println!("http://{}/ (host {HOST})", agent.address(80));
         println!("export SESAME_RUNTIME_DIR={}", agent.runtime().display());

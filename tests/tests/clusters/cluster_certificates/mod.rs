@@ -21,7 +21,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// First time limit for keeping one of the agent's test handshakes away from Envoy.
+/// Initial time limit for one of the agent's test handshakes to miss Envoy.
 const ROUND: Duration = Duration::from_secs(15);
 /// Must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
@@ -45,14 +45,16 @@ impl Path {
 
     async fn wait_shown(&self, authority: &Authority, host: &str, leaf: &Leaf) {
         let client = Handshake::with(self.agent.address(443), host, &authority.trust());
-        eventually(&format!("{host} is shown"), TEST_TIMEOUT, async || {
+        eventually(&format!("{host} is served"), TEST_TIMEOUT, async || {
             let agreed = client.shake().await.map_err(|error| format!("{error:#}"))?;
-            holds(agreed.certificate == leaf.der, || "another".to_owned())
+            holds(agreed.certificate == leaf.der, || {
+                "different certificate".to_owned()
+            })
         })
         .await;
     }
 
-    /// If `status` and `reason` are empty, waits until the condition is absent.
+    /// Waits for the condition, or for its absence if `status` and `reason` are empty.
     async fn wait_condition(&self, type_: &str, status: &str, reason: &str, words: &str) -> Value {
         let good = |gateway: &Value| {
             let conditions = &gateway["status"]["listeners"][0]["conditions"];
@@ -90,16 +92,16 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_shown(&authority, "a.test", &first).await;
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // All handshakes may have reached Envoy by chance, so make another change.
+    // By chance, all handshakes may have reached Envoy, so change the certificate again.
     let mut round = ROUND;
-    let gateway = eventually("the listener is named", 3 * TEST_TIMEOUT, async || {
+    let gateway = eventually("the failure is reported", 3 * TEST_TIMEOUT, async || {
         put(&authority.issue(&["a.test"])).await;
         let named =
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
         let named = tokio::time::timeout(round, named).await;
-        // Each change restarts the verification on a busy machine.
+        // Each change restarts the verification, so give a busy machine more time.
         round = (2 * round).min(LONGEST_ROUND);
-        named.map_err(|_| "every handshake found Envoy".to_owned())
+        named.map_err(|_| "every handshake reached Envoy".to_owned())
     })
     .await;
     let conditions = &gateway["status"]["listeners"][0]["conditions"];
@@ -115,7 +117,7 @@ fn memory(pid: i32) -> usize {
     kib.unwrap_or(0) / 1024
 }
 
-/// As large as a Secret with a 2048-bit RSA key and a chain.
+/// Pads a Secret to the size of one with a 2048-bit RSA key and a chain.
 fn large(leaf: &Leaf, authority: &Authority, name: &str) -> Value {
     let chain = [
         &leaf.certificate_pem,

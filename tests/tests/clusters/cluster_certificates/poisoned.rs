@@ -1,5 +1,5 @@
-//! Certificate pairs of every kind, from a Secret to Envoy's handshake. If a pair is unusable, the
-//! previous pair stays in use.
+//! Certificates and keys of every kind, from a Secret to Envoy's handshake. If a pair is invalid,
+//! the previous pair stays in use.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 
 enum Expected {
     Shown,
-    /// The condition's message contains the string.
+    /// Text in the condition's message.
     Refused(&'static str),
 }
 
@@ -80,7 +80,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
     vec![
         form("PKCS#8", Shown, &|_| {}),
         form(
-            "the key of another",
+            "another certificate's key",
             Refused("tls.key does not match any"),
             &|it| {
                 it.key = authority.issue(&["a.test"]).key_pem;
@@ -88,7 +88,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
         ),
         form("SEC1", Shown, &|it| it.key = converted(&it.key, &["ec"])),
         form(
-            "a certificate cut off",
+            "a truncated certificate",
             Refused("tls.crt is truncated"),
             &|it| {
                 it.certificate = half(&it.certificate);
@@ -100,14 +100,14 @@ fn forms(authority: &Authority) -> Vec<Form> {
             it.certificate.clone_from(&it.leaf.certificate_pem);
             it.key = converted(&key, &["rsa", "-traditional"]);
         }),
-        form("a key cut off", Refused("tls.key is truncated"), &|it| {
+        form("a truncated key", Refused("tls.key is truncated"), &|it| {
             it.key = half(&it.key);
         }),
         form("CRLF", Shown, &|it| {
             (it.certificate, it.key) = (crlf(&it.certificate), crlf(&it.key));
         }),
         form(
-            "a password",
+            "an encrypted key",
             Refused("tls.key is encrypted with a password"),
             &|it| {
                 it.key = converted(&it.key, &["pkey", "-aes256", "-passout", "pass:x"]);
@@ -117,13 +117,13 @@ fn forms(authority: &Authority) -> Vec<Form> {
             it.certificate.insert(0, '\u{feff}');
         }),
         form(
-            "a chain of 1,000",
+            "a chain of 1,000 certificates",
             Refused("bytes, maximum 524288"),
             &|it| {
                 it.certificate.push_str(&authority.pem().repeat(1000));
             },
         ),
-        form("a chain of 31", Shown, &|it| {
+        form("a chain of 31 certificates", Shown, &|it| {
             it.certificate.push_str(&authority.pem().repeat(30));
         }),
         form(
@@ -140,7 +140,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
                 it.certificate.clear();
             },
         ),
-        form("the last one", Shown, &|_| {}),
+        form("a valid pair", Shown, &|_| {}),
     ]
 }
 
@@ -180,10 +180,13 @@ async fn invalid_pair_keeps_previous_certificate_and_spares_others() {
             let client = Handshake::with(path.agent.address(443), host, &authority.trust());
             let shown = client.shake().await.ok().map(|agreed| agreed.certificate);
             let right = shown.as_ref() == Some(&expected.der);
-            checks.that(right, format!("{}: {host} is shown another one", form.what));
+            checks.that(
+                right,
+                format!("{}: wrong certificate for {host}", form.what),
+            );
         }
     }
-    // The API server rejects such a Secret if a field is missing.
+    // The API server rejects a TLS Secret without `tls.key`.
     let without = json!({"data": {"tls.key": Value::Null}});
     let refused = path.cluster.admin().merge(SECRET, &without).await;
     checks.that(refused.is_err(), "a Secret without tls.key".to_owned());

@@ -19,7 +19,7 @@ use super::{
     published, told,
 };
 
-/// Each side must reject all other peers.
+/// The Gateway and the mesh must accept each other, and reject all other peers.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
@@ -38,7 +38,7 @@ async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) 
         .issue_with_uris(&["caller.mesh.test"], &[CALLER]);
     for (who, request, let_in) in [
         ("a caller", at_gateway.clone().showing(&all.peer()), true),
-        ("nobody", at_gateway.clone(), false),
+        ("no certificate", at_gateway.clone(), false),
         ("a stranger", at_gateway.clone().showing(&stranger), false),
         (
             "another name",

@@ -35,7 +35,7 @@ fn second(time: SystemTime) -> String {
     time.expect("a time of today").to_string()
 }
 
-/// Returns true if the certificate was reported as trusted before.
+/// Returns true if the certificate was reported as trusted before it expired.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;
@@ -46,7 +46,9 @@ async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration)
         let message = found["message"].as_str().unwrap_or_default();
         found["status"] == "True" || message.contains(&lapsed)
     };
-    let gateway = cluster.until("it is judged", GATEWAY, judged).await;
+    let gateway = cluster
+        .until("the trust is reported", GATEWAY, judged)
+        .await;
     let found = condition(&gateway["status"]["conditions"], TRUSTED);
     let was_trusted = found["status"] == "True";
     told_everywhere(cluster, BAD, &lapsed).await;
@@ -75,7 +77,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
     told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
-    // A valid certificate from an expired authority.
+    // An expired authority must not be trusted, even if the certificate is still valid.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
@@ -92,5 +94,5 @@ async fn expired_certificate_loses_trust_without_object_change() {
             return;
         }
     }
-    panic!("it was never seen to be trusted");
+    panic!("the certificate was never reported as trusted");
 }

@@ -1,5 +1,5 @@
-//! A Gateway outside the cluster and a mesh authenticate each other. Sources are manifests, a
-//! snapshot directory and a cluster.
+//! A Gateway outside the cluster and a mesh authenticate each other. The configuration comes from
+//! manifests, a snapshot directory or a cluster.
 
 mod both_directions;
 mod dates;
@@ -22,7 +22,7 @@ const OCG_BUNDLE: &str = "/api/v1/namespaces/mesh/configmaps/ocg-trust-bundle";
 const CALLER: &str = "spiffe://mesh.test/ns/default/sa/caller";
 const TRUSTED: &str = "projectsesame.io/ClientCertificateTrusted";
 
-/// The stranger is trusted by neither side.
+/// Neither side trusts `stranger`.
 struct Authorities {
     mesh: Authority,
     gateway: Authority,
@@ -59,7 +59,7 @@ fn bundle(name: &str, authority: &Authority) -> Value {
         "data": {"ca-bundle.crt": authority.pem()}})
 }
 
-/// Port 443 is for callers from the mesh, port 80 for all others.
+/// Port 443 is for callers from the mesh, and port 80 for all other callers.
 fn objects(all: &Authorities, peer: SocketAddr) -> Vec<Value> {
     let mut named = https_listener("https", 443, "", "client");
     named["tls"]["options"] =

@@ -1,4 +1,4 @@
-//! Policies for both sides in a cluster: their statuses, and the ConfigMap that the controller
+//! Policies for the Gateway and the mesh: their statuses, and the ConfigMap that the controller
 //! writes for the mesh.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ pub(super) fn nowhere() -> SocketAddr {
 }
 
 async fn gone(cluster: &TestCluster, path: &str) {
-    eventually("it is gone", TEST_TIMEOUT, async || {
+    eventually("the object is deleted", TEST_TIMEOUT, async || {
         let found = cluster.admin().get(path).await;
         holds(found.is_err(), || format!("{path} is still there"))
     })
@@ -55,7 +55,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
 
-    // The controller would not notice changes in a namespace that it does not watch.
+    // Bundles in unwatched namespaces are rejected, because their changes would go unnoticed.
     for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
         let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
         cluster.merge(path, &change).await;
@@ -66,12 +66,12 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     unnamed["metadata"]["name"] = json!("unnamed");
     unnamed["spec"]["ocg"]["trustBundle"] = json!({"name": "ocg-trust-bundle"});
     let refused = cluster.apply(&unnamed.to_string()).await;
-    refused.expect_err("a mesh has no namespace");
+    refused.expect_err("the bundle's namespace is required");
     let mut anybody = ocg_policy(true);
     anybody["metadata"]["name"] = json!("anybody");
     anybody["spec"]["gateways"] = json!([]);
     let refused = cluster.apply(&anybody.to_string()).await;
-    refused.expect_err("nobody may have any authority trusted");
+    refused.expect_err("a policy without Gateways is invalid");
     cluster
         .delete("/apis/gateway.networking.x-k8s.io/v1alpha1/xmeshes/mesh")
         .await;
@@ -99,7 +99,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let told_refs = async |words: &str| {
         told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
-    // Even with permission, foreign ConfigMaps must stay.
+    // Even with permission, the controller must not overwrite foreign ConfigMaps.
     give_rights(&cluster, "ocg-bundles.yaml").await;
     told_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
@@ -115,7 +115,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     cluster.merge(OCG_BUNDLE, &change).await;
     published(&cluster, &[&all.gateway]).await;
 
-    // Private keys must never be published, and invalid input changes nothing.
+    // Private keys must never be published, and invalid input must not change the bundle.
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [

@@ -30,7 +30,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// The workload comes first.
+/// Returns the paths of the fleet's objects, the workload first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -103,19 +103,19 @@ async fn merged_gateways_share_one_fleet_that_is_adopted() {
 async fn a_second_gateway_leads_to_all_of_them(cluster: &TestCluster) {
     let second = format!("{API}/gateways/gateways-edge-upstream");
     let made = cluster
-        .until("it is made", &second, |it| ports(it) == [80])
+        .until("created", &second, |it| ports(it) == [80])
         .await;
     assert_eq!(made["spec"]["gatewayClassName"], "cloud", "{made:#}");
     let more = json!({"spec": {"listeners":
         [http_listener("http", 80, "two.test"), http_listener("more", 8080, "")]}});
     cluster.merge(&path("two"), &more).await;
     let made = cluster
-        .until("it has the ports of both", &second, |it| {
+        .until("the ports of both Gateways", &second, |it| {
             ports(it) == [80, 8080]
         })
         .await;
     let route = format!("{API}/tcproutes/gateways-edge-upstream-tcp-8080");
-    let route = cluster.until("and their routes", &route, |_| true).await;
+    let route = cluster.until("the TCPRoute exists", &route, |_| true).await;
     let backend = &route["spec"]["rules"][0]["backendRefs"][0];
     assert_eq!(
         (&backend["name"], &backend["port"]),
@@ -134,7 +134,7 @@ async fn a_second_gateway_leads_to_all_of_them(cluster: &TestCluster) {
     for member in MEMBERS {
         cluster
             .until(
-                "it has the address of the second one",
+                "the Gateway has the second Gateway's address",
                 &path(member),
                 |gateway| gateway["status"]["addresses"] == address,
             )
@@ -147,10 +147,12 @@ async fn a_second_gateway_leads_to_all_of_them(cluster: &TestCluster) {
 
 async fn it_moves_to_pods(cluster: &TestCluster, deployment: &str) {
     configure(cluster, &json!({"fleet": {"workload": "Deployment"}})).await;
-    let made = cluster.until("there are Pods", deployment, |_| true).await;
+    let made = cluster
+        .until("the Deployment exists", deployment, |_| true)
+        .await;
     let selects = |service: &Value| service["spec"]["selector"].is_object();
     let service = cluster
-        .until("clients come to Pods", SERVICE, selects)
+        .until("the Service selects Pods", SERVICE, selects)
         .await;
     let labels = &made["spec"]["selector"]["matchLabels"];
     assert_eq!(service["spec"]["selector"], *labels, "{service:#}");
@@ -173,17 +175,17 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
             let why = released["message"].as_str().unwrap_or_default();
             why.contains("Deployment sesame-system/gateways-edge-envoy")
         };
-        cluster.until("it is told", &path(member), is_told).await;
+        cluster.until("released", &path(member), is_told).await;
     }
     let is_nobodys = |object: &Value| {
         object["metadata"]["annotations"]["projectsesame.io/released-from"].is_string()
     };
     let mut before = Vec::new();
     for path in fleet {
-        before.push(cluster.until("it is nobody's", path, is_nobodys).await);
+        before.push(cluster.until("released", path, is_nobodys).await);
     }
     configure(cluster, &json!({"fleet": {"management": "Managed"}})).await;
-    let said = eventually("there is something to adopt", TEST_TIMEOUT, async || {
+    let said = eventually("`fleet diff` shows changes", TEST_TIMEOUT, async || {
         let (code, text) = command(&kubeconfig, &["diff", "sesame-system/edge", "-o", "json"]);
         let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
         holds(code == Some(1) && said["current"] == true, || text)?;
@@ -202,13 +204,13 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
             let annotations = &object["metadata"]["annotations"];
             annotations["projectsesame.io/released-from"].is_null()
         };
-        let now = cluster.until("it is the controller's", path, is_ours).await;
+        let now = cluster.until("the object is adopted", path, is_ours).await;
         assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"], "{path}");
         assert_eq!(now["spec"], before["spec"], "{path}");
     }
     let owner = &cluster.get(&fleet[0]).await["metadata"]["ownerReferences"][0];
     assert_eq!(owner["kind"], "GatewayClass", "{owner}");
-    eventually("nothing is left to adopt", TEST_TIMEOUT, async || {
+    eventually("`fleet diff` is empty", TEST_TIMEOUT, async || {
         let (code, text) = command(&kubeconfig, &["diff", "sesame-system/edge"]);
         holds(code == Some(0), || text)
     })

@@ -1,4 +1,4 @@
-//! Managed fleets against a real API server.
+//! Managed fleets, tested against a real API server.
 
 mod merged;
 mod workloads;
@@ -35,7 +35,7 @@ fn fleet(gateway: &NamespacedName) -> [String; 6] {
 }
 
 async fn there(admin: &Client, path: &str) -> Value {
-    eventually(&format!("{path} is there"), TEST_TIMEOUT, async || {
+    eventually(&format!("{path} exists"), TEST_TIMEOUT, async || {
         admin.get(path).await.map_err(|error| error.to_string())
     })
     .await
@@ -43,7 +43,7 @@ async fn there(admin: &Client, path: &str) -> Value {
 
 async fn gone(admin: &Client, path: &str) {
     eventually(
-        &format!("{path} is gone"),
+        &format!("{path} is deleted"),
         TEST_TIMEOUT,
         async || match admin.get(path).await {
             Err(error) if error.to_string().contains("404") => Ok(()),
@@ -89,7 +89,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // The API server normalizes quantities, which must not cause writes.
+    // The API server normalizes quantities. The controller must not write them again.
     let versions = versions(&cluster).await;
     controller.restart();
     controller.wait_ready().await;
@@ -117,7 +117,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
             async || {
                 let object = admin.get(&path).await.map_err(|error| error.to_string())?;
                 holds(object["metadata"]["uid"] != before, || {
-                    "it is not deleted".to_owned()
+                    "not deleted yet".to_owned()
                 })
             },
         )
@@ -138,7 +138,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     };
     cluster
         .until(
-            "rights are narrow again",
+            "permissions are restored",
             &access("roles", &edge, ""),
             is_narrow,
         )
@@ -153,7 +153,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
         daemonset["spec"]["template"]["spec"]["initContainers"][0]["image"] == "localhost/other:1"
     };
     cluster
-        .until("the image is another", launcher, is_new)
+        .until("the image is updated", launcher, is_new)
         .await;
 
     cluster.delete(&format!("{GATEWAYS}/edge")).await;
@@ -168,14 +168,14 @@ async fn manage(cluster: &TestCluster, management: &str) {
     cluster.merge(&template, &change).await;
 }
 
-/// Proves that the controller has seen the current class.
+/// Waits until the controller has seen the current class.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
     let is_of =
         |manifest: &Value| manifest["metadata"]["labels"]["projectsesame.io/fleet"] == fleet;
     cluster
-        .until("it is published of that fleet", &path, is_of)
+        .until("the manifest has the fleet label", &path, is_of)
         .await;
 }
 
@@ -204,7 +204,7 @@ async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
                 .to_string()
         }
     };
-    eventually("it may read its keys", TEST_TIMEOUT, async || {
+    eventually("the agent may read its keys", TEST_TIMEOUT, async || {
         let why = answer("default.edge.keys-0").await;
         holds(why.contains("404"), || why.clone())
     })
@@ -241,7 +241,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     let stored = cluster.get(&path).await;
     let told = cluster
         .until(
-            "the Gateway says so",
+            "the Gateway reports it",
             &format!("{GATEWAYS}/other"),
             |gateway| {
                 let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
@@ -262,11 +262,11 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         stored["metadata"]["resourceVersion"]
     );
 
-    // Released objects have no owner and are otherwise unchanged.
+    // Released objects have no owner, but are otherwise unchanged.
     manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
-            "the Gateway says so",
+            "the Gateway reports it",
             &format!("{GATEWAYS}/edge"),
             |gateway| of_gateway(gateway, "projectsesame.io/Released")["status"] == "True",
         )
@@ -278,7 +278,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     );
     for (path, before) in fleet(&edge).iter().zip(&before) {
         let now = cluster
-            .until("it is nobody's", path, |object| {
+            .until("it is released", path, |object| {
                 let metadata = &object["metadata"];
                 metadata["ownerReferences"].is_null()
                     && metadata["annotations"]["projectsesame.io/owner-uid"].is_null()
@@ -293,11 +293,11 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // The adoption is not approved.
+    // Without approval, the controller must not take over the objects.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
-        .until("the Gateway says so", &path, |gateway| {
+        .until("the Gateway reports it", &path, |gateway| {
             let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
             why.is_some_and(|why| {
                 why.contains(
@@ -310,7 +310,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
 
     let manifest = sesame_published::names::manifest_name(&edge);
     cluster.delete(&path).await;
-    // The controller has now handled the Gateway's deletion.
+    // Once the manifest is deleted, the controller has handled the Gateway's deletion.
     gone(
         admin,
         &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),

@@ -48,14 +48,18 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     cluster.merge(DEPLOYMENT, &replicas).await;
     configure(&cluster, &json!({"drainSeconds": 7})).await;
     let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
-    let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;
-    assert_eq!(deployment["spec"]["replicas"], 5, "somebody scaled it");
+    let deployment = cluster
+        .until("drain time is applied", DEPLOYMENT, drains)
+        .await;
+    assert_eq!(deployment["spec"]["replicas"], 5, "manual scaling is kept");
     configure(&cluster, &json!({"replicas": 3})).await;
     let is_three = |deployment: &Value| deployment["spec"]["replicas"] == 3;
-    cluster.until("we scale it", DEPLOYMENT, is_three).await;
+    cluster
+        .until("the fleet scales it", DEPLOYMENT, is_three)
+        .await;
     cluster.merge(DEPLOYMENT, &replicas).await;
     cluster
-        .until("we scale it back", DEPLOYMENT, is_three)
+        .until("the scale is restored", DEPLOYMENT, is_three)
         .await;
 
     let lax = json!({"spec": {"maxUnavailable": 2}});
@@ -67,10 +71,10 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     for path in [DEPLOYMENT, BUDGET] {
         let before = cluster.get(path).await["metadata"]["uid"].clone();
         cluster.delete(path).await;
-        eventually(&format!("{path} comes back"), TEST_TIMEOUT, async || {
+        eventually(&format!("{path} is recreated"), TEST_TIMEOUT, async || {
             let object = admin.get(path).await.map_err(|error| error.to_string())?;
             holds(object["metadata"]["uid"] != before, || {
-                "it is not deleted".to_owned()
+                "not deleted yet".to_owned()
             })
         })
         .await;
@@ -83,7 +87,9 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
         why.is_some_and(|why| why.contains("Deployment default/edge-edge-envoy"))
     };
     let path = format!("{GATEWAYS}/edge");
-    cluster.until("the Gateway says so", &path, released).await;
+    cluster
+        .until("the Gateway reports it", &path, released)
+        .await;
     for path in [DEPLOYMENT, BUDGET] {
         let owners = &cluster.get(path).await["metadata"]["ownerReferences"];
         assert!(owners.is_null(), "{path}: {owners}");
@@ -133,7 +139,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     of_node["metadata"]["name"] = json!("of-node");
     of_node["spec"]["hostPID"] = json!(true);
     of_node["spec"]["shareProcessNamespace"] = json!(false);
-    eventually("the namespace enforces it", TEST_TIMEOUT, async || {
+    eventually("the namespace is restricted", TEST_TIMEOUT, async || {
         let refused = admin.create(&pods, &of_node).await;
         let why = refused.err().map(|error| error.to_string());
         let expected = why.as_ref().is_some_and(|why| why.contains("hostPID"));
@@ -150,7 +156,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// A Pod's token permits only reports about that Pod or its node.
+/// A Pod's token permits only reports for that Pod or its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;
@@ -167,11 +173,11 @@ async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
         "edge-edge-agent-n1.other.pod",
         "edge-edge-agent-n1",
     ];
-    eventually("the policy is in force", TEST_TIMEOUT, async || {
+    eventually("the policy takes effect", TEST_TIMEOUT, async || {
         refusal(others[0]).await
     })
     .await;
-    eventually("a report is taken", TEST_TIMEOUT, async || {
+    eventually("the report is accepted", TEST_TIMEOUT, async || {
         let said = say(&pod, &edge, "edge-edge-agent-n1.default.pod", &status).await;
         said.map_err(|error| error.to_string())
     })
@@ -197,7 +203,7 @@ async fn previous_workload_stays_until_new_one_is_ready() {
     let deployment = there(admin, DEPLOYMENT).await;
     let selects = |service: &Value| service["spec"]["selector"].is_object();
     let now = cluster
-        .until("the Service leads to Pods", SERVICE, selects)
+        .until("the Service selects Pods", SERVICE, selects)
         .await;
     assert_eq!(now["spec"]["clusterIP"], service["spec"]["clusterIP"]);
     let status = |ready: u32| {
@@ -208,10 +214,12 @@ async fn previous_workload_stays_until_new_one_is_ready() {
     };
     let path = format!("{DEPLOYMENT}/status");
     cluster.merge(&path, &status(1)).await;
-    // The controller handles the next change after the status.
+    // The controller handles changes in order, so wait for a later change.
     configure(&cluster, &json!({"drainSeconds": 7})).await;
     let drains = |deployment: &Value| deployment.to_string().contains("--drain-seconds=7");
-    let deployment = cluster.until("it drains as told", DEPLOYMENT, drains).await;
+    let deployment = cluster
+        .until("drain time is applied", DEPLOYMENT, drains)
+        .await;
     for path in &daemonsets {
         assert!(
             admin.get(path).await.is_ok(),
