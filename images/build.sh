@@ -51,7 +51,7 @@ done
 
 # Build twice, to detect images that depend on anything other than their input.
 build() {
-  # shellcheck disable=SC2086 # One argument each.
+  # shellcheck disable=SC2086 # Word splitting is intended.
   python3 "$here/build.py" --out "$1" $stages --epoch "$SOURCE_DATE_EPOCH" --revision "${SESAME_REVISION:-unknown}" \
     --envoy-version "$ENVOY_VERSION" --profile "$PROFILE" --level "${IMAGE_LEVEL:-6}" ${BASE:+--base "$BASE"}
 }

@@ -15,7 +15,7 @@ fi
 : "${CARGO:=cargo}" "${TOOLS:=$PWD/.tools}" "${PROFILE:=release}" "${PROGRAMS:=}" "${ARCHES:=$native}"
 # shellcheck source=tests/tools/pins
 . tests/tools/pins
-# shellcheck disable=SC2046 # One argument each.
+# shellcheck disable=SC2046 # Word splitting is intended.
 tests/tools.sh cargo cc python3 strip $([ -n "${BASE:-}" ] || echo dpkg-deb mmdebstrap) envoy
 tests/tools/get.sh envoy
 case $PROFILE in
@@ -61,5 +61,5 @@ for arch in $ARCHES; do
   stages="$stages $arch=$stage"
 done
 export PROFILE ENVOY_VERSION
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 exec images/build.sh target/images $stages

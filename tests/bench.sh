@@ -11,6 +11,6 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 "${CARGO:-cargo}" build --locked --release $packages
 exec "target/release/$benchmark" "$@"

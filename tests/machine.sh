@@ -39,7 +39,7 @@ files=$(ulimit -H -n)
 if [ "$files" = unlimited ] || [ "$files" -ge 8192 ]; then
   ulimit -S -n "$files"
 else
-  lacks "8192 file descriptors a process; the hard limit is $files: ulimit -Hn 8192 as root, or LimitNOFILE= of the service"
+  lacks "8192 file descriptors per process; the hard limit is $files: ulimit -Hn 8192 as root, or LimitNOFILE= of the service"
 fi
 
 unshare --user --map-root-user --net true 2>/dev/null ||

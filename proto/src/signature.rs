@@ -141,7 +141,7 @@ pub enum SignatureError {
     },
     /// Too few trusted keys have signed.
     #[error(
-        "is signed by {found} trusted keys ({signers}), but {required} are required \
+        "has too few trusted signatures: {found} ({signers}), but {required} are required \
         (--require-signers)"
     )]
     TooFew {

@@ -43,7 +43,7 @@ fn every_case_is_complete_and_shows_no_private_key() {
             assert!(!text.is_empty(), "{}: no {file}", case.name);
             assert!(
                 *file == INPUT || !text.contains("PRIVATE KEY"),
-                "{}: {file} shows a private key",
+                "{}: {file} contains a private key",
                 case.name
             );
         }
@@ -62,7 +62,7 @@ fn check(case: &Case, envoys: &[PathBuf], update: bool) -> Result<()> {
         let difference = defaults.difference(whole);
         ensure!(
             defaults.merged(&difference) == *whole,
-            "{file}: the defaults lose something"
+            "{file}: omitting defaults loses data"
         );
         let (now, committed) = (
             to_yaml(&difference),
@@ -90,7 +90,7 @@ fn check(case: &Case, envoys: &[PathBuf], update: bool) -> Result<()> {
                 Validity::Valid => {}
                 Validity::Invalid { envoy_words } => {
                     let envoy = envoy.display();
-                    problems.push(format!("{envoy} refuses Gateway {gateway}: {envoy_words}"));
+                    problems.push(format!("{envoy} rejects Gateway {gateway}: {envoy_words}"));
                 }
             }
         }

@@ -4,7 +4,7 @@ set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"
 programs='kubelet kube-controller-manager kube-scheduler kubectl kube-proxy'
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 need "${NODES_TOOLS:-$TOOLS/nodes-$kube_version}" "the programs of nodes $kube_version (Go modules)" $programs pause echo-basic
 
 # Build all programs with one command, because they share most of their packages.
@@ -12,7 +12,7 @@ packages=
 for program in $programs; do
   packages="$packages k8s.io/kubernetes/cmd/$program"
 done
-# shellcheck disable=SC2086 # One argument each.
+# shellcheck disable=SC2086 # Word splitting is intended.
 go_build "$tests/cluster" "$new/out/" -ldflags "$kube_flags" $packages
 
 # Build Kubernetes' pause program from the pinned sources.

@@ -103,7 +103,7 @@ impl Metrics {
             certificates,
             uncovered,
             key_sets,
-            published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
+            published: add(all, "publish_writes", "ConfigMap and Secret writes"),
             statuses: add(all, "status_writes", "Writes of statuses, by kind"),
             reports_refused,
             hosts_lost,

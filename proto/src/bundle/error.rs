@@ -26,13 +26,13 @@ pub enum BundleError {
         found: usize,
     },
     /// Bytes follow the end of the bundle.
-    #[error("has {extra} bytes after its end")]
+    #[error("has extra bytes after its end: {extra}")]
     Trailing {
         /// Number of extra bytes.
         extra: usize,
     },
     /// A part exceeds its size limit.
-    #[error("its {place} is {found} bytes; at most {limit} are allowed")]
+    #[error("the size of its {place} is {found} bytes; at most {limit} are allowed")]
     TooLarge {
         /// Part name.
         place: String,

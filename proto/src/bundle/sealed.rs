@@ -64,7 +64,7 @@ pub enum SealError {
     },
     /// The keys are sealed only for other hosts.
     #[error(
-        "its keys are for {hosts} other hosts, not for this one; create it again with \
+        "its keys are for other hosts ({hosts}), not for this host; create it again with \
         `--recipient {this}`"
     )]
     OtherHosts {

@@ -177,7 +177,7 @@ async fn helm_installs_changes_and_removes_a_release() {
         .await;
 
     let notes = release(&["upgrade", "sesame", &chart, "--values", &file]);
-    assert!(notes.contains("reads default, shop alone"), "{notes}");
+    assert!(notes.contains("reads only default, shop"), "{notes}");
     let controller = cluster
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;

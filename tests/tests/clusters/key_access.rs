@@ -116,7 +116,7 @@ async fn host_operators_read_no_secret() {
     let created = operator.create(&format!("{CORE}/secrets"), &secret).await;
     let refused = created.expect_err("a foreign Secret").to_string();
     assert!(
-        refused.contains("may create Secrets of hosts alone"),
+        refused.contains("may create only Secrets of hosts"),
         "{refused}"
     );
     let expired = site.hosts_as(&config, &["revoke", "a"]);

@@ -1,5 +1,5 @@
-//! Checks the commands in the documentation. Sesame's own must parse, and `commands.txt` must name
-//! a test for any other.
+//! Checks the commands in the documentation. Sesame commands must parse. For every other command,
+//! `commands.txt` must name a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::shell;
 /// One command per line: its first words, and the test that runs it.
 const KNOWN: &str = "tests/tests/docs/commands.txt";
 
-/// Run by [`crate::tasks`].
+/// [`crate::tasks`] runs the commands on these pages.
 const TYPED: &str = "docs/tasks";
 
 pub(crate) fn typed(block: &Block) -> Vec<String> {
@@ -68,11 +68,11 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
         Some(_) => {
             let is_known = known.keys().any(|start| begins(&line, start));
             return (!is_known)
-                .then(|| format!("{line}: commands.txt does not say where it is run"));
+                .then(|| format!("{line}: commands.txt names no test for this command"));
         }
     };
     let error = program.try_get_matches_from(words).err()?;
-    // An ellipsis stands for a value.
+    // An ellipsis is a placeholder for a value.
     let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }
@@ -125,12 +125,15 @@ fn every_documented_command_is_accepted_or_run() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(commands > 80, "{commands} commands were found");
-    assert!(unused.is_empty(), "commands.txt: no page has {unused:?}");
+    assert!(commands > 80, "found only {commands} commands");
+    assert!(
+        unused.is_empty(),
+        "commands.txt: no page contains {unused:?}"
+    );
     for (start, place) in &known {
         let file = place.split(' ').next().unwrap_or_default();
         let good = file == "nowhere:" || workspace().join(file).exists();
-        assert!(good, "commands.txt: {start}: there is no {file}");
+        assert!(good, "commands.txt: {start}: {file} does not exist");
     }
 }
 

@@ -43,8 +43,12 @@ fn fault(from: &Page, target: &str) -> Option<String> {
     }
     let to = page(path.to_str().expect("UTF-8"));
     let known = to.anchors();
-    (!known.iter().any(|known| known == anchor))
-        .then(|| format!("{target}: {} has {known:?}", path.display()))
+    (!known.iter().any(|known| known == anchor)).then(|| {
+        format!(
+            "{target}: {} has only the anchors {known:?}",
+            path.display()
+        )
+    })
 }
 
 #[test]

@@ -71,11 +71,11 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(output.stdout.is_empty(), "{output:?}");
     let words = String::from_utf8_lossy(&output.stderr);
     let words_of_it =
-        "missing: 8192 file descriptors a process; the hard limit is 256: ulimit -Hn 8192";
+        "missing: 8192 file descriptors per process; the hard limit is 256: ulimit -Hn 8192";
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// A dry run of `make` does not run the scripts.
+/// A dry run of `make` does not check these scripts.
 #[test]
 fn scripts_are_valid_shell() {
     let found = Command::new("find")
@@ -104,7 +104,7 @@ fn make_and_sh_read_the_same_pins() {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || ".:+/=_-".contains(c);
         assert!(
             !name.is_empty() && !value.is_empty() && value.chars().all(is_plain),
-            "{line}: make and sh may read another value"
+            "{line}: make and sh may parse different values"
         );
     }
 }

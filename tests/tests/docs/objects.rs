@@ -1,4 +1,4 @@
-//! Objects in the documentation, which a real API server must accept without unknown fields.
+//! A real API server must accept every object in the documentation, without unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// Pages and the first key of their YAML for other programs.
+/// YAML for other programs: its page and its first key.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
-    // These are chart values. tests/tests/clusters/chart.rs renders the chart with them.
+    // Chart values: tests/tests/clusters/chart.rs renders the chart with them.
     ("docs/metrics.md", "controller"),
-    // These are chart values. tests/tests/clusters/chart_in_a_cluster.rs sets the same keys.
+    // Chart values: tests/tests/clusters/chart_in_a_cluster.rs sets the same keys.
     ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];
 
-/// Includes here-documents in commands.
+/// Includes here-documents in shell blocks.
 fn yaml(block: &Block) -> Vec<String> {
     match block.language.as_str() {
         "yaml" => vec![block.text.clone()],
@@ -97,7 +97,7 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
                 let known = settings.contains(*key);
                 assert!(
                     known,
-                    "{place}: {key:?} is neither a setting of the agent nor otherwise known here"
+                    "{place}: {key:?} is neither an agent setting nor listed in FOREIGN"
                 );
             }
             None
@@ -149,6 +149,6 @@ async fn api_server_accepts_every_documented_object() {
         .admin()
         .try_value(&bad)
         .await
-        .expect_err("a field that does not exist");
+        .expect_err("the unknown field was accepted");
     assert!(error.to_string().contains("hostname"), "{error}");
 }

@@ -13,7 +13,7 @@ pub(crate) struct Page {
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) language: String,
-    /// Counted from 1.
+    /// Starts at 1.
     pub(crate) line: usize,
     pub(crate) text: String,
 }
@@ -92,11 +92,11 @@ impl Page {
             }
         }
         let path = self.path.display();
-        assert!(open.is_none(), "{path}: the last block has no end");
+        assert!(open.is_none(), "{path}: the last code block is not closed");
         blocks
     }
 
-    /// Excludes blocks. Lines count from 1.
+    /// Excludes code blocks. Line numbers start at 1.
     pub(crate) fn prose(&self) -> Vec<(usize, &str)> {
         let mut inside = false;
         let mut found = Vec::new();

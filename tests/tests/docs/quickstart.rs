@@ -1,4 +1,4 @@
-//! Checks that the response to each example of the quickstart demo is as documented.
+//! Checks that each example in the quickstart demo gets the documented response.
 
 use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::demo;

@@ -63,7 +63,7 @@ fn notes(argument: &Arg) -> String {
     notes
 }
 
-/// Without the global options of parent commands.
+/// `options` excludes the global options of parent commands.
 struct Section<'a> {
     name: String,
     about: String,
@@ -144,7 +144,7 @@ fn shared(sections: &[Section<'_>], settings: &BTreeSet<String>) -> BTreeSet<Str
     most.map(|(item, _)| item).collect()
 }
 
-/// If `settings` is true, options of `run` are described as settings.
+/// If `settings` is true, describes the options of `run` as settings.
 fn program(program: &Command, settings: bool) -> String {
     let mut all = Vec::new();
     sections(program.get_name(), program, &[], &mut all);
@@ -229,7 +229,7 @@ fn conditions_page_is_current() {
     let item = |word: &str, meaning: &str| {
         assert!(
             !meaning.is_empty(),
-            "{word} has no meaning: write it above the word, as its documentation"
+            "{word} is undocumented: add a doc comment"
         );
         format!("- `{word}`: {meaning}\n")
     };

@@ -36,7 +36,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// The flag is true for quoted words. Drops redirections and comments.
+/// Returns words, with `true` for quoted words. Drops redirections and comments.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! Console blocks: commands and the output of each.
+//! Console blocks: commands and their output.
 
 use crate::commands::typed;
 use crate::pages::Block;
@@ -28,7 +28,7 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// `…` matches the rest of a line, or any number of lines if alone.
+/// `…` matches the rest of a line or, alone on a line, any number of lines.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -8,7 +8,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::datagrams::DatagramBackend;
 
-/// By namespace and name of the Service.
+/// By the Service's namespace and name.
 #[derive(Default)]
 pub(crate) struct StandIns {
     backends: BTreeMap<(String, String), StandIn>,
@@ -29,7 +29,7 @@ struct Reference {
 }
 
 impl StandIns {
-    /// A TLS backend gets a certificate from `authority` for the hostnames of its routes.
+    /// TLS backends get a certificate from `authority` for their routes' hostnames.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -19,10 +19,10 @@ use crate::shell;
 use crate::shown::{matches, steps};
 use crate::stand_ins::StandIns;
 
-/// Other pages use the class and Gateway of this page.
+/// Other pages use this page's GatewayClass and Gateway.
 const FIRST: &str = "docs/tasks/expose-a-service.md";
 
-/// For `kubectl create`, the test writes a manifest instead.
+/// The test replaces `kubectl create` with a manifest.
 const RUN: &[&str] = &[
     "curl",
     "openssl",
@@ -141,12 +141,14 @@ impl Reading {
         format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Refers to files that the page created earlier.
+    /// The page must have created any referenced files earlier.
     fn create(&mut self, words: &[String]) -> String {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = |name: &str| {
             let text = std::fs::read_to_string(self.directory.path().join(name));
-            text.unwrap_or_else(|error| panic!("{name}: {error}: the page has not made it"))
+            text.unwrap_or_else(|error| {
+                panic!("{name}: {error}: the page did not create this file")
+            })
         };
         let option = |name: &str| {
             let found = words
@@ -173,13 +175,13 @@ impl Reading {
                     format!("configmap/{name} created"),
                 )
             }
-            _ => panic!("{words:?} makes nothing that is known here"),
+            _ => panic!("{words:?} creates an unsupported kind"),
         };
         self.take(object);
         said
     }
 
-    /// Each must print the output shown, possibly after retries.
+    /// Each command must print the shown output, possibly after retries.
     async fn follow(&mut self, block: &Block, place: &str, starts: &mut bool) {
         for (line, shown) in steps(block) {
             let commands = shell::commands(&line);
@@ -195,7 +197,7 @@ impl Reading {
             for words in &commands {
                 assert!(
                     RUN.contains(&words[0].as_str()),
-                    "{place}: {line}: {words:?} is not run here"
+                    "{place}: {line}: this test does not support {words:?}"
                 );
             }
             if is("curl") || is("sesame-agent") {
@@ -220,7 +222,7 @@ impl Reading {
         }
     }
 
-    /// Hosts may lack a program that sends datagrams, so pages contain no commands.
+    /// Hosts may lack a UDP client, so pages contain no commands that send datagrams.
     async fn datagrams(&self) {
         let routes = self
             .objects
@@ -251,7 +253,7 @@ impl Reading {
     }
 }
 
-/// `curl` connects to local ports, and `sesame-agent` to this agent's socket.
+/// Writes wrappers: `curl` connects to local ports, and `sesame-agent` to this agent's socket.
 fn programs(directory: &Path, agent: &AgentUnderTest, ports: &[u16]) {
     std::fs::create_dir(directory).expect("a directory");
     let path = std::env::var_os("PATH").expect("a PATH");
@@ -330,6 +332,6 @@ async fn every_task_page_prints_what_it_shows() {
     }
     assert!(
         followed >= 10 || !only.is_empty(),
-        "{followed} blocks were followed"
+        "followed only {followed} blocks"
     );
 }

@@ -13,7 +13,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// The first byte of each identifies its request.
+/// The first byte of each response identifies the request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -47,7 +47,7 @@ fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
             let _ = stream.read(&mut request);
             let bytes = next
                 .lock()
-                .expect("nobody panics while holding this lock")
+                .expect("no thread panics while holding this lock")
                 .clone();
             // The client may close the connection early.
             let _ = stream.write_all(&bytes);
@@ -75,7 +75,7 @@ fn admin_interface() {
         };
         *answer
             .lock()
-            .expect("nobody panics while holding this lock") = whole;
+            .expect("no thread panics while holding this lock") = whole;
         let asked = async {
             let admin = Admin::new(&socket).with_timeout(Duration::from_secs(5));
             match which & 0x7f {
@@ -121,9 +121,7 @@ fn orders() {
         if again == order {
             Ok(true)
         } else {
-            Err(format!(
-                "{order:?} is {again:?} when it is written and read again"
-            ))
+            Err(format!("{order:?} becomes {again:?} after a round trip"))
         }
     });
 }

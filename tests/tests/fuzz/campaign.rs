@@ -15,7 +15,7 @@ use sesame_proto::digest::sha256;
 use super::edit::{Form, edited};
 
 const TARGETS: u64 = 16;
-/// Inputs have at most 4 MiB.
+/// Limit for a single input, which has at most 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
 /// In bytes.
 const MAX_MEMORY: u64 = 3 << 30;
@@ -51,7 +51,7 @@ pub(crate) fn run(
     for (index, seed) in seeds.iter().enumerate() {
         if let Err(why) = verdict(seed) {
             panic!(
-                "{target}: real input {index}, unchanged: {why}\n{}",
+                "{target}: unmodified seed {index}: {why}\n{}",
                 keep(target, seed)
             );
         }
@@ -92,7 +92,7 @@ pub(crate) fn run(
         tried += 1;
     }
     eprintln!(
-        "{target}: {tried} inputs in {:?}, {understood} understood, SESAME_SEED={number}",
+        "{target}: {tried} inputs in {:?}, {understood} parsed, SESAME_SEED={number}",
         start.elapsed()
     );
 }
@@ -124,7 +124,7 @@ fn found_before(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let read = |path: PathBuf| {
-        let bytes = std::fs::read(&path).expect("read what was found before");
+        let bytes = std::fs::read(&path).expect("the stored input is readable");
         (path, bytes)
     };
     paths.into_iter().map(read).collect()
@@ -167,12 +167,13 @@ impl Current {
         let (watched, shown) = (Arc::downgrade(&since), path.clone());
         std::thread::spawn(move || {
             while let Some(since) = watched.upgrade() {
-                let began: Option<Instant> =
-                    *since.lock().expect("nobody panics while holding this lock");
+                let began: Option<Instant> = *since
+                    .lock()
+                    .expect("no thread panics while holding this lock");
                 drop(since);
                 if began.is_some_and(|began| began.elapsed() > LONGEST) {
                     eprintln!(
-                        "{}: this input takes more than {LONGEST:?}",
+                        "{}: this input takes longer than {LONGEST:?}",
                         shown.display()
                     );
                     std::process::abort();
@@ -191,14 +192,14 @@ impl Current {
         *self
             .since
             .lock()
-            .expect("nobody panics while holding this lock") = Some(Instant::now());
+            .expect("no thread panics while holding this lock") = Some(Instant::now());
     }
 
     fn end(&self) {
         *self
             .since
             .lock()
-            .expect("nobody panics while holding this lock") = None;
+            .expect("no thread panics while holding this lock") = None;
     }
 }
 

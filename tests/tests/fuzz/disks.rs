@@ -100,12 +100,12 @@ fn snapshot_directory() {
             let found = digest::revision(&complete.encoded.snapshot());
             if complete.manifest_revision.as_ref() != Some(&found) {
                 return Err(format!(
-                    "revision {found} is taken for {:?}",
+                    "revision {found} is accepted as {:?}",
                     complete.manifest_revision
                 ));
             }
             if complete.encoded.keys() != gateway.keys {
-                return Err("other keys are taken".to_owned());
+                return Err("the accepted keys differ".to_owned());
             }
             return Ok(true);
         }
@@ -113,7 +113,7 @@ fn snapshot_directory() {
     });
 }
 
-/// Despite any damaged file, the agent must find an accepted generation and store another.
+/// If one file is damaged, the agent must load an accepted generation and store another.
 #[test]
 fn state_directory() {
     let root = scratch();
@@ -135,14 +135,17 @@ fn state_directory() {
         };
         let found = (generation.snapshot.to_vec(), generation.keys.to_vec());
         if !kept.contains(&found) {
-            return Err(format!("what nobody accepted: {:?}", generation.meta));
+            return Err(format!(
+                "loaded a generation that was never accepted: {:?}",
+                generation.meta
+            ));
         }
         let _ = state.list();
         let number = state
             .accept(accepted(&kept[0].0, &kept[0].1))
             .map_err(|error| error.to_string())?;
         if state.accepted() != Some(number) {
-            return Err("what is accepted next is not kept".to_owned());
+            return Err("the next accepted generation is not stored".to_owned());
         }
         fs::remove_dir_all(root.path().join("generations").join(number.to_string()))
             .expect("remove");
@@ -253,7 +256,7 @@ fn runtime_directory() {
                     .block_on(applier.apply(wanted(), None))
                     .map_err(|error| error.to_string())?;
                 if applier.on_disk().content != whole {
-                    return Err("what is damaged is not written anew".to_owned());
+                    return Err("a damaged file is not rewritten".to_owned());
                 }
                 opened.junk.is_empty() && opened.undone == 0
             }

@@ -1,4 +1,4 @@
-//! Mutations of bytes, lines and protobuf messages as lists of edits, which can be shrunk.
+//! Mutates bytes, lines and protobuf messages with lists of edits, which can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

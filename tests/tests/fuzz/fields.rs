@@ -11,7 +11,7 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// They look the same on the wire.
+    /// Bytes and messages have the same wire type.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
@@ -57,7 +57,7 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// The index counts over the whole tree.
+/// `place` is an index into all fields of the tree.
 pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     let count = size(fields);
     if count > 0 {

@@ -45,11 +45,11 @@ fn signatures() {
     let seeds = [keys.sign(&statement(b"content"), STAMP)];
     run("signatures", Form::Text, &seeds, |bytes| -> Verdict {
         if trusted.verify(&statement(b"other"), Some(bytes)).is_ok() {
-            return Err("content that nobody signed is believed".to_owned());
+            return Err("accepted unsigned content".to_owned());
         }
         match trusted.verify(&statement(b"content"), Some(bytes)) {
             Ok(STAMP) => Ok(true),
-            Ok(stamp) => Err(format!("stamp {stamp} is believed, which nobody signed")),
+            Ok(stamp) => Err(format!("accepted the unsigned stamp {stamp}")),
             Err(_) => Ok(false),
         }
     });
@@ -89,14 +89,14 @@ fn bundles() {
             return Ok(false);
         }
         if !signed.contains(&Some(file.digest())) {
-            return Err("a bundle that nobody signed is believed".to_owned());
+            return Err("accepted an unsigned bundle".to_owned());
         }
         let read = file.snapshot().map_err(|error| error.to_string())?;
         Ok(read.gateway == file.label().gateway)
     });
 }
 
-/// Keys in an accepted file must work.
+/// Every key in an accepted file must be usable.
 #[test]
 fn key_files() {
     let seeds = [PRIVATE, PUBLIC].map(|pem| pem.as_bytes().to_vec());
@@ -112,7 +112,7 @@ fn key_files() {
             .verify(&statement(b"content"), Some(&signature))
         {
             Ok(_) => Ok(true),
-            Err(error) => Err(format!("a key's own signature is refused: {error}")),
+            Err(error) => Err(format!("a key rejects its own signature: {error}")),
         }
     });
 }
@@ -151,7 +151,7 @@ fn snapshot_manifests() {
         };
         let nothing = BTreeMap::<String, Vec<u8>>::new();
         if shard::join(&manifest, &nothing).is_ok() && !manifest.config.is_empty() {
-            return Err("put together of shards that are not there".to_owned());
+            return Err("joined a snapshot without its shards".to_owned());
         }
         Ok(true)
     });

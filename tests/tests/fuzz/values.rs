@@ -30,21 +30,21 @@ fn host() -> RenderOptions {
 pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String> {
     let again = Snapshot::decode(snapshot.encode_to_vec().as_slice()).map_err(|e| e.to_string())?;
     if digest::revision(&again) != digest::revision(snapshot) {
-        return Err("written and read again it is another revision".to_owned());
+        return Err("a round trip changes the revision".to_owned());
     }
     let rendered = sesame_render::render(snapshot, keys, &host());
     if rendered != sesame_render::render(&again, keys, &host()) {
-        return Err("written and read again it is rendered otherwise".to_owned());
+        return Err("a round trip changes the rendered output".to_owned());
     }
     let _ = sesame_render::static_bootstrap(&rendered);
     let encoded = EncodedSnapshot::new(snapshot, keys.to_vec());
     if rendered != sesame_render::render_encoded(&encoded, &host()) {
-        return Err("encoded it is rendered otherwise".to_owned());
+        return Err("encoding changes the rendered output".to_owned());
     }
     if encoded.snapshot() == *snapshot {
         Ok(())
     } else {
-        Err("encoded and decoded it is another".to_owned())
+        Err("encoding and decoding changes the snapshot".to_owned())
     }
 }
 
@@ -94,13 +94,11 @@ fn snapshots() {
                     .map(|shard| (shard.name, shard.bytes.to_vec()))
                     .collect();
                 let joined = shard::join(&sharded.manifest, &shards);
-                // No encoder writes a duplicate map key.
+                // Joining may fail if the input repeats a map key, which no encoder does.
                 if joined
                     .is_ok_and(|joined| digest::revision(&joined) != digest::revision(&snapshot))
                 {
-                    return Err(
-                        "cut into shards and put together it is another revision".to_owned()
-                    );
+                    return Err("splitting and joining changes the revision".to_owned());
                 }
                 Ok(true)
             }
@@ -134,7 +132,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             shard::unite_endpoints("e-0", bytes, bytes).map_err(|error| error.to_string())?;
         let again = shard::endpoint_sets("e-0", &both).map_err(|error| error.to_string())?;
         if again.sets.len() > sets.sets.len() {
-            return Err("united with itself it has more endpoint sets".to_owned());
+            return Err("merging identical shards adds endpoint sets".to_owned());
         }
     }
     let plain = zstd::bulk::decompress(bytes, 1 << 20).unwrap_or_default();
@@ -159,7 +157,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             holds(&snapshot, &[])?;
             Ok(true)
         }
-        Ok(_) => Err("it makes another revision than was found".to_owned()),
+        Ok(_) => Err("the reported revision does not match".to_owned()),
         Err(_) => Ok(false),
     }
 }
@@ -176,7 +174,7 @@ fn key_pairs() {
         };
         let again = keys::decode(&keys::encode(&pairs)).map_err(|error| error.to_string())?;
         if again != pairs {
-            return Err("written and read again they are others".to_owned());
+            return Err("a round trip changes the keys".to_owned());
         }
         holds(&seeds::two()[0].snapshot, &pairs)?;
         Ok(true)

@@ -60,7 +60,7 @@ async fn each_gateway_has_its_own_envoy_and_address() {
     serves(&agent, "127.0.0.2", "one").await;
     serves(&agent, "127.0.0.3", "two").await;
     assert_eq!(agent.envoys().len(), 2);
-    // Clients use port 80.
+    // Clients use port 80, so the redirect contains no port.
     let reply = ask(&agent, "127.0.0.2", "/away")
         .send()
         .await
@@ -124,7 +124,7 @@ async fn told(flags: &[&str]) -> Value {
             .map(|gateway| gateway["status"]["addresses"].clone())
     };
     let status = agent
-        .wait_status("the Gateway says where it is", |status| {
+        .wait_status("the Gateway reports its address", |status| {
             gateway(status).is_some_and(|all| all.as_array().is_some_and(|all| !all.is_empty()))
         })
         .await;

@@ -176,7 +176,7 @@ async fn keys_that_everybody_may_read_are_refused() {
     agent
         .wait_status("the missing key is named", said("Secret/default/pair"))
         .await;
-    assert_eq!(agent.envoys().len(), 0, "nothing whole was ever there");
+    assert_eq!(agent.envoys().len(), 0, "no snapshot has been complete");
     write(&keys::encode(&resolved.keys), 0o600);
     let request = agent
         .get(443, "dir.test", "/")
@@ -197,7 +197,7 @@ async fn unrenderable_parts_degrade_status_and_rest_is_served() {
     let agent = start(root.path(), &[80]);
     wait(&agent, "/one").await;
     let status = agent
-        .wait_status("what is left out is named", |status| {
+        .wait_status("the rejected endpoint is reported", |status| {
             is_degraded(status, "nowhere")
         })
         .await;
@@ -295,8 +295,8 @@ fn run_rejects_writable_directories_with_remedy() {
     }
 }
 
-/// With `content-length: 0`, a backend would read a body as another client's request. The publisher
-/// may not have rejected such a filter.
+/// If a filter set `content-length: 0`, a backend would parse the body as another request. The
+/// agent must not rely on the publisher to reject such a filter.
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshot_cannot_turn_body_into_next_request() {
     let backend = Backend::start("a").await;
@@ -354,7 +354,7 @@ async fn snapshot_cannot_turn_body_into_next_request() {
         "{seen:#?}"
     );
     agent
-        .wait_status("what was left out is told", |status| {
+        .wait_status("the rejected filter is reported", |status| {
             status.to_string().contains("Content-Length")
         })
         .await;

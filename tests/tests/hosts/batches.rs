@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Enough for measurable changes.
+/// Enough routes to make each change slow.
 const ROUTES: usize = 1000;
 
 fn route(number: usize, status: u16) -> Value {
@@ -49,7 +49,7 @@ async fn endpoints_apply_before_delayed_routes_without_failed_request() {
     let load = Load::start(&Plan::new(vec![kept.clone()]));
     let mut change = 0;
     eventually(
-        "endpoints are ahead of a route",
+        "an endpoint update overtakes a route change",
         TEST_TIMEOUT * 3,
         async || {
             change += 1;
@@ -67,7 +67,7 @@ async fn endpoints_apply_before_delayed_routes_without_failed_request() {
             agent
                 .wait_served(&request, |reply| reply.status == status)
                 .await;
-            sesame_tests::wait::holds(ahead, || format!("change {change} went at once"))
+            sesame_tests::wait::holds(ahead, || format!("change {change} was not delayed"))
         },
     )
     .await;

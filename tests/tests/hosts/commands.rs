@@ -1,4 +1,4 @@
-//! Output and exit codes of commands that change nothing.
+//! Output and exit codes of read-only commands.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -80,7 +80,7 @@ fn render_writes_snapshots_that_read_back() {
     assert_eq!(manifest.revision, sesame_proto::digest::revision(&snapshot));
     assert_eq!(snapshot.ports.len(), 2);
     let keys = written[0].path().join("keys.pb");
-    assert!(!keys.exists(), "private keys are not written unasked");
+    assert!(!keys.exists(), "private keys are written only on request");
 
     let output = agent.command(&[
         "render",
@@ -130,7 +130,7 @@ fn rendered_bootstrap_is_valid_and_contains_no_key() {
     assert_eq!(
         refused.status.code(),
         Some(3),
-        "private keys are not printed unasked"
+        "private keys are printed only on request"
     );
     assert!(refused.stdout.is_empty());
 }
@@ -158,7 +158,7 @@ fn validate_names_every_problem_and_exits_with_failure() {
         findings
             .iter()
             .find(|finding| finding["file"] == file)
-            .unwrap_or_else(|| panic!("nothing about {file}: {findings:#?}"))
+            .unwrap_or_else(|| panic!("no finding for {file}: {findings:#?}"))
     };
     assert!(of("broken.yaml")["line"].as_u64().unwrap() > 0);
     assert!(

@@ -171,7 +171,7 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
-/// Every field that may contain an API key has one.
+/// Every field that may contain an API key contains one.
 fn with_api_keys() -> Vec<Value> {
     let header = |name: &str, value: &str| json!({"name": name, "value": value});
     let to_app = json!({"name": "app", "port": 80});
@@ -284,7 +284,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // Redaction must keep ordinary information.
+    // Redaction must keep information that is not secret.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();
@@ -324,6 +324,6 @@ async fn doctor_collects_details_without_keys_or_tokens() {
     assert_eq!(
         again.status.code(),
         Some(3),
-        "a file that is there is left alone: {again:?}"
+        "an existing file was overwritten: {again:?}"
     );
 }

@@ -85,23 +85,19 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     };
     let recipient = ["--recipient", host.trim()];
     // The controller may publish several revisions.
-    eventually(
-        "all of the Gateway is published",
-        TEST_TIMEOUT,
-        async || {
-            let output = export("edge.bundle", &recipient);
-            if !output.status.success() {
-                return Err(words(&output));
-            }
-            let bytes = std::fs::read(name("edge.bundle")).map_err(|error| error.to_string())?;
-            let bundle = BundleFile::read(&bytes).map_err(|error| error.to_string())?;
-            let snapshot = bundle.snapshot().map_err(|error| error.to_string())?;
-            let has_routes = !snapshot.route_tables.is_empty();
-            let endpoints = snapshot.endpoints.iter();
-            let has_endpoints = endpoints.flat_map(|set| &set.endpoints).next().is_some();
-            holds(has_routes && has_endpoints, || format!("{snapshot:?}"))
-        },
-    )
+    eventually("the whole Gateway is published", TEST_TIMEOUT, async || {
+        let output = export("edge.bundle", &recipient);
+        if !output.status.success() {
+            return Err(words(&output));
+        }
+        let bytes = std::fs::read(name("edge.bundle")).map_err(|error| error.to_string())?;
+        let bundle = BundleFile::read(&bytes).map_err(|error| error.to_string())?;
+        let snapshot = bundle.snapshot().map_err(|error| error.to_string())?;
+        let has_routes = !snapshot.route_tables.is_empty();
+        let endpoints = snapshot.endpoints.iter();
+        let has_endpoints = endpoints.flat_map(|set| &set.endpoints).next().is_some();
+        holds(has_routes && has_endpoints, || format!("{snapshot:?}"))
+    })
     .await;
     let explained = run(
         &beside_test("sesame-controller"),

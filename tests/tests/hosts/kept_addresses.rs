@@ -23,7 +23,7 @@ async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
         .map(|(name, address)| (format!("default/{name}"), json!([address])))
         .collect();
     agent
-        .wait_status("each Gateway listens where it should", |status| {
+        .wait_status("each Gateway listens on its address", |status| {
             let all = status["gateways"].as_array().into_iter().flatten();
             let found: BTreeMap<String, Value> = all
                 .filter(|gateway| gateway["state"] == "Serving")
@@ -82,7 +82,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // No keys may remain.
+    // The deleted Gateways' private keys must be deleted, too.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

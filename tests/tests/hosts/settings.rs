@@ -72,7 +72,7 @@ async fn reload_applies_live_settings_without_restart() {
         let hints = status["hints"].to_string();
         hints.contains("after the agent restarts") && hints.contains("trusted-hops")
     };
-    agent.wait_status("the restart is hinted at", waits).await;
+    agent.wait_status("a hint asks for a restart", waits).await;
 
     // An invalid file must have no effect, and SIGHUP must not stop the agent.
     write(&agent, "log: info\n\ntrusted-hop: 2\n");
@@ -98,12 +98,14 @@ async fn reload_applies_live_settings_without_restart() {
 
     load.pass(200).await;
     let report = load.stop().await;
-    report.tell("settings are reloaded four times");
+    report.tell("settings reloaded four times");
     report.assert_clean();
 
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
-    agent.wait_status("the new agent has them all", new).await;
+    agent
+        .wait_status("the new agent uses all settings", new)
+        .await;
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;

@@ -1,5 +1,5 @@
-//! Signed snapshots. An agent with trusted keys rejects all others, even if their author may write
-//! to its source.
+//! Signed snapshots. An agent with trusted keys rejects snapshots without a trusted signature, even
+//! if the author can write to the agent's source.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -59,7 +59,7 @@ async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     agent.wait_backend(&request, backend.name()).await;
 }
 
-/// With an agent's permissions.
+/// Exports with an agent's permissions.
 fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     let file = dir.join("edge.bundle");
     let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
@@ -89,7 +89,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// The API server sets these fields.
+/// Drops the fields that the API server sets.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()
@@ -137,7 +137,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let first = admin.get(&shard_path).await.unwrap();
     cluster.apply_all(&objects(&b)).await;
     wait(&agent, &b).await;
-    // A running controller would revert changes.
+    // A running controller would revert the changes below.
     controller.kill9();
     let good = admin.get(&shard_path).await.unwrap();
 
@@ -169,7 +169,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     // The signature of the outdated shard is valid.
     admin.apply_value(&again(first)).await.unwrap();
     told(
-        "an old shard is named",
+        "an old shard is reported",
         &[
             "endpoints-1-0",
             "is older than the previously accepted version",
@@ -186,14 +186,14 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     other["data"]["keySecrets"] = json!("1");
     admin.apply_value(&other).await.unwrap();
     told(
-        "a changed manifest is named",
+        "a changed manifest is reported",
         &["edge.manifest", "is for other content"],
     )
     .await;
     other["binaryData"]["signature"] = json!("");
     admin.apply_value(&other).await.unwrap();
     told(
-        "an unsigned manifest is named",
+        "an unsigned manifest is reported",
         &["edge.manifest", "malformed (0 bytes)"],
     )
     .await;
@@ -202,9 +202,9 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     // From now on, the controller signs with two keys.
     write(&signing, &[OLD[0], NEW[0]].concat());
     controller.restart();
-    agent.wait_status("it is mended", well).await;
+    agent.wait_status("the agent recovers", well).await;
     let signed_by = async |keys: usize| {
-        eventually("all is signed anew", TEST_TIMEOUT, async || {
+        eventually("everything is re-signed", TEST_TIMEOUT, async || {
             for path in [&shard_path, &manifest_path] {
                 let object = admin.get(path).await.map_err(|error| error.to_string())?;
                 let signature = object["binaryData"]["signature"]
@@ -222,7 +222,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     signed_by(2).await;
     write(&trusted, NEW[1]);
     agent.restart();
-    agent.wait_status("the new key is believed", well).await;
+    agent.wait_status("the new key is trusted", well).await;
     write(&signing, NEW[0]);
     controller.restart();
     signed_by(1).await;
@@ -233,7 +233,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     agent.wait_stored().await;
     agent.restart();
     agent
-        .wait_status("the old key is not enough", |status| {
+        .wait_status("the new key is not trusted", |status| {
             says(status, "Degraded", &["none of which is trusted here"])
         })
         .await;

@@ -9,7 +9,7 @@ use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
-/// With the lines to which the error may refer.
+/// `lines` are the line numbers that the error may contain.
 struct Broken {
     what: &'static str,
     text: &'static str,
@@ -45,7 +45,7 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// In separate fields, or as `file:line`.
+/// Accepts separate fields, or `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines

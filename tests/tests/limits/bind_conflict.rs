@@ -1,4 +1,4 @@
-//! A used port must affect only its listener.
+//! A port in use must affect only its listener.
 
 use std::net::{Ipv4Addr, TcpListener};
 

@@ -1,6 +1,6 @@
-//! More Services than files that Envoy can watch. Envoy aborts if it cannot get an inotify
-//! instance, of which the kernel allows 128 per user by default. A user namespace can impose this
-//! limit.
+//! A Gateway has more Services than files that Envoy can watch. Envoy aborts if it cannot get an
+//! inotify instance. By default, the kernel allows 128 instances per user. A user namespace can
+//! impose a lower limit.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ fn limited(setup: Setup, limit: usize) -> Setup {
     setup.wrapper(&["unshare", "--user", "--map-root-user", "sh", "-c", &script])
 }
 
-/// No limit if it cannot be read.
+/// Returns `usize::MAX` if the limit cannot be read.
 fn user_limit() -> usize {
     std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances")
         .ok()
@@ -92,7 +92,7 @@ async fn endures(setup: Setup) {
     let requests = [0, SERVICES / 2, SERVICES - 1]
         .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
     let load = Load::start(&Plan::new(requests.to_vec()));
-    // A few at a time, with and without endpoint files.
+    // Change a few Services at a time, with and without endpoint files.
     let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
     for some in changed.chunks(4) {
         for index in some {
@@ -133,7 +133,7 @@ async fn three_hundred_services_fit_into_the_default_limit() {
     .await;
 }
 
-/// The limit per user namespace applies instead.
+/// The user namespace's limit applies instead of the user's.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_services_fit_in_user_namespace_limit() {
     endures(limited(Setup::with_ports(&[80]), 64)).await;
@@ -213,7 +213,7 @@ async fn changing_service_takes_over_file_without_failed_request() {
     wait_backend(&agent, *lost[0], &new).await;
     load.stop()
         .await
-        .clean("a file of endpoints moved to a busier Service");
+        .clean("an endpoint file moved to a busier Service");
 
     // A restart must not move files between Services.
     agent.kill9();

@@ -1,4 +1,4 @@
-//! The limits on untrusted clients never disconnect a client that makes progress.
+//! Limits on untrusted clients must never disconnect a client that makes progress.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Shorter than all bytes together, but longer than one byte on a busy machine.
+/// Shorter than a whole body takes, but longer than one byte takes on a busy machine.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -33,13 +33,13 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Client libraries would not send such bytes. The response may be empty.
+/// Sends bytes that client libraries refuse to send. The response may be empty.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
         .write_all(request.as_bytes())
         .await
-        .expect("it is taken");
+        .expect("the request is sent");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
@@ -90,7 +90,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     );
     agent.write("all.yaml", &yaml(&objects));
     let status = agent
-        .wait_status("what is not understood is told", |status| {
+        .wait_status("the invalid annotation is reported", |status| {
             accepted(status).contains("stream-idle-timeout")
         })
         .await;
@@ -107,7 +107,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     checks.finish();
 }
 
-/// Requires that the status is `True`.
+/// Returns the message of the `Accepted` condition if its status is `True`.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -240,7 +240,7 @@ async fn unusual_but_valid_messages_pass() {
             "x-envoy-peer-metadata",
         ),
         (
-            "many headers of an answer",
+            "many response headers",
             "Host: many.test",
             "HTTP/1.1 200",
             "HTTP/1.1 502",
@@ -252,7 +252,7 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.1 502",
         ),
         (
-            "the answer after early hints",
+            "a response after early hints",
             "Host: hints.test",
             "HTTP/1.1 200",
             "HTTP/1.1 502",
@@ -275,7 +275,7 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.0 400",
         ),
     ] {
-        // `raw` waits unless the server closes the connection.
+        // `raw` returns only after the server closes the connection.
         let answer = raw(agent.address(80), request).await;
         checks.that(answer.starts_with(status), format!("{name}: {answer}"));
     }
@@ -328,10 +328,10 @@ async fn upload(address: SocketAddr) -> String {
 /// Stays silent until the server disconnects.
 async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
-    stream.write_all(said).await.expect("it is taken");
+    stream.write_all(said).await.expect("the request is sent");
     let mut answer = Vec::new();
     let gone = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
-    assert!(gone.is_ok(), "still there after {said:?}");
+    assert!(gone.is_ok(), "still connected after {said:?}");
 }
 
 fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {

@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 const FILES: &str = "--nofile=640:640";
-/// More than the limit: each connection needs two descriptors.
+/// Exceeds the limit, because each connection needs two descriptors.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -117,7 +117,7 @@ async fn floods_do_not_affect_other_clients() {
     held.abort();
 }
 
-/// Uses a new port each time, and is slow enough for Envoy to read most of them.
+/// Sends each datagram from a new port, slowly enough for Envoy to read most of them.
 async fn flood_with_datagrams(address: SocketAddr) {
     for _ in 0..DATAGRAMS / 50 {
         for _ in 0..50 {
@@ -148,8 +148,8 @@ async fn agent_refuses_to_start_with_few_descriptors() {
 }
 
 const HEAP_MIB: u32 = 128;
-/// For headers decoded between two checks of the heap. Without the heap limit, Envoy would use 700
-/// MiB.
+/// Allowance for headers that Envoy decodes between two heap checks. Without the heap limit, Envoy
+/// would use 700 MiB.
 const BESIDE_MIB: f64 = 400.0;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,7 +161,7 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     let nobody = silent.local_addr().expect("it is bound");
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &[web.address()]));
-    // The kernel accepts connections that no process reads.
+    // The kernel accepts connections to this backend, but no process reads them.
     objects.extend(served("silent", &[nobody]));
     objects.push(http_route("web", &["web.test"], &[rule_to("web", &[])]));
     objects.push(http_route(
@@ -177,11 +177,11 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     agent.wait_ok(&get).await;
     let before = envoy(&agent);
 
-    // A few kilobytes on the wire repeat 26 KiB of headers a hundred times.
+    // A few compressed kilobytes expand to a hundred copies of 26 KiB of headers.
     let address = agent.address(80);
     let mut attack: Vec<Repeater> = Vec::new();
     for _ in 0..15 {
-        // Envoy decodes everything that has arrived before it applies its limits.
+        // Envoy decodes all received data before it applies its limits.
         let wave = (0..10).map(|_| Repeater::open(address, "held.test", 100, 7));
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -18,7 +18,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// In addition to the usual 30 MiB.
+/// Allowed in addition to the usual 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
 /// Longer than the agent's timeout for silent connections.
@@ -49,7 +49,7 @@ impl Door {
     }
 }
 
-/// Tests send prefixes of them.
+/// Tests send prefixes of these requests.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -87,7 +87,7 @@ async fn endless(door: Door, begin: &str) {
         }
     }
     // The data exceeds the kernel's buffers, so the agent must have read it.
-    panic!("the agent reads 16 MiB of {begin:?}");
+    panic!("the agent read 16 MiB after {begin:?}");
 }
 
 async fn silent(door: Door, begin: &str, read: bool) {
@@ -98,7 +98,8 @@ async fn silent(door: Door, begin: &str, read: bool) {
     if read {
         let mut answer = Vec::new();
         let hangs_up = stream.read_to_end(&mut answer);
-        // A silent client does not notice a dropped connection.
+        // If the backlog is full, the kernel drops the connection, which a silent client does not
+        // notice.
         let _ = tokio::time::timeout(SILENCE, hangs_up).await;
     } else {
         // Writing fails only after the agent has disconnected.
@@ -196,20 +197,20 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
         stop.store(true, Ordering::Relaxed);
     };
     let (answered, ()) = tokio::join!(asks(&agent, health, &stop), attack);
-    eprintln!("asked and answered {answered} times meanwhile");
+    eprintln!("{answered} requests were answered during the attack");
     assert!(answered > 3, "{answered}");
 
     eventually(
-        "its descriptors come back",
+        "the agent closes the descriptors",
         TEST_TIMEOUT,
         async || match descriptors(pid) {
             now if now <= descriptors_before + 2 => Ok(()),
-            now => Err(format!("{now}, {descriptors_before} before")),
+            now => Err(format!("{now} descriptors, {descriptors_before} before")),
         },
     )
     .await;
     let more = memory() - memory_before;
-    assert!(more < MORE_MEMORY_MIB, "{more} MiB more than before");
+    assert!(more < MORE_MEMORY_MIB, "memory grew by {more} MiB");
     let change = http_route("more", &["more.test"], &[rule_to("app", &[])]);
     agent.write("more.yaml", &yaml(&[change]));
     let request = agent.get(80, "more.test", "/");

@@ -52,7 +52,8 @@ async fn wait_round(agent: &AgentUnderTest, number: usize, services: usize) {
 }
 
 fn allow(instances: usize) {
-    std::fs::write(LIMIT, instances.to_string()).expect("root in a user namespace may set it");
+    std::fs::write(LIMIT, instances.to_string())
+        .expect("root in a user namespace may set the limit");
 }
 
 fn says(status: &Value, words: &[&str]) -> bool {
@@ -78,7 +79,7 @@ fn run_in_namespace(test: &str) {
         .arg(itself::executable())
         .args(itself::only(test))
         .status()
-        .expect("unshare runs; install util-linux");
+        .expect("failed to run unshare; install util-linux");
     assert!(status.success(), "{status}");
 }
 
@@ -88,7 +89,7 @@ fn host_serves_and_finds_changes_without_inotify() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a user namespace of its own: another test of this file runs it there"]
+#[ignore = "needs its own user namespace, in which another test in this file runs it"]
 async fn without_inotify() {
     allow(128);
     let backend = Backend::start("a").await;
@@ -121,7 +122,7 @@ async fn without_inotify() {
     allow(0);
     agent.restart();
     agent
-        .wait_status("it says that it looks", |status| {
+        .wait_status("the status reports polling", |status| {
             says(status, &["once a second", "fs.inotify.max_user_instances"])
         })
         .await;
@@ -135,7 +136,7 @@ async fn without_inotify() {
     assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
     load.stop()
         .await
-        .clean("no inotify instance left, while it runs and at its start");
+        .clean("no inotify instances, at runtime and at startup");
 
     // Without inotify, a new Envoy cannot start.
     agent.kill9();
@@ -143,7 +144,7 @@ async fn without_inotify() {
     allow(0);
     agent.restart();
     agent
-        .wait_status("it says why there is no Envoy", |status| {
+        .wait_status("the status says why Envoy is down", |status| {
             status["gateways"][0]["state"] == "Down"
                 && says(status, LACKS)
                 && says(status, &["Envoy is not started"])
@@ -160,7 +161,7 @@ struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
 
 impl Others {
     fn take_all(&self) {
-        let mut held = self.0.lock().expect("no thread of this test panics");
+        let mut held = self.0.lock().expect("no thread in this test panics");
         let one = || {
             let one = InotifyReserve::default().envoy("one");
             (one.free(1) == 1).then_some(one)
@@ -168,7 +169,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Until the returned value is dropped.
+    /// Takes every free instance until the returned value is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -182,7 +183,7 @@ impl Others {
     }
 
     fn let_go(&self, count: usize) {
-        let mut held = self.0.lock().expect("no thread of this test panics");
+        let mut held = self.0.lock().expect("no thread in this test panics");
         let left = held.len().saturating_sub(count);
         held.truncate(left);
     }
@@ -203,7 +204,7 @@ fn watched(agent: &AgentUnderTest) -> usize {
         .sum()
 }
 
-/// Commands find this agent only through the file.
+/// Commands find this agent only through its configuration file.
 fn config(agent: &AgentUnderTest) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
@@ -222,7 +223,7 @@ fn envoys_are_replaced_without_free_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a user namespace of its own: another test of this file runs it there"]
+#[ignore = "needs its own user namespace, in which another test in this file runs it"]
 async fn with_others() {
     const SERVICES: usize = 6;
     allow(64);
@@ -232,8 +233,8 @@ async fn with_others() {
     wait_round(&agent, 0, SERVICES).await;
     wait_well(&agent).await;
     let files = watched(&agent);
-    // Listeners, clusters, shares, four filters and a route table.
-    assert_eq!(files, 8 + SERVICES, "all is in files");
+    // The other 8 are listeners, clusters, shares, four filters and a route table.
+    assert_eq!(files, 8 + SERVICES, "every resource has a file");
 
     // The agent holds some instances in reserve.
     let others = Others::default();
@@ -241,12 +242,21 @@ async fn with_others() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
     let begun = std::time::Instant::now();
     agent.envoy_is_replaced("hot", "hot restart").await;
-    println!("replaced with no free instance after {:?}", begun.elapsed());
+    println!(
+        "Envoy was replaced without a free instance after {:?}",
+        begun.elapsed()
+    );
     let taking = others.keep_taking();
     agent.wait_envoys(1).await;
-    assert_eq!(watched(&agent), files, "the next Envoy watches as much");
+    assert_eq!(
+        watched(&agent),
+        files,
+        "the next Envoy watches as many files"
+    );
     let lacks = |status: &Value| warns(status, LACKS);
-    agent.wait_status("it says what is lacking", lacks).await;
+    agent
+        .wait_status("the status reports the shortage", lacks)
+        .await;
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
@@ -259,7 +269,7 @@ async fn with_others() {
     agent.write("all.yaml", &round_at(&listeners, 1, SERVICES, &backend));
     wait_round(&agent, 1, SERVICES).await;
     let after = watched(&agent);
-    println!("watched before and after: {files} {after}");
+    println!("watched files: {files} before, {after} after");
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
@@ -277,7 +287,7 @@ async fn with_others() {
     agent.wait_envoys(1).await;
     load.stop().await.clean("restarts without a free instance");
 
-    // Others take the instances before the next Envoy starts.
+    // Other processes take the instances before the next Envoy starts.
     let before = agent.envoy_pids();
     tokio::time::sleep(Duration::from_secs(6)).await;
     others.take_all();
@@ -285,9 +295,11 @@ async fn with_others() {
     others.take_all();
     let begun = std::time::Instant::now();
     agent.wait_ok(&agent.get(80, "full.test", "/always")).await;
-    println!("served after a death after {:?}", begun.elapsed());
+    println!("served again {:?} after Envoy was killed", begun.elapsed());
     assert_ne!(agent.envoy_pids(), before);
-    agent.wait_status("it says what is lacking", lacks).await;
+    agent
+        .wait_status("the status reports the shortage", lacks)
+        .await;
     agent.write("all.yaml", &round(2, SERVICES + 1, &backend));
     wait_round(&agent, 2, SERVICES + 1).await;
 
@@ -295,7 +307,7 @@ async fn with_others() {
     wait_well(&agent).await;
     // The host is healthy before Envoy watches all files again.
     eventually(
-        "all is in files again",
+        "every resource has a file again",
         Duration::from_secs(60),
         async || {
             let seen = watched(&agent);
@@ -313,10 +325,10 @@ fn inline_certificates_and_routes_change_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a user namespace of its own: another test of this file runs it there"]
+#[ignore = "needs its own user namespace, in which another test in this file runs it"]
 async fn with_fewest_files() {
     const HOST: &str = "full.test";
-    // Enough for the agent, and twice the minimum of an Envoy.
+    // Enough for the agent, and for two Envoys with the minimum.
     allow(64);
     let others = Others::default();
     others.take_all();
@@ -343,7 +355,7 @@ async fn with_fewest_files() {
         .wait_status("it says so", |status| warns(status, &few))
         .await;
     assert_eq!(watched(&agent), 7);
-    // Old connections have a second to drain.
+    // Old connections may take a second to drain.
     let always = get("/always");
     let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));
     for number in 1..6 {
@@ -351,7 +363,7 @@ async fn with_fewest_files() {
         agent.write("all.yaml", &objects(number));
         agent.wait_ok(&get(&format!("/{number}"))).await;
         println!(
-            "a route and a certificate changed after {:?}",
+            "a route and a certificate changed within {:?}",
             begun.elapsed()
         );
         tokio::time::sleep(Duration::from_millis(1300)).await;

@@ -1,5 +1,5 @@
-//! An agent without root serves on ports below 1024, with and without the capability. In each
-//! test's network namespace, `ip_unprivileged_port_start` has the kernel's default.
+//! An agent without root on ports below 1024, with and without CAP_NET_BIND_SERVICE. In each test's
+//! network namespace, `ip_unprivileged_port_start` has the kernel's default.
 
 use std::process::Command;
 
@@ -11,11 +11,11 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// Assigned to no user.
+/// An unassigned user ID.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// The kernel may migrate connections between listening sockets there.
+/// In this network namespace, the kernel may migrate connections between listening sockets.
 fn in_a_network(test: &str) {
     let script = format!(
         r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && echo 1024 > {FIRST_FREE} && exec "$0" "$@""#
@@ -67,7 +67,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Real user ID and effective capabilities.
+/// Returns the real user ID and the effective capabilities.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
@@ -79,7 +79,7 @@ fn rights(pid: i32) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a network of its own: another test of this file runs it there"]
+#[ignore = "needs its own network namespace, in which another test in this file runs it"]
 async fn with_the_capability() {
     let backend = Backend::start("a").await;
     let ports = [80, 443, 8080];
@@ -119,7 +119,7 @@ async fn with_the_capability() {
     agent.wait_healthy().await;
     load.stop()
         .await
-        .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
+        .clean("ports 80 and 443 of an ordinary user: hot restart, handover, agent restart");
 }
 
 fn refused(status: &Value, listener: &str) -> bool {
@@ -137,7 +137,7 @@ fn refused(status: &Value, listener: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a network of its own: another test of this file runs it there"]
+#[ignore = "needs its own network namespace, in which another test in this file runs it"]
 async fn without_the_capability() {
     let backend = Backend::start("a").await;
     let ports = [80, 443, 8080];
@@ -147,7 +147,7 @@ async fn without_the_capability() {
         .start(&[("all.yaml", &round(0, &backend))]);
     wait_round(&agent, &[8080], 0).await;
     let status = agent
-        .wait_status("both listeners are refused, and it is said why", |status| {
+        .wait_status("both listeners are rejected, with a reason", |status| {
             refused(status, "http") && refused(status, "https")
         })
         .await;
@@ -163,5 +163,5 @@ async fn without_the_capability() {
     agent.wait_healthy().await;
     load.stop()
         .await
-        .clean("ports 80 and 443 without the right to open them, then with it");
+        .clean("ports 80 and 443 without the capability, then with it");
 }

@@ -28,12 +28,12 @@ use sesame_tests::envoy_files::{
 };
 
 const TABLE: &str = "http/80";
-/// Rust's `regex` crate accepts it, RE2 does not.
+/// Rust's `regex` crate accepts this expression, but RE2 does not.
 const BAD_REGEX: &str = "(?x)a";
-/// RE2 does not support the escape. Sesame treats origins as literal text.
+/// RE2 rejects this escape. Sesame accepts it, because Sesame treats origins as literal text.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
-/// Tests add invalid configuration.
+/// A valid configuration, to which tests add invalid parts.
 struct World {
     resolved: ResolvedGateway,
 }
@@ -308,7 +308,7 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // The upper-case duplicate sorts first and is valid.
+                // The upper-case duplicate sorts first, so Envoy accepts it.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),
@@ -525,7 +525,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
 
     bad.routes().push(route("new", "Service/ns/good/80"));
     let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
-        panic!("an unrelated change is refused");
+        panic!("an unrelated change was rejected");
     };
     assert_eq!(report.outcome, Outcome::Applied);
     assert!(reduced.is_some());
@@ -538,7 +538,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // A key affects its listeners, while bundles and backends affect routes.
+    // Rejected keys affect listeners. Rejected trust bundles and backends affect routes.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
@@ -633,7 +633,7 @@ async fn rejected_key_is_replaced_by_accepted_until_fixed() {
     // A restarted agent knows only the last accepted keys.
     world.routes().push(route("beside", "Service/ns/good/80"));
     let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {
-        panic!("an unrelated change is refused");
+        panic!("an unrelated change was rejected");
     };
     until_answered(publisher.at, "/beside", (200, "good")).await;
     let host = &publisher.host;

@@ -9,7 +9,7 @@ use sesame_tests::manifests::numbered;
 
 const HOST: &str = "memory.test";
 
-/// In a new mount namespace with a small `/dev/shm`, after `command`.
+/// Starts an agent in a new mount namespace with a small `/dev/shm`, after running `command`.
 fn with_shared_memory(command: &str, backend: &Backend) -> AgentUnderTest {
     let script =
         format!(r#"mount -t tmpfs -o size=16k tmpfs /dev/shm && {command} && exec "$0" "$@""#);

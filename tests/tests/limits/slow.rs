@@ -12,7 +12,7 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", words(&output)))
 }
 
-/// `stage` is the main cause.
+/// Waits until `stage` is reported as the main cause.
 async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
     let top = format!("top --once --window 10s --by {by}");
     eventually(

@@ -1,4 +1,4 @@
-//! Agent and Envoy in separate containers, which an inherited environment variable simulates.
+//! Agent and Envoy in separate containers, simulated with an inherited environment variable.
 //! Stopping the agent's container must not affect Envoy.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -38,7 +38,7 @@ fn inside(container: &str) -> Vec<i32> {
 
 async fn end(container: &str) {
     eventually(
-        "nothing of the container is left",
+        "every process in the container is gone",
         TEST_TIMEOUT,
         async || {
             let left = inside(container);
@@ -110,7 +110,7 @@ async fn envoy_survives_end_of_agent_container() {
     // Containers may start in any order.
     agent.restart();
     agent
-        .wait_status("the launcher is missed", |status| {
+        .wait_status("the missing launcher is reported", |status| {
             status.to_string().contains("no launcher at")
         })
         .await;
@@ -123,7 +123,7 @@ async fn envoy_survives_end_of_agent_container() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 3, 40);
     for number in 1..=rounds {
-        // SIGTERM to the agent, then SIGKILL to the rest.
+        // Send SIGTERM to the agent, then SIGKILL to the rest.
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;

@@ -1,5 +1,4 @@
-//! The wall clock jumps by years in both directions, which may affect only timestamps in the
-//! output.
+//! The wall clock jumps by years in both directions. Only timestamps in the output may change.
 
 use std::time::Duration;
 
@@ -65,7 +64,7 @@ async fn clock_jump_changes_only_displayed_times() {
         change(&agent, number, &backend).await;
         every_generation_is_kept(&agent, number).await;
         let status = agent
-            .wait_status("all is well, by the clock that jumped", |status| {
+            .wait_status("healthy, with a timestamp after the jump", |status| {
                 well(status) && of_clock(&status["gateways"][0]["appliedAt"], ahead)
             })
             .await;
@@ -84,11 +83,11 @@ async fn clock_jump_changes_only_displayed_times() {
     }
     load.stop()
         .await
-        .clean("the clock jumped four times, with a restart and another agent after each");
+        .clean("four clock jumps, each with an Envoy restart and an agent restart");
     idle(&agent, &clock).await;
 }
 
-/// Generations are ordered by acceptance, whatever their timestamps are.
+/// Generations are ordered by acceptance, regardless of their timestamps.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
     eventually("every generation is kept", TEST_TIMEOUT, async || {
@@ -117,9 +116,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
             let used = cpu_seconds(pid) - before;
-            holds(used < 0.3, || {
-                format!("{used} s of processor time in a second")
-            })
+            holds(used < 0.3, || format!("{used} s of CPU time in one second"))
         })
         .await;
     }

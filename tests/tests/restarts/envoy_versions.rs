@@ -30,7 +30,7 @@ async fn envoy_upgrades_and_downgrades_without_failed_request() {
         traffic.load.pass(100).await;
     }
     traffic
-        .end("Envoys of two versions take over by turns", DRAIN)
+        .end("two Envoy versions replace each other", DRAIN)
         .await;
     assert_ne!(seen[0], seen[1], "these are two versions");
     assert_eq!(seen[..2], seen[2..], "by turns");

@@ -1,4 +1,4 @@
-//! New connections survive an Envoy kill in the backlog of the agent's socket. In each test's
+//! While Envoy is down, new connections wait in the backlog of the agent's socket. In each test's
 //! network namespace, the kernel may migrate connections between a port's sockets.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +65,7 @@ fn listening(agent: &AgentUnderTest, port: u16) -> usize {
 }
 
 async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
-    eventually("sockets listen at the port", TEST_TIMEOUT, async || {
+    eventually("sockets listen on the port", TEST_TIMEOUT, async || {
         let found = listening(agent, port);
         holds(found == expected, || {
             format!("{found} of {expected}\n{}", agent.log_tail())
@@ -74,7 +74,7 @@ async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     .await;
 }
 
-/// Each request has its own connection.
+/// A failed request, which had its own connection.
 #[derive(Debug)]
 struct Failed {
     begun: Instant,
@@ -164,7 +164,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // Sooner, the agent would assume a crash loop and delay the next start.
+        // If Envoy died sooner, the agent would assume a crash loop and delay the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;
         let reply = request.send().await;
@@ -177,7 +177,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (served, failed) = visitors.stop().await;
     outages.sort();
     eprintln!(
-        "Envoy killed {rounds} times with {routes} routes: {served} requests, {} in flight lost; from a death to an answer: median {:?}, longest {:?}",
+        "Envoy killed {rounds} times with {routes} routes: {served} requests, {} in flight lost; from kill to first response: median {:?}, longest {:?}",
         failed.len(),
         outages[rounds / 2],
         outages[rounds - 1]
@@ -236,7 +236,7 @@ async fn what_is_parked_is_in_nobodys_way() {
     wait_listening(&agent, 80, WORKERS + 1).await;
     load.stop()
         .await
-        .clean("restarts and deaths of an agent that has parked sockets");
+        .clean("agent with parked sockets restarted and killed");
     assert!(agent.end().success(), "{}", agent.log_tail());
     assert_eq!(listening(&agent, 80), 0);
 }
@@ -257,7 +257,7 @@ async fn parked_sockets_close_if_no_envoy_takes_over() {
         .start(&[("all.yaml", &config(&backend, &[80], 1))]);
     wait_served(&agent, 80).await;
     agent
-        .wait_status("a hint is given, and nothing is wrong", |status| {
+        .wait_status("healthy, with a hint", |status| {
             let hints = status["hints"].to_string();
             status["healthy"] == true && hints.contains("tcp_migrate_req")
         })

@@ -1,4 +1,4 @@
-//! Draining a host, and undoing the drain. A draining host refuses no connection.
+//! Draining a host, and undoing a drain. A draining host must not refuse connections.
 
 use std::net::SocketAddr;
 use std::process::Output;

@@ -92,7 +92,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy must still answer the killed Envoy.
+        // The first Envoy must be able to answer the killed Envoy's request.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -190,7 +190,7 @@ async fn auto_replaces_envoy_if_first_attempt_is_killed() {
     agent.wait_envoys(1).await;
     load.stop()
         .await
-        .clean("second Envoy killed, then another way");
+        .clean("second Envoy killed, then another strategy");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,7 +206,7 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
         .expect("shared memory");
     works(&agent, &load).await;
     assert_eq!(flags(Path::new(&memory)), 0);
-    // The agent must not touch unknown shared memory.
+    // Without its known shared memory, the agent must reject a hot restart.
     std::fs::remove_file(&memory).expect("shared memory");
     let output = agent.replace_envoy("hot").await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -216,7 +216,8 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// Otherwise, another user could create the shared memory first, which would make Envoy abort.
+/// If base IDs were visible, another user could create the shared memory first and make Envoy
+/// abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let backend = Backend::start("a").await;
@@ -237,9 +238,11 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     agent.wait_envoys(1).await;
     let second = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&second));
-    eventually("no memory of the first line", TEST_TIMEOUT, async || {
-        (!exists(&first)).then_some(()).ok_or_else(|| first.clone())
-    })
+    eventually(
+        "the first shared memory is removed",
+        TEST_TIMEOUT,
+        async || (!exists(&first)).then_some(()).ok_or_else(|| first.clone()),
+    )
     .await;
 
     let pid = agent.wait_live().await;
@@ -286,7 +289,7 @@ async fn second_envoy_is_replaced_if_killed_after_takeover() {
     works(&agent, &load).await;
     load.stop()
         .await
-        .clean("after a second Envoy died that had taken over");
+        .clean("second Envoy killed after the takeover");
 }
 
 fn signal(pid: i32, signal: Signal) {
@@ -341,7 +344,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     works(&agent, &load).await;
     load.stop()
         .await
-        .clean("first Envoy stopped before and in a restart");
+        .clean("first Envoy suspended before and during a restart");
 }
 
 /// With a wrong epoch, the next Envoy does not find its predecessor.
@@ -449,5 +452,5 @@ async fn new_binary_or_concurrency_applies_without_failed_request() {
     load.pass(50).await;
     load.stop()
         .await
-        .clean("binary replaced, then concurrency 1 to 2 to 1");
+        .clean("binary replaced, then concurrency changed from 1 to 2 and back");
 }

@@ -1,4 +1,4 @@
-//! Revisions are held back until accepted. Rollbacks last until a user resumes.
+//! Large removals are held back until a user accepts them. Rollbacks last until a user resumes.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -223,7 +223,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
     agent.wait_envoys(0).await;
     // Stored state would restore the Gateway.
-    sesame_tests::wait::eventually("nothing is kept of it", TEST_TIMEOUT, async || {
+    sesame_tests::wait::eventually("the stored state is removed", TEST_TIMEOUT, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
             0 => Ok(()),
@@ -247,7 +247,7 @@ async fn an_agent_that_says_it_is_healthy_serves() {
             }
             let reply = request.send().await;
             let served = reply.as_ref().is_ok_and(|reply| reply.status == 200);
-            assert!(served, "healthy, but: {reply:?}\n{status:#}");
+            assert!(served, "healthy, but not serving: {reply:?}\n{status:#}");
             Ok(())
         })
         .await;
@@ -306,7 +306,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     wait_answer(&agent, 2, 200).await;
 }
 
-/// The agent stores them asynchronously.
+/// The agent stores generations asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
     sesame_tests::wait::eventually("kept generations", TEST_TIMEOUT, async || {
         let (_, text) = look(agent, &["history"]).await;

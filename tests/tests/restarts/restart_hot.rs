@@ -53,7 +53,7 @@ async fn handovers_in_a_row_drop_nothing() {
     traffic.end(&scenario, DRAIN).await;
 }
 
-/// Some connections must arrive while an Envoy closes its ports.
+/// The load must be high enough for connections to arrive while an Envoy closes its ports.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
@@ -88,7 +88,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // A backend would reduce the request rate.
+        // No route matches, because a backend would reduce the request rate.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -101,7 +101,7 @@ async fn crowd(setup: Setup, how: &str) {
         load.pass(100).await;
     }
     let report = load.stop().await;
-    report.clean(&format!("{} handovers in a crowd{how}", rounds()));
+    report.clean(&format!("{} handovers under load{how}", rounds()));
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
@@ -127,6 +127,9 @@ async fn alternating_restarts_drop_nothing_with_many_clusters() {
             restarts(&mixed.agent, &mut traffic, strategy, by).await;
         }
     }
-    let scenario = format!("{} restarts by turns with {clusters} clusters", 3 * turns);
+    let scenario = format!(
+        "{} alternating restarts with {clusters} clusters",
+        3 * turns
+    );
     traffic.end(&scenario, DRAIN).await;
 }

@@ -93,7 +93,7 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
     agent.wait_healthy().await;
     let runtime = agent.visible(&agent.runtime());
     let filler = fill(&runtime);
-    // Removed files of the killed Envoy free some space.
+    // Removing the killed Envoy's files frees some space.
     let until = Instant::now() + Duration::from_secs(1);
     let more = std::thread::spawn(move || {
         let path = runtime.join("more");

@@ -36,7 +36,7 @@ async fn endures(strategy: &str) {
         objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
     }
     let agent = Setup::with_ports(&[5001, 53])
-        // Longer than a busy machine may stall.
+        // Longer than a busy machine may stall a test.
         .flag("--drain-seconds=5")
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
@@ -51,7 +51,7 @@ async fn endures(strategy: &str) {
         Ok(stream)
     })
     .await;
-    // A datagram without a timely response is lost.
+    // A datagram without a timely response counts as lost.
     let asking = tokio::spawn(async move {
         let (mut sent, mut lost) = (0u32, 0u32);
         let start = Instant::now();
@@ -66,7 +66,7 @@ async fn endures(strategy: &str) {
     let start = Instant::now();
     ping(&mut stream)
         .await
-        .expect("not cut by the restart itself");
+        .expect("the restart itself does not cut the stream");
     let mut fresh = TcpStream::connect(tcp).await.expect("connect");
     ping(&mut fresh).await.expect("a new stream");
     while ping(&mut stream).await.is_ok() && start.elapsed() < TEST_TIMEOUT {
@@ -75,7 +75,7 @@ async fn endures(strategy: &str) {
     let cut = start.elapsed();
     let (sent, lost) = asking.await.expect("the task does not panic");
     eprintln!(
-        "{strategy}: a stream of before was cut {cut:?} after the restart (drain time 5 s); {lost} of {sent} datagrams were lost"
+        "{strategy}: the old stream was cut {cut:?} after the restart (drain time 5 s); {lost} of {sent} datagrams were lost"
     );
     assert!(cut < TEST_TIMEOUT, "the stream is never cut");
     assert!(lost * 10 < sent, "{lost} of {sent} datagrams were lost");

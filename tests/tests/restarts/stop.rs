@@ -30,7 +30,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // In even rounds, after the change has been applied.
+        // In even rounds, stop the agent only after the change has been applied.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),
@@ -93,7 +93,9 @@ async fn agent_stops_during_envoy_restart_without_failed_request() {
         agent.wait_numbered(HOST, number + 1).await;
         agent.wait_envoys(1).await;
     }
-    load.stop().await.clean("agent stopped in restarts");
+    load.stop()
+        .await
+        .clean("agent stopped during Envoy restarts");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +133,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
         agent.wait_numbered(HOST, 0).await;
     }
 
-    // A running agent without its socket must not be ignored.
+    // A running agent must be detected even without its socket.
     std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
     let output = agent.drain_stop();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));

@@ -1,5 +1,5 @@
-//! A launcher takes over from another, as in the rollout of a Pod. Separate copies of Envoy
-//! simulate containers.
+//! A launcher takes over from another, as in a rolling update. Separate copies of Envoy simulate
+//! containers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -118,7 +118,7 @@ async fn new_launcher_takes_over_without_failed_request() {
     load.pass(100).await;
     let second = Launcher::start(&agent, new.clone());
     second.serves_alone().await;
-    assert!(first.check().is_err(), "another one has its place");
+    assert!(first.check().is_err(), "another launcher has taken over");
     first.signal();
     assert!(first.ended().await.success());
     assert!(runs(&agent, &new), "the old Envoy has ended");
@@ -153,7 +153,7 @@ async fn launcher_leaves_replaced_envoy_to_successor() {
     load.pass(100).await;
     load.stop()
         .await
-        .clean("a launcher ended after a hot restart");
+        .clean("launcher stopped after a hot restart");
 }
 
 fn logs_of_envoys(runtime: &Path) -> String {
@@ -195,7 +195,7 @@ async fn old_launcher_keeps_serving_if_new_one_fails() {
     assert!(second.ended().await.success());
     first.serves_alone().await;
     assert!(runs(&agent, &old));
-    load.stop().await.clean("a launcher could not take over");
+    load.stop().await.clean("launcher takeover failed");
     agent.kill9_envoy();
     agent.wait_live().await;
     agent.wait_numbered(HOST, 0).await;

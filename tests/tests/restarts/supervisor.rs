@@ -1,4 +1,4 @@
-//! Supervision of a real Envoy, which crashes, loses its agent, is replaced, and is stopped.
+//! Supervises a real Envoy that crashes, loses its agent, is replaced, and is stopped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -132,7 +132,7 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Runs in a separate process for the next test.
+/// The next test runs this test in a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs until it is killed; started by another test"]
 async fn as_an_agent() {
@@ -283,7 +283,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let mut bad = config.bootstrap.to_vec();
     bad.extend(envoy_files::static_cluster_without_eds("broken"));
     let Validity::Invalid { envoy_words } = judge(&bad).await else {
-        panic!("an EDS cluster without EDS is valid");
+        panic!("Envoy accepted an EDS cluster without EDS");
     };
     assert!(
         envoy_words.contains("cannot create an EDS cluster without an EDS config"),
@@ -303,7 +303,7 @@ async fn the_binary_says_its_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// One format has names of route tables as labels, which needs Envoy's tag extraction.
+/// In one format, route table names are labels, which requires Envoy's tag extraction.
 #[tokio::test]
 async fn both_forms_of_statistics_tell_the_same_versions() {
     let host = Host::new();

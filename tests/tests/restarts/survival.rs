@@ -14,9 +14,9 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// In milliseconds, longer than a change takes.
+/// Longer than a change takes.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// In milliseconds, longer than a restart takes.
+/// Longer than a restart takes.
 const LONGEST_RESTART_MS: u64 = 900;
 
 /// Service, route and response header differ in every round.
@@ -67,7 +67,7 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
 /// because configurations are stored asynchronously.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
-    let first = sesame_tests::wait::eventually("anybody answers", TEST_TIMEOUT, async || {
+    let first = sesame_tests::wait::eventually("a request is answered", TEST_TIMEOUT, async || {
         request
             .send()
             .await
@@ -94,7 +94,7 @@ async fn accepted_configuration_survives_kills_during_change() {
         let pause = Duration::from_millis(moments.below(LONGEST_PAUSE_MS));
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(pause).await;
-        eprintln!("round {number}: {victim} dies after {pause:?}");
+        eprintln!("round {number}: killing {victim} after {pause:?}");
         match victim {
             "Envoy" => {
                 agent.kill9_envoy();
@@ -127,11 +127,11 @@ async fn the_agent_dies_and_not_one_request_fails() {
         wait_round(&agent, number).await;
     }
     let report = load.stop().await;
-    report.clean(&format!("agent killed {} times in a change", rounds()));
+    report.clean(&format!("agent killed {} times during changes", rounds()));
     assert_eq!(
         agent.envoy_pids(),
         before,
-        "the new agent adopts the Envoy that runs"
+        "the new agent adopts the running Envoy"
     );
 }
 
@@ -149,7 +149,7 @@ async fn agent_dies_during_restarts_without_failed_request() {
         let mut order = agent.begin_to_replace_envoy("hot");
         let pause = Duration::from_millis(moments.below(LONGEST_RESTART_MS));
         tokio::time::sleep(pause).await;
-        eprintln!("round {number}: the agent dies {pause:?} after a restart was ordered");
+        eprintln!("round {number}: killing the agent {pause:?} after requesting a restart");
         agent.kill9();
         load.pass(50).await;
         agent.restart();
@@ -159,7 +159,7 @@ async fn agent_dies_during_restarts_without_failed_request() {
     }
     agent.wait_envoys(1).await;
     let report = load.stop().await;
-    report.clean(&format!("agent killed {rounds} times in a hot restart"));
+    report.clean(&format!("agent killed {rounds} times during hot restarts"));
 }
 
 /// The new agent must keep the existing Envoy.
@@ -197,10 +197,10 @@ async fn upgraded_agent_continues_with_existing_envoy() {
         .await;
     agent.wait_envoys(1).await;
     let report = load.stop().await;
-    report.clean("agent upgraded three times, then another bootstrap");
+    report.clean("agent upgraded three times, then bootstrap changed");
 }
 
-/// As if Envoy had a different bootstrap.
+/// Makes the agent believe that Envoy has a different bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {
@@ -212,7 +212,7 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// Only requests before the next Envoy listens may fail.
+/// Requests may fail only until the next Envoy listens.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;
@@ -238,14 +238,14 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         let expected = outages
             .iter()
             .any(|(begin, end)| (*begin..=*end).contains(&failure.at));
-        assert!(expected, "{failure:?} is none of {outages:?}");
+        assert!(expected, "{failure:?} is outside the outages {outages:?}");
     }
     let mut spans: Vec<Duration> = outages
         .iter()
         .map(|(begin, end)| end.saturating_sub(*begin))
         .collect();
     spans.sort();
-    eprintln!("from a death to the first answer: {spans:?}");
+    eprintln!("from kill to first response: {spans:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

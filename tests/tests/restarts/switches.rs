@@ -43,7 +43,7 @@ async fn route_switches_backend_repeatedly_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
     for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
-        // Both are common.
+        // Users write files in place, or rename new files into place.
         if switch % 5 == 0 {
             agent.write_in_place("route.yaml", &route_to(to));
         } else {
@@ -52,7 +52,7 @@ async fn route_switches_backend_repeatedly_without_failed_request() {
         wait_backend(&agent, "switch.test", to).await;
     }
     let report = load.stop().await;
-    report.clean(&format!("{switches} switches of a route's backend"));
+    report.clean(&format!("a route's backend switched {switches} times"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ async fn route_switches_between_short_lived_services_without_failure() {
     load.stop().await.assert_clean();
 }
 
-/// Other clusters are in use.
+/// Traffic uses a cluster that does not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_and_listeners_change_without_failed_request() {
     let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
@@ -106,7 +106,7 @@ async fn clusters_and_listeners_change_without_failed_request() {
         objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
         yaml(&objects)
     };
-    // A removal of more than half would be held back by default.
+    // By default, the agent would hold back a removal of more than half.
     let agent = Setup::with_ports(&[80, 81])
         .flag("--max-removal-share=100")
         .start(&[
@@ -192,7 +192,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// If both were in use, 20 responses in a row would have a probability of one in a million.
+/// With both backends in use, the probability of 20 equal responses is one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

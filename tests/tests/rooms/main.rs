@@ -29,7 +29,7 @@ const CRATES: [(&str, &str); 10] = [
     ("render", "agent/render/src"),
     ("spans", "controller/spans/src"),
 ];
-/// Each child module with children is a room.
+/// Each child of this module that has children is a separate room.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
 fn workspace() -> PathBuf {
@@ -149,7 +149,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     for name in rows.values().flat_map(|row| &row.modules) {
         let path: ModulePath = name.split('/').map(str::to_owned).collect();
         if !modules.0.contains_key(&path) {
-            problems.push(format!("the table has {name}, which is not a module"));
+            problems.push(format!("the table lists {name}, which is not a module"));
         }
     }
     for (from, imports) in &arrows {
@@ -165,7 +165,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
         } = row;
         if purpose.is_empty() || never.is_empty() {
             problems.push(format!(
-                "{from}: say what it is for, and what it must never do"
+                "{from}: state its purpose, and what it must never do"
             ));
         }
         for to in imports
@@ -197,7 +197,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     for circle in table::circles(&unmarked) {
         let rooms: Vec<String> = circle.into_iter().collect();
         problems.push(format!(
-            "these import each other in a circle: {}",
+            "these rooms import each other in a circle: {}",
             rooms.join(", ")
         ));
     }
@@ -224,7 +224,10 @@ fn paths_of_the_map_exist() {
         .filter(is_path)
         .filter(|path| !root.join(path).exists())
         .collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "ARCHITECTURE.md names paths that do not exist: {missing:?}"
+    );
 }
 
 fn true_table(

@@ -1,5 +1,5 @@
-//! Reads the modules of a crate and their imports from its sources, without compiling or expanding
-//! them. Test code is skipped.
+//! Reads a crate's modules and their imports from its sources, without compiling or expanding
+//! macros. Skips test code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +14,9 @@ pub(crate) type ModulePath = Vec<String>;
 pub(crate) struct Module {
     /// Paths that start with a crate of this workspace.
     pub(crate) imports: BTreeSet<ModulePath>,
-    /// By their names in the module.
+    /// Keyed by name in this module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
-    /// Without test modules.
+    /// Excludes test modules.
     children: BTreeSet<String>,
 }
 
@@ -75,13 +75,13 @@ impl Modules {
     }
 }
 
-/// Comments are dropped, and doc comments become attributes.
+/// Drops comments, and turns doc comments into attributes.
 pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let stream: TokenStream = text
         .parse()
-        .unwrap_or_else(|error| panic!("{} cannot be read as Rust: {error}", file.display()));
+        .unwrap_or_else(|error| panic!("{} is not valid Rust: {error}", file.display()));
     stream.into_iter().collect()
 }
 
@@ -226,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `None` if the path starts outside of the workspace.
+    /// `None` if the path starts outside the workspace.
     fn absolute(&self, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?.as_str();
         let mut base = self.path.to_vec();
@@ -259,7 +259,7 @@ impl Reader<'_> {
     }
 }
 
-/// With the names that they bring into scope.
+/// Returns the imported paths, with the names that they bring into scope.
 fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     let (prefix, end) = segments(tokens);
     if let Some(TokenTree::Group(group)) = tokens.get(end) {

@@ -11,7 +11,7 @@ use crate::modules::{is_cfg_test, is_mark, tokens};
 use crate::sources::{room, sources};
 use crate::workspace;
 
-/// In lines, without comments.
+/// Excludes comments.
 const MAX_LINES: usize = 68;
 const KNOWN: &str = "tests/tests/rooms/shape.txt";
 const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
@@ -19,7 +19,7 @@ const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 #[derive(Default)]
 struct Shapes {
     types: BTreeSet<String>,
-    /// With their first and last lines.
+    /// Function names, with their first and last lines.
     long: Vec<(String, usize, usize)>,
 }
 
@@ -110,6 +110,6 @@ fn types_have_unique_names_and_functions_are_short() {
     let new: Vec<&String> = found.difference(&known).collect();
     assert!(
         new.is_empty(),
-        "types whose name stands in two rooms, and functions of more than {MAX_LINES} lines: {new:#?}"
+        "type names that two rooms share, and functions of more than {MAX_LINES} lines: {new:#?}"
     );
 }

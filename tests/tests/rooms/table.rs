@@ -29,7 +29,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     for line in self::text(text).lines().skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [room, purpose, never, imports] = cells[..] else {
-            panic!("ARCHITECTURE.md: a room has four cells: {line}");
+            panic!("ARCHITECTURE.md: expected four cells: {line}");
         };
         let row = Row {
             modules: names(room).map(|(name, _)| name).collect(),
@@ -40,13 +40,13 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
         let name = row.modules[0].clone();
         assert!(
             rows.insert(name, row).is_none(),
-            "ARCHITECTURE.md has {room} twice"
+            "ARCHITECTURE.md: duplicate room {room}"
         );
     }
     rows
 }
 
-/// The flag is true for marked names.
+/// Returns names, with `true` for marked names.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
@@ -87,7 +87,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Every room of a set imports every other, directly or indirectly.
+/// Returns sets of rooms that all import each other, directly or indirectly.
 pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()

@@ -197,9 +197,9 @@ async fn changes_of_policies_fail_nothing_and_close_nothing() {
         let reply = open
             .send(&request)
             .await
-            .expect("a reply on the connection");
+            .expect("a response on the open connection");
         assert_eq!(reply.status, 200, "after change {number}");
     }
     assert!(open.is_open().await);
-    load.stop().await.clean("changes of policies");
+    load.stop().await.clean("AccessPolicy changes");
 }

@@ -30,7 +30,7 @@ fn by(request: &Request, user: &str) -> Request {
     request.clone().header("authorization", user)
 }
 
-/// The Gateway's policy asks `first`, and some routes ask more services.
+/// The Gateway's policy uses the service `first`. Some routes use more services.
 fn objects() -> Vec<Value> {
     let none = json!({});
     let user = json!({"http": {"allowedResponseHeaders": ["x-user"]}});
@@ -137,7 +137,7 @@ async fn services_of_all_policies_must_allow_requests() {
     );
     checks.status(by(&to("own.test"), "everybody"), 200).await;
     let asked = [second.take().len(), third.take().len()];
-    checks.same("checks of an allowed request", asked, [1, 1]);
+    checks.same("checks for an allowed request", asked, [1, 1]);
     // The service's header must never come from a client.
     for (host, user) in [("shop.test", Some("alice")), ("health.test", None)] {
         let request = by(&to(host), "first").header("x-user", "spoofed");
@@ -152,7 +152,7 @@ async fn services_of_all_policies_must_allow_requests() {
         }
     }
     let denied = to("shop.test").websocket(b"a").await;
-    checks.that(denied.is_err(), "a websocket that no service allows");
+    checks.that(denied.is_err(), "a websocket without authorization");
     let allowed = by(&to("shop.test"), "first").websocket(b"a").await;
     checks.that(allowed.is_ok(), format_args!("websocket: {allowed:?}"));
     checks.finish();
@@ -208,9 +208,9 @@ async fn services_change_without_failed_or_unchecked_requests() {
         let reply = open
             .send(&request)
             .await
-            .expect("a reply on the connection");
+            .expect("a response on the open connection");
         assert_eq!(reply.status, 200, "after change {number}");
     }
     assert!(open.is_open().await);
-    load.stop().await.clean("changes of authorization services");
+    load.stop().await.clean("authorization service changes");
 }

@@ -94,7 +94,7 @@ pub(crate) fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Each has a description of its defect.
+/// Returns invalid tokens, each with a description of its defect.
 fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
     let header = json!({"alg": "ES256", "kid": "a"});
     let claims = json!({"iss": ISSUER, "aud": "shop", "exp": 4_000_000_000_u64});
@@ -109,7 +109,7 @@ fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
         ("expired", with("exp", json!(1_000_000_000))),
         ("not yet valid", with("nbf", json!(3_900_000_000_u64))),
         ("without an expiry", with("exp", Value::Null)),
-        // Envoy responds to these with 403.
+        // Envoy responds to these tokens with 403.
         ("wrong audience", with("aud", json!("other"))),
         ("without an audience", with("aud", Value::Null)),
         ("wrong issuer", with("iss", json!("https://id.test/"))),
@@ -279,7 +279,7 @@ async fn rules_judge_claims_and_headers_come_from_them() {
     if let Some(reply) = checks.reply(&split).await {
         checks.that(
             reply.status >= 400,
-            format_args!("a header in a claim: {reply:?}"),
+            format_args!("a claim that contains a header line: {reply:?}"),
         );
     }
     checks.finish();
@@ -319,7 +319,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
-        // Every second version has another key.
+        // Every second version contains an additional key.
         let other = Issuer::new(ISSUER, &format!("k-{number}"));
         let keys = Issuer::jwks(&[&other, &issuer][number % 2..]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -347,12 +347,12 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let served = agent.get(80, "number.test", &format!("/{number}"));
         agent.wait_ok(&bearer(served, &valid)).await;
         let reply = open.send(&request).await;
-        let reply = reply.expect("a reply on the connection");
+        let reply = reply.expect("a response on the open connection");
         assert_eq!(reply.status, 200, "after change {number}");
         let without = agent.get(80, "shop.test", "/").send().await;
         let without = without.expect("a reply").status;
         assert_eq!(without, 401, "after change {number}");
     }
     assert!(open.is_open().await);
-    load.stop().await.clean("changes of keys and policies");
+    load.stop().await.clean("key and policy changes");
 }

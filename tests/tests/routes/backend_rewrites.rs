@@ -1,4 +1,4 @@
-//! Rewrites for a single backend of a rule.
+//! Rewrites that apply to only one of a rule's backends.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ async fn each_backend_gets_its_share_with_own_rewrites() {
         expect("rewriting", "own.test", "/own/a?b=c", 1),
     ];
     assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), expected);
-    // A deviation of 52 is six standard deviations.
+    // The bounds are six standard deviations from the mean.
     let rewritten = seen[&expected[1]];
     assert!((48..=152).contains(&rewritten), "{rewritten} of {REQUESTS}");
 }

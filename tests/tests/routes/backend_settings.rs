@@ -1,4 +1,4 @@
-//! Load balancing, health checks and limits of endpoints, on a real Envoy.
+//! Load balancing, health checks and endpoint limits on a real Envoy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -236,7 +236,7 @@ async fn dead_backend_does_not_hold_up_a_change() {
     checks.finish();
 }
 
-/// Responds to each connection with its first line.
+/// Responds to each connection with the first line that it received.
 async fn first_lines() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -337,5 +337,5 @@ async fn policy_changes_under_load_fail_nothing() {
         agent.write("policy.yaml", &policy(number));
         agent.wait_numbered("number.test", number).await;
     }
-    load.stop().await.clean("changes of a BackendPolicy");
+    load.stop().await.clean("BackendPolicy changes");
 }

@@ -16,7 +16,7 @@ use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
-/// Larger than the default buffer of a connection.
+/// Larger than a connection's default buffer.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
@@ -44,7 +44,7 @@ async fn routes_authorize_every_request_before_it_passes() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
-    // No service listens on it.
+    // No service listens on this address.
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     objects.extend(served("closed", &[closed]));
     objects.push(service("nobody", ""));
@@ -105,12 +105,12 @@ async fn routes_authorize_every_request_before_it_passes() {
     let preflight = preflight.header("origin", "https://a.test");
     let preflight = preflight.header("access-control-request-method", "GET");
     checks.status(preflight, 200).await;
-    checks.same("questions about a preflight", auth.take().len(), 0);
+    checks.same("checks for a preflight request", auth.take().len(), 0);
     checks.status(agent.get(80, "cors.test", "/"), 401).await;
     auth.take();
     if let Some(refusal) = checks.reply(&agent.get(80, "all.test", "/")).await {
         let headers = refusal.values("x-envoy-upstream-service-time");
-        checks.same("service time of a refusal", headers, vec![]);
+        checks.same("service time of a denied request", headers, vec![]);
     }
     auth.take();
     checks
@@ -129,7 +129,11 @@ async fn routes_authorize_every_request_before_it_passes() {
         let request = as_user(agent.get(80, host, "/"), "everybody");
         checks.status(request, status).await;
     }
-    checks.same("requests that passed unasked", main.count() - before, 0);
+    checks.same(
+        "requests that passed without a check",
+        main.count() - before,
+        0,
+    );
     checks.finish();
 }
 
@@ -142,9 +146,9 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
         .header("x-token", "t")
         .header("x-mine", "m");
     if let Some(reply) = checks.reply(&request).await {
-        checks.same("status of who is not let in", reply.status, 401);
+        checks.same("status of a denied request", reply.status, 401);
         let realm = reply.header("www-authenticate");
-        checks.same("what the service says to clients", realm, Some("Basic"));
+        checks.same("challenge from the service", realm, Some("Basic"));
     }
     if let Some(echo) = echo(&as_user(request, "auth"), checks).await {
         checks.same("x-user", echo.values("x-user"), vec!["alice"]);
@@ -201,7 +205,7 @@ async fn bodies(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Checks)
         if let Some(echo) = echo(&post(LARGE), checks).await {
             let length = LARGE.to_string();
             checks.same(
-                "bytes that were asked about",
+                "bytes that the service received",
                 echo.value("x-auth"),
                 Some(length.as_str()),
             );
@@ -273,11 +277,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     agent.wait_ok(&agent.get(80, "open.test", "/")).await;
     let counts = || services.each_ref().map(|service| service.take().len());
     let mut checks = Checks::default();
-    checks.same(
-        "questions of a listener without filters",
-        counts(),
-        [0, 0, 0],
-    );
+    checks.same("checks for a listener without filters", counts(), [0, 0, 0]);
     let trust = authority.trust();
     for (host, port) in [
         ("a.guarded.test", 80),
@@ -296,15 +296,15 @@ async fn listeners_authorize_in_order_before_route_selection() {
         for path in ["/plain", "/gold", "/everywhere", "/nowhere"] {
             checks.status(get(path), 401).await;
         }
-        checks.same(format!("questions of {host}"), counts(), [4, 0, 0]);
+        checks.same(format!("checks for {host}"), counts(), [4, 0, 0]);
         checks
             .status(as_user(get("/everywhere"), "first"), 401)
             .await;
-        checks.same(format!("questions of {host}"), counts(), [1, 1, 0]);
+        checks.same(format!("checks for {host}"), counts(), [1, 1, 0]);
         checks
             .status(as_user(get("/nowhere"), "everybody"), 404)
             .await;
-        checks.same(format!("questions of {host}"), counts(), [1, 1, 0]);
+        checks.same(format!("checks for {host}"), counts(), [1, 1, 0]);
         if host == "b.guarded.test" {
             continue;
         }
@@ -316,18 +316,14 @@ async fn listeners_authorize_in_order_before_route_selection() {
         }
         let second = services[1].take();
         let seen: Vec<_> = second.iter().map(|it| it.header("x-first")).collect();
-        checks.same(
-            "what the second one sees of the first",
-            seen,
-            vec![Some("0")],
-        );
+        checks.same("x-first at the second service", seen, vec![Some("0")]);
         counts();
         // Headers from a listener filter affect route selection.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
         let seen: Vec<_> = third.iter().map(|it| it.header("x-second")).collect();
-        checks.same("what the route's service sees", seen, vec![Some("0")]);
+        checks.same("x-second at the route's service", seen, vec![Some("0")]);
         counts();
     }
     for path in ["/everywhere", "/plain", "/"] {
@@ -337,7 +333,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// The wider listener and route would serve these requests.
+/// Without the rejection, the wider listener and route would serve these requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;

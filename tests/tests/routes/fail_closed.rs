@@ -1,5 +1,5 @@
-//! Invalid listeners and routes that might be security-relevant. Their requests must be rejected
-//! despite wider matches.
+//! Invalid listeners and routes that might be security-relevant. Their requests must be rejected,
+//! even if a wider listener or route matches.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -142,7 +142,7 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// The last route requires authorization. The others exhaust the limit for expressions.
+/// The last route requires authorization. The others exhaust the limit for regular expressions.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {
         let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
@@ -185,7 +185,7 @@ async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // A rejecting configuration must not become the last good configuration.
+    // A configuration that rejects requests must not become the last good configuration.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

@@ -70,7 +70,7 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         // `both` precedes `both-grpc` by name, but must not get its calls.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
-        // The hostnames in the specs decide before names and matches.
+        // Precedence depends first on the hostnames in the specs, then on matches and names.
         ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
         ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {

@@ -110,7 +110,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// By backend, or by status for Envoy's own responses.
+/// Counts responses by backend, or by status for Envoy's own responses.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,
@@ -132,7 +132,7 @@ async fn shares(
 }
 
 async fn weights(agent: &AgentUnderTest, checks: &mut Checks) {
-    // Each bound is more than five standard deviations away.
+    // Each bound is more than five standard deviations from the mean.
     for (host, expected) in [
         (
             "even.weight.test",

@@ -27,7 +27,7 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/", "/xyz", "/bar", "/xyz/bar"),
 ];
 
-/// Special in Envoy's format strings, but sent literally.
+/// These values are special in Envoy's format strings, but must be sent literally.
 const PERCENTS: [(&str, &str); 4] = [
     ("x-percent", "100%"),
     ("x-twice", "50%%"),
@@ -178,12 +178,12 @@ async fn response_headers(agent: &AgentUnderTest, checks: &mut Checks) {
         );
         let types = reply.values("content-type").join(",").replace(' ', "");
         checks.same(
-            "add to the answer",
+            "add to a response header",
             types.as_str(),
             "application/json,text/x-added",
         );
         checks.same(
-            "add a new one to the answer",
+            "add a new response header",
             reply.values("x-alone"),
             vec!["alone"],
         );
@@ -286,11 +286,11 @@ const REDIRECTS: &str = "
 80   host.redirect.test                /a/b    302 http://other.test/a/b
 80   host.redirect.test                /a?b=c  302 http://other.test/a?b=c
 80   scheme.redirect.test              /a      302 https://scheme.redirect.test/a
-# A port in Host is not the listener's, nor that of the new scheme.
+# The redirect never copies the port in Host.
 80   scheme.redirect.test:12345        /a      302 https://scheme.redirect.test/a
 80   nothing.redirect.test:12345       /a      302 http://nothing.redirect.test/a
 80   port.redirect.test:12345          /a      302 http://port.redirect.test:8080/a
-# Where a route is for many hosts, Envoy cannot drop it, only name the right one.
+# If a route has a wildcard hostname, Envoy cannot omit the port, only correct it.
 80   a.wild.redirect.test:12345        /a      302 http://a.wild.redirect.test:80/a
 80   a.wild.redirect.test              /a      302 http://a.wild.redirect.test/a
 80   a.wild-scheme.redirect.test:12345 /a      302 https://a.wild-scheme.redirect.test:443/a
@@ -306,11 +306,11 @@ const REDIRECTS: &str = "
 80   status-303.redirect.test          /       303 http://other.test/
 80   status-307.redirect.test          /       307 http://other.test/
 80   status-308.redirect.test          /       308 http://other.test/
-# Without a scheme it is the listener's port that is named; with one it is the scheme's.
+# Without a new scheme, the listener's port is kept. A new scheme implies its default port.
 8088 host.redirect.test                /a      302 http://other.test:8088/a
 8088 scheme.redirect.test              /a      302 https://scheme.redirect.test/a
 8088 port.redirect.test                /a      302 http://port.redirect.test:8080/a
-# The scheme's own port is not that of the listener, nor that which the client wrote.
+# Port 80 replaces the listener's port and the client's port.
 8088 own-port.redirect.test            /a      302 http://own-port.redirect.test/a
 8088 own-port.redirect.test:8088       /a      302 http://own-port.redirect.test/a
 ";
@@ -511,7 +511,7 @@ async fn mirrors(agent: &AgentUnderTest, backends: &Backends, checks: &mut Check
     let none = mirrored(agent, backends, checks, "none.mirror.test", 20, None).await;
     checks.same("0 percent", none, (0, 0));
     mirrored(agent, backends, checks, "one.mirror.test", 1, Some((1, 0))).await;
-    // With probability 1/2, a count outside this range has a probability below one in a million.
+    // At 50 percent, a count outside this range has a probability below one in a million.
     let (half, _) = mirrored(agent, backends, checks, "half.mirror.test", 300, None).await;
     checks.that(
         (100..=200).contains(&half),
@@ -671,7 +671,7 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
         checks.same(&request, list(header(HEADERS)), list(Some("x-one, x-two")));
     }
     checks.same(
-        "requests of a preflight that reached the backend",
+        "preflight requests that reached the backend",
         backends.main.count() - before,
         0,
     );
@@ -716,7 +716,7 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
             (HEADERS, "x-one"),
         ] {
             checks.same(
-                format!("credentials and star: {name}"),
+                format!("credentials and `*`: {name}"),
                 reply.header(name),
                 Some(expected),
             );

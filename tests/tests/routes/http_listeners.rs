@@ -149,7 +149,7 @@ async fn server_name_selects_listener_and_certificate() {
         .await;
     checks.that(
         stranger.is_err(),
-        "a server name that no listener has is refused",
+        "a TLS connection with an unknown server name",
     );
 
     // A different listener serves the host, so the client must open another connection.

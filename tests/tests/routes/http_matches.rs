@@ -122,7 +122,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
     }
-    // Normalized as in RFC 3986, section 6.2.2.
+    // Paths are normalized as in RFC 3986, section 6.2.2.
     for (path, backend) in [
         ("/~alice", "a"),
         ("/%7Ealice", "a"),
@@ -214,7 +214,7 @@ fn header_routes() -> Vec<Value> {
         http_route(
             "header-twice",
             &["header-twice.test"],
-            // If a match lists a name twice, only the first entry counts.
+            // If a match contains a duplicate header name, only the first entry counts.
             &[rule_to(
                 "a",
                 &[json!({"headers": [
@@ -530,7 +530,7 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(h2, "b").await;
 }
 
-/// The hostnames in the specs decide before names and matches.
+/// Precedence depends first on the hostnames in the specs, then on matches and names.
 fn same_intersection_routes() -> Vec<Value> {
     let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
     let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);

@@ -133,7 +133,7 @@ fn status(agent: &AgentUnderTest, checks: &mut Checks) {
         .unwrap_or_default();
     checks.that(
         shown.contains("ServiceUnresolvedReference") && shown.contains("IncludeNotFound"),
-        format_args!("the HTTPProxy names its errors: {shown}"),
+        format_args!("the HTTPProxy's status contains its errors: {shown}"),
     );
 }
 

@@ -122,7 +122,7 @@ async fn cors_policy_answers_preflights_of_all_routes() {
         checks.same(&request, &reply.status, &200);
         let seen = reply.header("access-control-allow-origin");
         checks.same(&request, seen, allowed.then_some(origin));
-        // Browsers require that the origin is echoed.
+        // Browsers require the response to echo the origin.
         let others = [
             ("allow-credentials", "true"),
             ("allow-methods", "PUT"),
@@ -136,7 +136,7 @@ async fn cors_policy_answers_preflights_of_all_routes() {
         }
     }
     let after: u64 = backends.iter().map(Backend::count).sum();
-    checks.same("requests that backends saw", &after, &before);
+    checks.same("requests that reached backends", &after, &before);
     for (path, origin, expected) in [
         ("/", "https://b.test", Some("https://b.test")),
         ("/", "https://d.test", None),

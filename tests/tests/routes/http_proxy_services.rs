@@ -1,4 +1,4 @@
-//! Services of an `HTTPProxy`, on a real Envoy: protocols, and the verification of backends.
+//! `HTTPProxy` services on a real Envoy: protocols and backend verification.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -249,9 +249,9 @@ async fn idle_connections_end_as_the_route_says() {
     }
     checks.status(get("/bad"), 500).await;
     let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
-    checks.that(ended.is_ok(), "an idle connection of /short ends");
+    checks.that(ended.is_ok(), "the idle connection for /short is closed");
     let lasts = lasting.try_recv() == Err(oneshot::error::TryRecvError::Empty);
-    checks.that(lasts, "a connection of /endless stays");
+    checks.that(lasts, "the connection for /endless stays open");
     checks.finish();
 }
 

@@ -1,4 +1,4 @@
-//! Tokens that HTTPProxies require from each route's own provider.
+//! Tokens for HTTPProxy routes, each with its own provider.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -63,7 +63,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     let _backends = start_served(&["a"], &mut all).await;
     let to = json!([{"name": "a", "port": 80}]);
     let child = http_proxy("child", &json!({"routes": [{"services": to}]}));
-    // The Secret in this namespace has other keys.
+    // The Secret in this namespace contains different keys.
     let team = json!({"routes": [{"services": to, "permitInsecure": true}]});
     let mut team = http_proxy("child", &team);
     let mut keys = secret("keys", &Issuer::jwks(&[&partner]));

@@ -1,4 +1,4 @@
-//! Annotations of ingress-nginx. Changes under load must not fail requests.
+//! Annotations for ingress-nginx. Changes under load must not fail requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -16,7 +16,7 @@ fn class() -> Value {
     class
 }
 
-/// Names of annotations omit the common prefix.
+/// Annotation names omit the common prefix.
 fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
     let annotations = annotations.iter().map(|(name, value)| {
         let name = format!("nginx.ingress.kubernetes.io/{name}");
@@ -264,6 +264,6 @@ async fn canary_weights_change_without_failed_request() {
         agent.wait_backend(&request, expected).await;
     }
     let report = load.stop().await;
-    report.tell("the weight of a canary changes");
+    report.tell("a canary's weight changes");
     report.assert_clean();
 }

@@ -93,7 +93,7 @@ fn status(agent: &AgentUnderTest, checks: &mut Checks) {
     let conditions = conditions.unwrap_or_default();
     checks.that(
         conditions.contains("BackendNotFound") && conditions.contains("absent"),
-        format_args!("the Ingress names its fault: {conditions}"),
+        format_args!("the Ingress's conditions name the missing Service: {conditions}"),
     );
 }
 

@@ -14,7 +14,7 @@ use crate::access_tokens::bearer;
 
 const ISSUER: &str = "https://id.test";
 
-/// The keys come from `remote`.
+/// The agent fetches the keys from `remote`.
 fn policy(route: &str, remote: &Value) -> Value {
     let provider = json!({"name": "corp", "issuer": ISSUER, "jwks": {"remote": remote}});
     let target = json!({"kind": "HTTPRoute", "name": route});

@@ -89,7 +89,7 @@ async fn server_name_selects_one_listener_and_route() {
             &["a.pass.test", "own.pass.test"],
             &[("exact", 1)],
         ),
-        // The hostnames in the specs decide before names.
+        // Precedence depends first on the hostnames in the specs, then on names.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -177,7 +177,7 @@ async fn tcp_connections_split_by_weight_and_need_backend() {
         checks.that(
             (share(name) - expected).abs() < 0.2,
             format_args!(
-                "{name} has {}, expected about {expected}: {seen:?}",
+                "{name} has a share of {}, expected about {expected}: {seen:?}",
                 share(name)
             ),
         );
@@ -266,7 +266,7 @@ async fn udp_datagrams_split_by_weight_on_shared_port() {
         checks.that(
             (share(name) - expected).abs() < 0.2,
             format_args!(
-                "{name} has {}, expected about {expected}: {seen:?}",
+                "{name} has a share of {}, expected about {expected}: {seen:?}",
                 share(name)
             ),
         );

@@ -57,7 +57,7 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// If unset, the host of the row; `none` for a request without a host.
+    /// Defaults to the row's host. `none` means a request without a host.
     host: Option<String>,
     path: String,
     to: String,
@@ -232,7 +232,7 @@ struct Together {
     objects: Vec<Value>,
 }
 
-/// Uses as few groups as possible.
+/// Puts all rows into one group, except rows that need a separate group.
 fn together(secrets: &[Value]) -> Vec<Together> {
     let all = rows().into_iter().enumerate();
     let (alone, shared): (Vec<_>, Vec<_>) =
@@ -266,7 +266,7 @@ fn together(secrets: &[Value]) -> Vec<Together> {
         .collect()
 }
 
-/// The Service, the status, or `refused`.
+/// Returns the Service, the status, or `refused`.
 fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     let scheme = if ask.port == 443 { "https" } else { "http" };
     let url = format!("{scheme}://{}:{}{}", ask.host, ask.port, ask.path);

@@ -1,4 +1,4 @@
-//! `ListenerSet` on a real Envoy. Changing one must not affect listeners of others.
+//! `ListenerSet` on a real Envoy. Changing a ListenerSet must not affect other listeners.
 
 #[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
 mod tls_override_rows;
@@ -104,7 +104,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
         "refused",
         &[http_listener("only", 80, "gateway.test")],
     ));
-    // A reference to the Gateway is not enough.
+    // A route attaches to a ListenerSet only if it refers to the ListenerSet, not the Gateway.
     objects.push(on_listener_set(
         route(
             "TCPRoute",
@@ -188,7 +188,7 @@ async fn set_changes_fail_no_request_to_others() {
         https_listener("https", 443, "gateway.test", "pair"),
     ]);
     for name in ["gateway", "set", "waiting"] {
-        // Leaked: it stops with the test's runtime.
+        // Leak the backend, which stops with the test's runtime.
         let backend = Box::leak(Box::new(Backend::start(name).await));
         objects.extend(served(name, &[backend.address()]));
     }
@@ -320,7 +320,7 @@ async fn client_gets_certificate_of_owner_of_hostname() {
                 let gateway = object(status, "Gateway", "edge");
                 let programmed = condition(&gateway["conditions"], "Programmed");
                 let is_read = programmed["observedGeneration"] == number + 1;
-                // If only the ListenerSet changes, `Programmed` stays true.
+                // If only the ListenerSet changes, the Gateway's `Programmed` condition stays true.
                 let edge = &status["gateways"][0];
                 is_read && programmed["status"] == "True" && edge["applied"] == edge["wanted"]
             })
@@ -360,7 +360,7 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let key = format!("envoy.resource_limits.listener.{name}.connection_limit");
     let wait_share = async |expected: &str| {
         eventually(
-            "the share of the Gateway's port",
+            "the Gateway port's connection limit",
             TEST_TIMEOUT,
             async || {
                 let runtime = admin.get("/runtime").await.map_err(|e| e.to_string())?;

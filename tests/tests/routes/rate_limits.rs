@@ -8,7 +8,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
 };
 
-/// After half of these requests, another route is changed `CHANGES` times.
+/// After half of these requests, another route changes `CHANGES` times.
 const ALLOWED: usize = 10;
 const CHANGES: usize = 50;
 

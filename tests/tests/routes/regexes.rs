@@ -1,5 +1,5 @@
-//! Regular expressions. Envoy must accept every expression that Sesame accepts, and RE2 must reject
-//! what Sesame rejects because of RE2.
+//! Regular expressions. Envoy must accept every expression that Sesame accepts. RE2 must reject the
+//! expressions that Sesame rejects as unsupported by RE2.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -98,7 +98,7 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// Their meaning for RE2 differs from users' intentions or Sesame's assumptions.
+/// RE2 interprets these expressions differently than users intend or Sesame assumes.
 const MISREAD: &[&str] = &[
     "[a&&b]",
     "[a~~b]",
@@ -203,7 +203,9 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         .to_vec();
     let (placeholder, field) = (encoded(&placeholder), encoded(pattern));
     let mut places = (0..bootstrap.len()).filter(|at| bootstrap[*at..].starts_with(&placeholder));
-    let at = places.next().expect("the expression is somewhere");
+    let at = places
+        .next()
+        .expect("the bootstrap contains the placeholder");
     assert_eq!(places.count(), 0, "{pattern}");
     bootstrap[at..at + field.len()].copy_from_slice(&field);
     match validate(envoy, directory, &bootstrap)
@@ -218,7 +220,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     }
 }
 
-/// Field number 2 of `RegexMatcher`.
+/// Encodes field 2 of `RegexMatcher`.
 fn encoded(pattern: &str) -> Vec<u8> {
     let mut field = vec![2 << 3 | 2];
     encode_varint(pattern.len() as u64, &mut field);
@@ -329,7 +331,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     }
 }
 
-/// As Envoy logs them in warnings.
+/// Returns the sizes that Envoy logs in warnings.
 async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     let routes: Vec<_> = patterns
         .iter()

@@ -1,4 +1,4 @@
-//! Filters of TrafficPolicies on a real Envoy.
+//! TrafficPolicy filters on a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;

@@ -115,11 +115,10 @@ async fn rule_sets_retries_sessions_and_ports() {
     checks.finish();
 }
 
-/// Once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
     let there = Backend::start("there").await;
-    // No backend listens on it.
+    // No backend listens on this address.
     let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[there.address(), gone]));
@@ -139,7 +138,7 @@ async fn failed_connection_is_retried_unless_retries_are_off() {
         seen.extend(reply.map(|reply| reply.status));
     }
     checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
-    // Envoy does not buffer this body, but must still reach the other endpoint.
+    // Envoy does not buffer this body, but must still retry on the other endpoint.
     let upload = agent.get(80, "plain.test", "/").method("POST");
     let upload = upload.body(vec![b'x'; 4 << 20]);
     for request in [upload.clone(), upload.http2()] {
@@ -181,7 +180,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // The probability of 40 equal responses is below one in a billion.
+        // Without a session, the probability of 40 equal responses is below one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
@@ -205,23 +204,27 @@ const CARRIERS: [(&str, &str, &str); 2] = [
     ("header.test", "x-sid", "x-sid"),
 ];
 
-/// Envoy does not retry on a closing connection, because the request may have been processed.
+/// Envoy does not retry after a connection closes, because the request may have been processed.
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
-    eventually("Envoy has no connection to it", TEST_TIMEOUT, async || {
-        let open = tokio::net::TcpStream::connect(address).await.is_ok();
-        holds(!open, || format!("{address} takes connections"))?;
-        let output = agent.command_beside(&line).await;
-        let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let all = told.iter().filter_map(|one| one["endpoints"].as_array());
-        let mut of_it = all
-            .flatten()
-            .filter(|it| it["address"] == address.to_string());
-        let known = of_it.clone().next().is_some();
-        let closed = of_it.all(|it| it["connections"].as_u64() == Some(0));
-        holds(known && closed, || format!("{told:#?}"))
-    })
+    eventually(
+        "Envoy has no connection to the endpoint",
+        TEST_TIMEOUT,
+        async || {
+            let open = tokio::net::TcpStream::connect(address).await.is_ok();
+            holds(!open, || format!("{address} accepts connections"))?;
+            let output = agent.command_beside(&line).await;
+            let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let all = told.iter().filter_map(|one| one["endpoints"].as_array());
+            let mut of_it = all
+                .flatten()
+                .filter(|it| it["address"] == address.to_string());
+            let known = of_it.clone().next().is_some();
+            let closed = of_it.all(|it| it["connections"].as_u64() == Some(0));
+            holds(known && closed, || format!("{told:#?}"))
+        },
+    )
     .await;
 }
 

@@ -12,7 +12,7 @@ use sesame_proto::signature::SigningKeys;
 
 use super::forge::{Forge, PREAMBLE, Pieces, signatures, signed, whole};
 
-/// With part of the expected reason.
+/// `reason` is part of the expected message.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Material<'a> {
     pub(crate) older: &'a [u8],
     pub(crate) next: &'a Snapshot,
     pub(crate) with_keys: (&'a Snapshot, &'a [KeyPair]),
-    /// One trusted key, and one untrusted key.
+    /// `ours` is trusted; `theirs` is not.
     pub(crate) ours: &'a SigningKeys,
     pub(crate) theirs: &'a SigningKeys,
 }
@@ -56,7 +56,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
         bytes
     };
-    // The following bundles can be made without a signing key.
+    // Creating the following bundles requires no signing key.
     let header = |change: &dyn Fn(&mut BundleHeader)| {
         let mut pieces = good.clone();
         change(&mut pieces.header);
@@ -110,7 +110,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "garbage-behind",
             [&new[..], b"\0"].concat(),
-            "has 1 bytes after its end",
+            "has extra bytes after its end: 1",
         ),
         ("two-in-one", twice, "bytes after its end"),
         (
@@ -275,12 +275,12 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "endless-header",
             with_number(PREAMBLE, u32::MAX),
-            "its header is 4294967295 bytes",
+            "the size of its header is 4294967295 bytes",
         ),
         (
             "endless-signatures",
             with_number(parts_at - good.signatures.len() - 4, u32::MAX),
-            "its signatures is 4294967295 bytes",
+            "the size of its signatures is 4294967295 bytes",
         ),
         (
             "endless-part",
@@ -328,7 +328,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "keys-of-another-host",
             sealed_to(7, forge.label().sequence),
-            "are for 1 other hosts, not for this one",
+            "are for other hosts (1), not for this host",
         ),
         (
             "damaged-keys",

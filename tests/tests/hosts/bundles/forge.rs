@@ -41,7 +41,7 @@ impl Pieces {
         }
     }
 
-    /// Everything except the signatures.
+    /// Returns the signed bytes: everything before the signatures.
     pub(crate) fn signed(&self) -> Vec<u8> {
         signed(&self.header.encode_to_vec())
     }
@@ -50,7 +50,7 @@ impl Pieces {
         whole(self.signed(), &self.signatures, &self.parts)
     }
 
-    /// First updates the sizes and digests.
+    /// Updates the sizes and digests first.
     pub(crate) fn sign(mut self, keys: &SigningKeys) -> Vec<u8> {
         for (part, content) in self.header.parts.iter_mut().zip(&self.parts) {
             part.size = content.len() as u64;
@@ -95,7 +95,7 @@ pub(crate) fn raw(hex: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// The bundles are well-formed, but their snapshots are not.
+/// Builds well-formed bundles with malformed snapshots.
 pub(crate) struct Forge<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) keys: &'a SigningKeys,

@@ -80,9 +80,9 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     load.pass(50).await;
     load.stop()
         .await
-        .clean("bundles: none of the bad ones taken");
+        .clean("bundles: all malformed ones rejected");
 
-    // Nothing may remain after `apply` rejects a bundle.
+    // After `apply` rejects a bundle, no file may remain.
     for case in all
         .iter()
         .filter(|case| ["stranger", "cut-in-shard"].contains(&case.name))
@@ -102,12 +102,12 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     }
     fs::remove_file(link).unwrap();
     let left = fs::read_dir(agent.manifests()).unwrap().count();
-    assert_eq!(left, 1, "the one that is served, and nothing else");
+    assert_eq!(left, 1, "only the current bundle is left");
     let last = workshop.create("last", &objects(&b), &["--sequence", "6"]);
     accepted(&agent, &last).await;
     wait(&agent, &b).await;
     let well = |status: &Value| status["source"]["problems"] == serde_json::json!([]);
-    agent.wait_status("nothing is wrong any more", well).await;
+    agent.wait_status("no problem is reported", well).await;
 }
 
 /// By file name without the extension.

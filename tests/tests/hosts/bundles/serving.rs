@@ -17,7 +17,7 @@ use super::site::{
     Workshop, accepted, apply, command, drop_in, host, printed, routed, stored, wait,
 };
 
-/// Counts packets and connections without a route to the outside.
+/// Counts outgoing packets and connections without a route.
 fn lost() -> u64 {
     let text = fs::read_to_string("/proc/net/snmp").expect("the kernel's counters");
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -82,7 +82,7 @@ async fn host_without_network_serves_bundles() {
     let keys = SealingKeys::found(&seal).await;
     let place = Path::new("bundles/identity");
     let opened = keys.open_text(fs::read(&kept_at).unwrap(), place);
-    let (private, _) = opened.expect("it is sealed at once, with a key of this host");
+    let (private, _) = opened.expect("the identity is sealed with this host's key");
 
     let with_tls = |backend: &Backend| {
         let mut objects = edge(&[
@@ -125,7 +125,7 @@ async fn host_without_network_serves_bundles() {
     load.pass(50).await;
     load.stop().await.clean("bundles: three updates");
 
-    // An incomplete bundle is not an error yet.
+    // An incomplete bundle is not yet an error, because copying may still be in progress.
     let fifth = fs::read(create("fifth", &b)).unwrap();
     fs::write(agent.manifests().join("x.bundle.part"), &fifth[..100]).unwrap();
     fs::write(
@@ -157,7 +157,7 @@ async fn host_without_network_serves_bundles() {
 
     stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
-    // The host must serve the last bundle without its files, including TLS.
+    // Without the bundle files, the host must still serve the last bundle, including TLS.
     agent.kill9();
     agent.kill9_envoy();
     for file in files(&agent.manifests()) {
@@ -168,7 +168,7 @@ async fn host_without_network_serves_bundles() {
     agent.restart();
     wait(&agent, &b).await;
     eprintln!(
-        "served again {:?} after a start from the state directory",
+        "served again {:?} after starting from the state directory",
         start.elapsed()
     );
     assert_eq!(secure.send().await.unwrap().status, 200);
@@ -218,7 +218,7 @@ async fn host_without_network_serves_bundles() {
     for hidden in [secret, private.trim()] {
         assert!(!agent.log().contains(hidden), "a key in the log");
     }
-    assert_eq!(lost(), before, "something wanted to leave this network");
+    assert_eq!(lost(), before, "a packet was sent to another network");
 }
 
 async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
@@ -226,7 +226,7 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// Different endpoints make a bundle new, despite the same revision.
+/// A bundle with different endpoints counts as new, even if its revision is unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -296,7 +296,7 @@ async fn agent_without_bundles_stops_without_panic() {
     // An incomplete bundle makes the agent set a timer.
     drop_in(&agent, "broken.bundle", b"not a bundle");
     agent
-        .wait_status("an agent that serves nothing", |status| {
+        .wait_status("the broken bundle is listed", |status| {
             status["source"]["bundles"]
                 .as_array()
                 .is_some_and(|files| !files.is_empty())

@@ -21,7 +21,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     let first = workshop.create("first", &objects(&a), &["--sequence", "1"]);
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
-    assert!(text.contains("is signed by 1 trusted keys"), "{text}");
+    assert!(text.contains("has too few trusted signatures: 1"), "{text}");
     assert!(text.contains("2 are required"), "{text}");
     let path = first.to_string_lossy().into_owned();
     let sign = |path: &str, key: &str| {

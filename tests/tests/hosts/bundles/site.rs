@@ -12,7 +12,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
 
-/// With manifests, and the key pairs `ours`, `theirs` and `third`.
+/// Contains manifests, and the key pairs `ours`, `theirs` and `third`.
 pub(crate) struct Workshop {
     root: tempfile::TempDir,
 }
@@ -124,7 +124,7 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Storing takes up to a second if only endpoints have changed.
+/// If only endpoints have changed, storing takes up to a second.
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();

@@ -20,7 +20,7 @@ async fn host_with_bundles_traces_changes() {
         accepted(&agent, &bundle).await;
         wait(&agent, backend).await;
         if backend.name() == a.name() {
-            // The first bundle starts Envoy.
+            // The first bundle starts Envoy instead of changing it.
             continue;
         }
         let status = agent.wait_healthy().await;

@@ -39,10 +39,14 @@ async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
     let runtime = agent.runtime().display().to_string();
-    eventually("what is served is stored", TEST_TIMEOUT, async || {
-        let output = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
-        holds(output.status.success(), || words(&output))
-    })
+    eventually(
+        "the served configuration is stored",
+        TEST_TIMEOUT,
+        async || {
+            let output = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
+            holds(output.status.success(), || words(&output))
+        },
+    )
     .await;
     agent
 }

@@ -30,8 +30,8 @@ pub(crate) fn compare(
             grpc_status,
             ..
         } => {
-            // Only Envoy's own responses may lack the marker. Its response to a malformed authority
-            // has an undetermined route's headers.
+            // Only Envoy's own responses may lack the marker. The response to a malformed authority
+            // may have any route's headers.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));
@@ -79,7 +79,7 @@ pub(crate) fn compare(
             if backends.iter().all(|backend| backend.endpoints.is_empty()) {
                 return Ok(());
             }
-            // A gRPC response is not an echo.
+            // A gRPC response contains no echo.
             let Ok(echo) = serde_json::from_slice::<sesame_tests::echo::Echo>(&reply.body) else {
                 let is_grpc = explanation.request.headers.iter();
                 let mut is_grpc = is_grpc.filter(|it| it.name == "content-type");

@@ -11,7 +11,7 @@ use sesame_tests::seeded::Moments;
 use super::world::{one, rarely};
 
 pub(crate) const SECOND: &str = "second";
-/// The flag is true for the second Gateway in a merged world.
+/// Listener names, with `true` for the second Gateway in a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     /// In `spec.edge` of a SesameConfiguration.
     field: &'static str,
     annotation: &'static str,
-    /// In lower case in the annotation.
+    /// The annotation has this value in lower case.
     value: &'static str,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     ]
 }
 
-/// Most of them are the defaults.
+/// Most settings keep their defaults.
 pub(crate) fn any_settings(moments: &mut Moments) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (field, annotation, values) in [

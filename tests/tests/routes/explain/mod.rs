@@ -1,5 +1,5 @@
-//! `explain` must report the route that a real Envoy chooses. Worlds and requests are random
-//! (`$SESAME_SEED`), with `$SESAME_EXPLAIN` requests.
+//! `explain` must report the route that a real Envoy chooses. `$SESAME_SEED` seeds random worlds
+//! and requests, and `$SESAME_EXPLAIN` is the number of requests.
 
 mod commands;
 mod compare;
@@ -23,7 +23,7 @@ use self::requests::Asked;
 use self::world::GeneratedWorld;
 
 const OF_A_WORLD: usize = 100;
-/// The test stops after this number.
+/// The test stops after this many differences.
 const TOLD: usize = 5;
 const PORTS: [u16; 3] = [80, 8080, 443];
 
@@ -35,7 +35,7 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    // Worlds of a kind share Gateway names, so a new world replaces the configuration.
+    // Worlds of the same kind share Gateway names, so a new world replaces the previous world.
     let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
@@ -75,15 +75,15 @@ async fn explanations_are_what_envoy_does() {
             differences.push(format!("world {number}:\n{yaml}"));
         }
     }
-    eprintln!("{sent} requests, {routed} of them to a route");
+    eprintln!("{sent} requests, of which {routed} matched a route");
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));
     assert!(
         routed * 4 > sent,
-        "too few requests find a route: {routed} of {sent}"
+        "too few requests match a route: {routed} of {sent}"
     );
 }
 
-/// On the same host as `first` if set.
+/// Starts an agent, on the same host as `first` if set.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {

@@ -1,4 +1,4 @@
-//! Random requests, which a client can send and `explain` can explain.
+//! Random requests, which clients send and `explain` explains.
 
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ impl Asked {
         let url = format!("{scheme}://{host}:{port}{path}{}", one(moments, &QUERIES));
         let explained = ExplainRequest::parse(method, &url, &lines, Some(sni));
         Self {
-            explained: explained.expect("generated requests are read"),
+            explained: explained.expect("generated requests are valid"),
             headers,
             http2,
         }

@@ -118,7 +118,7 @@ pub(crate) fn resolved(yaml: &str) -> Snapshot {
     let mut world = World::default();
     for document in decode::split(yaml) {
         for decoded in decode::decode(document.text, &DecodeLimits::default()) {
-            world.insert(decoded.expect("generated objects are read").object);
+            world.insert(decoded.expect("generated objects are valid").object);
         }
     }
     let options = Options {

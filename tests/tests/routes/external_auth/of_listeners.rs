@@ -1,4 +1,4 @@
-//! Filters of listeners. Clients must not be able to forge their headers.
+//! Listener filters. Clients must not be able to forge the headers that these filters set.
 
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;
@@ -117,7 +117,7 @@ async fn filters_of_a_listener_leave_the_port_alone() {
     checks.finish();
 }
 
-/// The connection must stay open.
+/// Returns false if the connection has been closed.
 async fn kept_alive(stream: &mut TcpStream) -> bool {
     let request = b"GET / HTTP/1.1\r\nhost: victim.test\r\n\r\n";
     if stream.write_all(request).await.is_err() {

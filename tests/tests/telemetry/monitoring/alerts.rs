@@ -41,7 +41,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameHostNotReady", "critical", "2m"),
         ("sesame_agent_ready", "== 0"),
         "{{ $labels.instance }} does not serve",
-        "sesame-agent status on the host says why; docs/when-things-fail.md.",
+        "sesame-agent status on the host shows the cause; see docs/when-things-fail.md.",
     ),
     alert(
         ("SesameHostUnhealthy", "warning", "10m"),
@@ -59,13 +59,13 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameGatewayNotServed", "critical", "2m"),
         ("sesame_gateway_serves", "== 0"),
         "GATEWAY serves nothing",
-        "sesame-agent status on the host says why.",
+        "sesame-agent status on the host shows the cause.",
     ),
     alert(
         ("SesameGatewayBehind", "warning", "10m"),
         ("sesame_gateway_newest", "== 0"),
         "GATEWAY does not serve the newest configuration",
-        "sesame-agent status shows the wanted and the served generation, and the cause; sesame-agent diff shows the difference.",
+        "sesame-agent status shows the desired and the served generation, and the cause; sesame-agent diff shows the difference.",
     ),
     alert(
         ("SesameRevisionHeld", "warning", "1m"),
@@ -77,7 +77,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameConfigurationRefused", "warning", "5m"),
         ("sesame_gateway_refused_parts", "> 0"),
         "GATEWAY leaves out {{ $value }} parts that Envoy rejects",
-        "sesame_gateway_refused_part_info and sesame-agent why OBJECT say which and why.",
+        "sesame_gateway_refused_part_info and sesame-agent why OBJECT show the parts and the reasons.",
     ),
     alert(
         ("SesameEnvoyKeepsDying", "warning", "0m"),
@@ -86,7 +86,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 3",
         ),
         "GATEWAY lost {{ $value | humanize }} Envoys within an hour",
-        "sesame-agent status and envoy.log in the Gateway's runtime directory say why they ended.",
+        "sesame-agent status and envoy.log in the Gateway's runtime directory show why they exited.",
     ),
     alert(
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
@@ -95,8 +95,8 @@ pub(crate) const ALERTS: &[Alert] = &[
             // A ratio of tiny numbers is meaningless.
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
-        "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",
-        "Give its Envoy more processor time (CPUWeight, CPUQuota, resources), or move competing processes; sesame-agent top shows the current wait, docs/slow.md.",
+        "GATEWAY waits {{ $value | humanizePercentage }} of the time for a CPU",
+        "Give its Envoy more CPU time (CPUWeight, CPUQuota, resources), or move competing processes. sesame-agent top shows the current wait; see docs/slow.md.",
     ),
     alert(
         ("SesameHostRunsOutOfWatches", "warning", "10m"),
@@ -113,8 +113,8 @@ pub(crate) const ALERTS: &[Alert] = &[
             "sesame_agent_open_files / sesame_agent_open_files_limit",
             "> 0.9",
         ),
-        "The agent of {{ $labels.instance }} uses {{ $value | humanizePercentage }} of the files that it may open",
-        "Raise LimitNOFILE of its unit, or the limit of its container.",
+        "The agent of {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its open-file limit",
+        "Raise LimitNOFILE in its unit, or its container's limit.",
     ),
     alert(
         ("SesameEnvoyRunsOutOfFiles", "warning", "5m"),
@@ -122,8 +122,8 @@ pub(crate) const ALERTS: &[Alert] = &[
             "sesame_gateway_envoy_open_files / sesame_gateway_envoy_open_files_limit",
             "> 0.9",
         ),
-        "The Envoy of GATEWAY uses {{ $value | humanizePercentage }} of the files that it may open",
-        "Each connection takes one, to clients and to backends. Raise LimitNOFILE of its launcher, or add hosts.",
+        "The Envoy of GATEWAY uses {{ $value | humanizePercentage }} of its open-file limit",
+        "Each client or backend connection uses one file. Raise the launcher's LimitNOFILE, or add hosts.",
     ),
     alert(
         ("SesameEnvoySilent", "warning", "5m"),
@@ -138,7 +138,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "< 14 * 86400",
         ),
         "The certificate {{ $labels.key }} expires in {{ $value | humanizeDuration }}",
-        "It was not renewed: check its renewal and its Secret.",
+        "The certificate was not renewed in time. Check its issuer and its Secret.",
     ),
     alert(
         ("SesameTrustBundleExpires", "warning", "1h"),
@@ -147,7 +147,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "< 14 * 86400",
         ),
         "An authority or revocation list of {{ $labels.bundle }} expires in {{ $value | humanizeDuration }}",
-        "Replace it before then; docs/trust-bundles.md.",
+        "Replace it before then; see docs/trust-bundles.md.",
     ),
     alert(
         ("SesameCertificateNotShown", "warning", "10m"),
@@ -161,8 +161,8 @@ pub(crate) const ALERTS: &[Alert] = &[
             "(sesame_agent_uncovered_hostnames or max(sesame_controller_uncovered_hostnames))",
             "> 0",
         ),
-        "{{ $value }} hostnames of listeners have no certificate that covers them",
-        "Clients reject them. The Events HostnameNotCovered, or sesame-agent status on the host, name them.",
+        "{{ $value }} listener hostnames are not covered by a certificate",
+        "Clients reject their certificates. HostnameNotCovered Events and sesame-agent status on the host list the hostnames.",
     ),
     alert(
         ("SesameKeySetOutdated", "warning", "10m"),
@@ -181,7 +181,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 0.05",
         ),
         "{{ $value | humanizePercentage }} of the requests to Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} fail",
-        "The dashboard shows by backend where; sesame-agent logs shows single requests.",
+        "The dashboard shows failures by backend; sesame-agent logs shows individual requests.",
     ),
     alert(
         ("SesameBackendFails", "warning", "10m"),
@@ -195,8 +195,8 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameControllerDoesNotWrite", "critical", "2m"),
         ("sum(sesame_controller_leader)", "!= 1"),
-        "{{ $value }} replicas of the controller write, instead of one",
-        "Hosts serve their last configuration. The logs of the replicas show the state of the Lease.",
+        "{{ $value }} controller replicas are writing, expected exactly one",
+        "Hosts serve their last configuration. The replicas' logs show the state of the Lease.",
     ),
     alert(
         ("SesameControllerWithoutApiServer", "warning", "5m"),
@@ -208,7 +208,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameObjectsSkipped", "warning", "15m"),
         ("sesame_controller_skipped_objects", "> 0"),
         "{{ $value }} objects cannot be decoded",
-        "The log of the controller names them.",
+        "The controller's log lists them.",
     ),
     alert(
         ("SesameWatchesFail", "warning", "10m"),
@@ -217,7 +217,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 10",
         ),
         "The watch of {{ $labels.kind }} keeps failing",
-        "The log of the controller says why: rights, or the API server.",
+        "The controller's log shows the cause: missing permissions, or API server errors.",
     ),
     alert(
         ("SesameHostsLost", "warning", "5m"),
@@ -229,6 +229,6 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameReportsRefused", "warning", "10m"),
         ("max(sesame_controller_reports_refused)", "> 0"),
         "{{ $value }} GatewayAgents are ignored",
-        "No permitted host wrote them; the log of the controller names them.",
+        "No permitted host wrote them; the controller's log lists them.",
     ),
 ];

@@ -66,7 +66,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Time from a change to its proof, since agents started",
+            "Time to apply and verify changes, since agents started",
             "s",
             &[(
                 "histogram_quantile(0.99, sum by (le) (sesame_gateway_apply_duration_seconds_bucket{@}))",
@@ -74,7 +74,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Time of changes, by phase and part",
+            "Time spent on changes, by phase and part",
             "s",
             &[(
                 "sum by (phase, part) (increase(sesame_gateway_apply_phase_seconds_total{@}[$__rate_interval]))",
@@ -82,7 +82,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Hosts that are behind, hold a revision or drain",
+            "Hosts behind, holding a revision, or draining",
             "short",
             &[
                 ("sum(1 - sesame_gateway_newest{@})", "behind"),
@@ -107,7 +107,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Certificates that expire first",
+            "Next certificates to expire",
             "s",
             &[(
                 "bottomk(10, min by (key) (sesame_gateway_certificate_expiry_timestamp_seconds{@}) - time())",
@@ -115,7 +115,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Trust bundles that expire first",
+            "Next trust bundles to expire",
             "s",
             &[(
                 "bottomk(10, min by (bundle) (sesame_gateway_trust_bundle_expiry_timestamp_seconds{@}) - time())",
@@ -123,7 +123,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Certificates, and listeners that do not present the newest",
+            "Certificates, and listeners with outdated certificates",
             "short",
             &[
                 (
@@ -132,7 +132,7 @@ const CONFIGURATION: Row = Row {
                 ),
                 (
                     "sum(sesame_gateway_listeners_unshown{@})",
-                    "listeners with an older one",
+                    "listeners with outdated certificates",
                 ),
             ],
         ),
@@ -154,12 +154,12 @@ const HOSTS: Row = Row {
                 ),
                 (
                     "sum(sesame_agent_source_available{instance=~\"$instance\"})",
-                    "that can read their source",
+                    "with an available source",
                 ),
             ],
         ),
         panel(
-            "Gateways of hosts, by state",
+            "Gateways on hosts, by state",
             "short",
             &[(
                 "sum by (state) (sesame_agent_gateways{instance=~\"$instance\"})",
@@ -183,7 +183,7 @@ const HOSTS: Row = Row {
             ],
         ),
         panel(
-            "Envoys that went into service",
+            "New Envoy processes, by reason",
             "short",
             &[(
                 "sum by (gateway_namespace, gateway, reason) (increase(sesame_gateway_envoy_processes_total{@}[$__rate_interval]))",
@@ -247,7 +247,7 @@ const HOSTS: Row = Row {
             )],
         ),
         panel(
-            "Time since agents started",
+            "Time since agent start",
             "s",
             &[(
                 "time() - sesame_agent_start_time_seconds{instance=~\"$instance\"}",
@@ -268,7 +268,7 @@ const CONTROLLER: Row = Row {
                 ("sum(sesame_controller_leader{@})", "that write"),
                 (
                     "sum(sesame_controller_api_server_answers{@})",
-                    "that the API server answers",
+                    "connected to the API server",
                 ),
             ],
         ),
@@ -289,7 +289,7 @@ const CONTROLLER: Row = Row {
             &[("max by (kind) (sesame_controller_objects{@})", "{{kind}}")],
         ),
         panel(
-            "Time to resolve, since replicas started",
+            "Resolution time, since replicas started",
             "s",
             &[(
                 "histogram_quantile(0.99, sum by (le) (sesame_controller_resolution_seconds_bucket{@}))",
@@ -297,7 +297,7 @@ const CONTROLLER: Row = Row {
             )],
         ),
         panel(
-            "Writes of ConfigMaps and Secrets",
+            "ConfigMap and Secret writes",
             "wps",
             &[(
                 "sum by (part, verb) (rate(sesame_controller_publish_writes_total{@}[$__rate_interval]))",
@@ -338,7 +338,7 @@ const CONTROLLER: Row = Row {
             ],
         ),
         panel(
-            "Certificates that expire first",
+            "Next certificates to expire",
             "s",
             &[(
                 "bottomk(10, min by (gateway, key) (sesame_controller_certificate_expiry_timestamp_seconds{@}) - time())",

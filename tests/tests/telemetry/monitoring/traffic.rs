@@ -70,7 +70,7 @@ pub(crate) const TRAFFIC: Row = Row {
             ],
         ),
         panel(
-            "Connections without an answer",
+            "Refused connections, by reason",
             "cps",
             &[(
                 "sum by (reason) (rate(sesame_gateway_connections_refused_total{@}[$__rate_interval]))",
@@ -130,7 +130,7 @@ pub(crate) const BACKENDS: Row = Row {
             )],
         ),
         panel(
-            "Requests waiting for a backend",
+            "Requests in progress, by backend",
             "short",
             &[(
                 "topk(20, sum by (backend) (sesame_gateway_backend_requests_active{@}))",
