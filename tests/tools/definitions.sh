@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches the CRDs of the Gateway API that tests install. definitions.sh newest: fetches only the
-# newest release's CRDs, for the archive for air-gapped sites, and prints their directory.
+# Fetches the Gateway API CRDs that tests install. definitions.sh newest: fetches only the newest
+# release's CRDs, for the air-gap archive, and prints their directory.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

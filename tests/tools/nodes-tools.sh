@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the Kubernetes programs that run on a node, and the programs in the test images.
+# Builds the Kubernetes node programs, and the programs in the test images.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

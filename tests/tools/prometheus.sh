@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds Prometheus and promtool without service discovery for clouds, which is most of their code.
+# Builds Prometheus and promtool without cloud service discovery, which is most of their code.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

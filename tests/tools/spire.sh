@@ -7,7 +7,7 @@ need "${SPIRE_TOOLS:-$TOOLS/spire-$SPIRE_VERSION-$SPIFFE_HELPER_VERSION}" \
   "SPIRE $SPIRE_VERSION (Go modules: ten minutes)" spire-server spire-agent spiffe-helper
 "$tests/tools.sh" cc go python3
 
-# sources MODULE VERSION SUM: prints the directory of a module's sources in Go's cache.
+# sources MODULE VERSION SUM: prints the directory with a module's sources in Go's module cache.
 sources() {
   (cd / && "$GO" mod download -json "$1@$2") | python3 -c \
     'import json, sys; it = json.load(sys.stdin); print(it["Dir"]) if it.get("Sum") == sys.argv[1] else sys.exit(f"{it}: another checksum")' "$3"

@@ -14,10 +14,10 @@ use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
 
-/// Directories with YAML that is not for Kubernetes, with descriptions.
+/// Directories whose YAML files are not Kubernetes manifests, with descriptions.
 const NO_OBJECTS: &[(&str, &str)] = &[
-    ("data", "options of the suite itself"),
-    ("reports", "reports of implementations"),
+    ("data", "options of the test suite"),
+    ("reports", "conformance reports"),
 ];
 
 fn modules() -> Vec<PathBuf> {
@@ -32,7 +32,7 @@ fn modules() -> Vec<PathBuf> {
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", pinned::version(PINS, "toolchain"))
         .output()
-        .expect("this test reads Go modules: install Go");
+        .expect("this test requires Go");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
@@ -52,7 +52,6 @@ fn modules() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Sorted by name.
 fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries =
         std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -132,7 +131,7 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // Only unsupported kinds and v1alpha2 may be ignored.
+    // Only unsupported kinds and v1alpha2 routes may be ignored.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
@@ -148,7 +147,7 @@ fn upstream_manifests_decode_without_unknown_fields() {
     assert!(decoded.values().sum::<usize>() > 500, "{decoded:?}");
 }
 
-/// Every field is set.
+/// Returns a sample value with every schema field set.
 fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
@@ -216,5 +215,5 @@ fn every_field_of_the_definitions_is_known() {
         .iter()
         .filter(|kind| kind.is_gateway_api() && !kinds.contains(kind))
         .collect();
-    assert!(lacking.is_empty(), "no definition of {lacking:?}");
+    assert!(lacking.is_empty(), "no CRD for {lacking:?}");
 }

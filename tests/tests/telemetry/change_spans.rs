@@ -1,4 +1,4 @@
-//! Spans for each step of a change. No change may wait for the collector.
+//! Spans for each step of a configuration change. Changes never wait for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -27,7 +27,7 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// The revision starts with `revision`.
+/// Waits for the trace of the change whose revision starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -54,7 +54,7 @@ fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     let mut found = spans.iter().filter(|span| span.name == name);
     match (found.next(), found.next()) {
         (Some(span), None) => span,
-        _ => panic!("not one {name}: {spans:#?}"),
+        _ => panic!("expected exactly one span {name}: {spans:#?}"),
     }
 }
 
@@ -145,7 +145,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     checks.finish();
 }
 
-/// Verification starts exactly when writing ends.
+/// Each verification must start exactly when its write ends.
 fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
     let steps: Vec<&Span> = spans
         .iter()
@@ -223,7 +223,7 @@ async fn host_with_snapshots_traces_each_revision() {
     let served = served.as_str().expect("a revision");
     let steps = ["receive", "render", "wait", "apply"];
     let spans = collecting
-        .wait_trace("all of a host with snapshots", |spans| {
+        .wait_trace("all spans of a host with snapshots", |spans| {
             let is_root = |span: &Span| {
                 let revision = span.attribute("sesame.revision").unwrap_or_default();
                 span.name == "change" && revision.starts_with(served)
@@ -323,6 +323,6 @@ async fn unavailable_collector_delays_no_change_or_request() {
     }
     drop(silent);
     let report = load.stop().await;
-    report.tell("the collector is away, then silent");
+    report.tell("collector down, then unresponsive");
     report.assert_clean();
 }

@@ -1,5 +1,5 @@
 //! Access logs as text, with selected fields, and over the network. Clients must not be able to
-//! forge or suppress lines, and requests must not depend on the receiver.
+//! forge or suppress lines, and a failing receiver must not affect requests.
 
 use std::net::TcpListener;
 
@@ -19,9 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const HOST: &str = "web.test";
-/// Looks like additional fields of a JSON object.
+/// Looks like additional JSON fields.
 const FORGED: &str = "x\",\"status\":999,\"forged\":\"yes\tend";
-/// Receivers reject an entire batch with bytes that are not UTF-8.
+/// Receivers reject an entire batch if one value is not valid UTF-8.
 const BYTES: &[u8] = b"a\xff\xc3\x28";
 
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
@@ -132,7 +132,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
             ("host", Some(HOST)),
             ("tenant", Some("shop")),
             ("share", Some("100%PROTOCOL%")),
-            // Not a selected field.
+            // `method` is not selected.
             ("method", None),
         ] {
             checks.same(name, asked.attribute(name), value);
@@ -162,7 +162,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
     let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
     let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
-    // The configuration allows the query, but no other secret.
+    // Queries are included for this receiver, so only the secrets in headers must be absent.
     let stream = "/StreamAccessLogs";
     let asked = collecting
         .record(stream, "path", "/asked?token=hunter1")

@@ -18,7 +18,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Returns the head and the body.
+/// Returns the head and body of the response.
 async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!(
@@ -63,7 +63,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
-    // The initial configuration needs no steps, this change needs one.
+    // The initial configuration needs no steps, but this change needs one.
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
@@ -142,7 +142,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     assert_eq!(agent.kill9_envoy(), 1);
     agent.wait_ok(&good).await;
     let processes = of("gateway_envoy_processes_total", ",reason=\"death\"");
-    eventually("the next Envoy is counted", TEST_TIMEOUT, async || {
+    eventually("the new Envoy is counted", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let counted = values(&text).get(processes.as_str()).copied();
         if counted >= Some(1.0) {
@@ -154,10 +154,10 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     .await;
 }
 
-/// Each has its own path.
+/// Each route has its own path.
 const ROUTES: u32 = 2_000;
 const BACKENDS: u32 = 1_000;
-/// Default limit per Gateway.
+/// Default series limit per Gateway.
 const MAX_SERIES: usize = 1_000;
 
 fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
@@ -209,7 +209,9 @@ async fn metrics_have_few_series_with_many_routes() {
         let counted = requests_by_backend(&text);
         let sum: f64 = counted.values().sum();
         if sum < sent {
-            return Err(format!("{sum} of {sent} requests in {series} series"));
+            return Err(format!(
+                "counted {sum} of {sent} requests in {series} series"
+            ));
         }
         assert_eq!(counted.len(), 41, "{counted:?}");
         assert!(counted["other"] >= sent / 2.0, "{counted:?}");
@@ -320,9 +322,9 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The expected value is the sum over both virtual hosts.
+    // The expected value includes both virtual hosts.
     eventually(
-        "the route is counted, and no other",
+        "only the configured route is counted",
         TEST_TIMEOUT,
         async || {
             let (_, text) = scrape(address, "*/*").await;

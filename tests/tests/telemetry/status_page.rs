@@ -1,4 +1,4 @@
-//! The status page of an agent. Browsers must never interpret values as markup.
+//! The agent's status page. Browsers must never interpret values as markup.
 
 use std::net::SocketAddr;
 
@@ -145,7 +145,7 @@ async fn status_page_requires_metrics_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it needs a browser: make test-browser"]
+#[ignore = "requires a browser: make test-browser"]
 async fn status_page_runs_no_script_in_browser() {
     let (agent, address, _backends) = started(&[]).await;
     wait_page(address, &["RevisionApplied", "Secret/default/shop"]).await;

@@ -37,7 +37,7 @@ fn collector(collecting: &Collecting, app_protocol: &str) -> Vec<Value> {
     objects
 }
 
-/// If `recorded` is true, the header has the sampled flag.
+/// `recorded` sets the sampled flag.
 fn caller(number: u32, recorded: bool) -> (String, String) {
     let trace = format!("{number:08x}{}", &TRACE[8..]);
     let flags = u8::from(recorded);
@@ -116,7 +116,7 @@ async fn spans_join_caller_trace_with_configured_attributes() {
     checks.same("tenant", server.header("x-tenant"), Some("shop"));
     let all = format!("{spans:?}");
     checks.that(!all.contains("secret"), &all);
-    // Unsampled traces would have arrived earlier.
+    // Spans of the unsampled trace would have arrived earlier.
     let traces: Vec<String> = collecting.spans().into_iter().map(|it| it.trace).collect();
     checks.that(traces.iter().all(|it| *it == trace), format!("{traces:?}"));
     checks.finish();
@@ -150,7 +150,7 @@ async fn configured_tracing_uses_http_and_policy_overrides_it() {
 
     objects.push(policy("none", &json!({"mode": "Disabled"})));
     agent.write("all.yaml", &yaml(&objects));
-    // From now on, Envoy adds no trace headers.
+    // With tracing disabled, Envoy adds no trace headers.
     let request = agent.get(80, "app.test", "/");
     agent
         .wait_served(&request, |reply| {

@@ -1,4 +1,4 @@
-//! An agent's traffic and history: `top`, `logs` and `events`.
+//! The commands `top`, `logs` and `events`.
 
 use std::process::Output;
 
@@ -13,7 +13,7 @@ fn runtime(agent: &AgentUnderTest) -> String {
     agent.runtime().to_string_lossy().into_owned()
 }
 
-/// A single value, or one value per line.
+/// Runs the command and parses its output: one JSON value, or one per line.
 async fn told(agent: &AgentUnderTest, line: &str) -> Vec<Value> {
     let line = format!("{line} --output json --runtime-dir {}", runtime(agent));
     let output = agent.command_beside(&arguments(&line)).await;
@@ -120,7 +120,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
         }
     };
     let mut asking = std::pin::pin!(asking);
-    eventually("failures of a backend in top", TEST_TIMEOUT, async || {
+    eventually("backend failures in top", TEST_TIMEOUT, async || {
         let report = tokio::select! {
             report = told(&agent, "top --once --window 1s") => report,
             () = &mut asking => Vec::new(),
@@ -137,7 +137,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     .await;
 }
 
-/// Other events may occur in between.
+/// Waits for the events in this order. Other events may occur in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, TEST_TIMEOUT, async || {
@@ -181,7 +181,7 @@ async fn events_are_reported_and_survive_agent_restart() {
 
     agent.wait_stored().await;
     agent.kill9();
-    // The next agent must detect earlier changes.
+    // The restarted agent must detect changes that were made while it was down.
     let other = manifests.replace("shop.test", "other.test");
     agent.write("all.yaml", &other);
     agent.kill9_envoy();

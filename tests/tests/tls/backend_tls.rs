@@ -167,9 +167,9 @@ async fn backend_tls_follows_policy() {
     let wss = agent.get(80, &host("wss"), "/");
     match wss.websocket(b"open sesame").await {
         Ok(answer) => checks.same(&wss, answer, b"open sesame".to_vec()),
-        Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
+        Err(error) => checks.that(false, format!("{wss} over WebSocket: {error:#}")),
     }
-    // Envoy opens a new TLS connection, or passes TLS through.
+    // Envoy terminates TLS and re-encrypts, or passes TLS through.
     for (server_name, trust, shown, asked) in [
         ("end.test", &theirs, None, "good.test"),
         ("names.test", &theirs, None, "asked.test"),
@@ -184,7 +184,7 @@ async fn backend_tls_follows_policy() {
         checks.same(&request, reply.status, 200);
         let through = shown.is_some();
         let same = reply.certificate.as_ref() == Some(&leaf.der);
-        checks.same(format!("{request}: passed through"), same, through);
+        checks.same(format!("{request}: TLS passthrough"), same, through);
         let tls = reply.echo().tls.map(|tls| tls.server_name);
         checks.same(&request, tls.as_deref(), Some(asked));
     }
@@ -227,7 +227,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
     }
 }
 
-/// With the server name that the backend sees.
+/// Routes, each with the server name that its backend sees.
 const CALLS: [(&str, Option<&str>); 4] = [
     ("good", Some("good.test")),
     ("uri", Some("asked.test")),

@@ -1,4 +1,4 @@
-//! Kinds of certificates and private keys. Pairs that Envoy rejects are reported with the reason.
+//! Valid, unusual and invalid certificates and keys. If Envoy rejects a pair, its status says why.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -23,13 +23,13 @@ const MAKE: &str = r#"
 key() { name=$1; shift; openssl genpkey "$@" -out "$name.key"; }
 bare() { name=$1; shift; openssl req -x509 -new -key "$name.key" -subj /CN=a.example.com -days 30 -out "$name.crt" "$@"; }
 self() { bare "$@" -addext subjectAltName=DNS:a.example.com; }
-# A certificate that $2 issues for the key $1, with extensions of $3; more arguments are openssl's.
+# issued NAME CA EXTENSIONS OPTION...: issues a certificate for the key NAME, with openssl options.
 issued() {
   name=$1; by=$2; printf '%b' "$3" > "$name.ext"; shift 3
   openssl req -new -key "$name.key" -subj "/CN=$name" -out "$name.csr"
   openssl x509 -req -in "$name.csr" -CA "$by.crt" -CAkey "$by.key" -days 30 -extfile "$name.ext" -out "$name.crt" "$@"
 }
-# Another certificate or key file beside what is there: of $2 and $3.
+# pair NAME CERTIFICATE KEY: copies the two files to NAME.crt and NAME.key.
 pair() { cp "$2" "$1.crt"; cp "$3" "$1.key"; }
 ec() { key "$1" -algorithm EC -pkeyopt "ec_paramgen_curve:$2" -pkeyopt ec_param_enc:named_curve; self "$1"; }
 rsa() { key "$1" -algorithm RSA -pkeyopt "rsa_keygen_bits:$2"; self "$1"; }
@@ -115,11 +115,11 @@ enum Expected {
     Served,
     /// Accepted with a warning that clients may reject it.
     Advised(&'static str),
-    /// Rejected by resolution, and by Envoy too.
+    /// Rejected by resolution. Envoy would reject it too.
     Refused(&'static str),
-    /// Rejected by Envoy, as resolution warns.
+    /// Rejected by Envoy. Resolution only warns.
     Judged(&'static str),
-    /// Repaired by resolution, because Envoy would reject it.
+    /// Repaired by resolution. Envoy would reject the original.
     Mended(&'static str),
 }
 
@@ -151,7 +151,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
-    // Resolution does not read the clock.
+    // Resolution does not check expiry.
     ("expired", Advised("no DNS name or IP address")),
     ("sec1", Served),
     ("sec1-parameters", Served),
@@ -226,7 +226,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
         .args(["-euc", MAKE])
         .current_dir(directory.path())
         .output()
-        .expect("sh runs; openssl is needed too");
+        .expect("this test requires sh and openssl");
     let words = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "openssl: {words}");
     let mut checks = Checks::default();
@@ -266,7 +266,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
             Advised(why) => (true, taken && advised(why)),
             Mended(why) => (false, taken && advised(why)),
             Refused(why) => (
-                // Envoy would accept a thousand certificates.
+                // Envoy would accept a chain of a thousand certificates.
                 *kind == "of-1000",
                 ours.as_ref().is_err_and(|message| message.contains(why)),
             ),
@@ -276,7 +276,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
             ),
         };
         let said =
-            format!("{kind}: {ours:?}, Envoy of ours {of_ours:?}, of the author's {of_raw:?}");
+            format!("{kind}: {ours:?}, Envoy: resolved pair {of_ours:?}, original {of_raw:?}");
         checks.same(&said, of_raw.is_ok(), raw_good);
         checks.same(&said, as_said, true);
     }
@@ -294,11 +294,11 @@ fn key_of(directory: &Path) -> Vec<u8> {
 struct ServedPair {
     snapshot: Snapshot,
     pair: KeyPair,
-    /// Added to the message of the listener's `ResolvedRefs` condition.
+    /// Suffix of the listener's `ResolvedRefs` message.
     advice: String,
 }
 
-/// The error contains the reason.
+/// Returns the `ResolvedRefs` message as an error if the pair is not served.
 fn resolved(chain: &[u8], key: &[u8]) -> Result<ServedPair, String> {
     let mut objects = edge(&[https_listener("https", 443, "", "cert")]);
     objects.push(serde_json::json!({

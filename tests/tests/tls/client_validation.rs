@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Must expire during the test, but allow a few connections.
+/// Long enough for a few connections, but short enough to expire during the test.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -52,7 +52,7 @@ async fn clients_are_validated_as_their_port_says() {
             {"port": 446, "tls": validation("absent", "AllowValidOnly")},
         ],
     }});
-    // Listeners of ListenerSets must validate clients, too.
+    // ListenerSet listeners must also validate clients.
     objects.push(listener_set(
         "set",
         &[https_listener("set", 447, "", "pair")],
@@ -118,7 +118,7 @@ async fn with_clients(
     (agent, backend)
 }
 
-/// Keeps its TLS sessions for later connections.
+/// A client that keeps its TLS sessions for later connections.
 struct Returning {
     agent: std::net::SocketAddr,
     config: Arc<ClientConfig>,
@@ -144,7 +144,6 @@ impl Returning {
         }
     }
 
-    /// Returns whether the session was resumed.
     async fn visit(&self) -> Result<HandshakeKind> {
         let stream = TcpStream::connect(self.agent).await?;
         let name = ServerName::try_from("a.test")?;
@@ -178,7 +177,7 @@ async fn expired_clients_cannot_resume_sessions() {
     for client in &clients {
         // A resumed session would admit the client for days after expiry.
         eventually(
-            "an expired client is refused",
+            "an expired client certificate is rejected",
             3 * LIFE,
             async || match client.visit().await {
                 Ok(kind) => Err(format!("{kind:?}")),

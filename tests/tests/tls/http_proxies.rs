@@ -163,7 +163,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     )
     .await;
     assert_eq!(status(&request(&good)).await, Some(200));
-    // Invalid revocation lists reject every client.
+    // With an invalid revocation list, every client is rejected.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
     eventually("nobody is let in", TEST_TIMEOUT, async || {
         match status(&request(&good)).await {
@@ -220,7 +220,7 @@ async fn connections_reach_services_by_server_name() {
         connecting("ends", &ends, &to("a")),
         connecting("again", &ends, &to("c")),
         connecting("broken", &ends, &to("gone")),
-        // A TLSRoute has precedence over the HTTPProxy.
+        // The TLSRoute takes precedence over this HTTPProxy.
         connecting("route", &ends, &to("a")),
         route(
             "TLSRoute",
@@ -264,12 +264,12 @@ async fn connections_reach_services_by_server_name() {
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
     checks.that(
         explained.contains("HTTPProxy") && explained.contains("services"),
-        format_args!("explain names the HTTPProxy with the Services: {explained}"),
+        format_args!("explain must name the HTTPProxy `services`: {explained}"),
     );
     let shown = agent.status().unwrap_or_default().to_string();
     checks.that(
         shown.contains("ServiceUnresolvedReference"),
-        format_args!("status names the fault: {shown}"),
+        format_args!("status must report the missing Service: {shown}"),
     );
     checks.finish();
 }

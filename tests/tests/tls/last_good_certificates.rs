@@ -48,7 +48,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    // An agent never removes all listeners of an Envoy.
+    // A second listener is required, because the agent never removes Envoy's last one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -81,7 +81,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Restart the agent alone, then with Envoy.
+    // Restart the agent alone, then together with Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -115,7 +115,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
 
     agent.remove("secret.yaml");
     refused(&request).await;
-    // The certificate must not be restored for a broken Secret.
+    // After a deletion, a broken Secret must not bring the certificate back.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
         .wait_status("the Secret is broken", |status| {
@@ -131,7 +131,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     agent.wait_ok(&request).await;
 }
 
-/// Too short for Envoy, but resolution accepts the matching key.
+/// Returns a Secret whose RSA key is too short for Envoy, although resolution accepts the pair.
 fn weak_secret(name: &str, host: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
@@ -161,7 +161,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
-    // An agent never removes all listeners of an Envoy.
+    // A second listener is required, because the agent never removes Envoy's last one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -181,7 +181,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     });
     agent.wait_ok(&old).await;
 
-    // Two keys in a row were rejected.
+    // Envoy rejects the new key pair, and the listener keeps serving the previous one.
     let said = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
@@ -332,13 +332,13 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
-    // The old publication would pass the check.
+    // Add a route, because the previous publication would pass the check too.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
     cluster.apply_all(&[route]).await;
     controller.restart();
     controller.wait_ready().await;
     published(
-        "it is kept over a restart",
+        "the certificate is kept across a restart",
         "a.test",
         Some(&first.certificate_pem),
     )

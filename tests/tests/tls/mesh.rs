@@ -1,4 +1,4 @@
-//! A Gateway outside the cluster and a mesh verify each other. Both reject peers from other
+//! A Gateway outside the cluster and a mesh verify each other. Both reject certificates from other
 //! authorities.
 
 use base64::Engine as _;
@@ -126,7 +126,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     for (name, status) in [("plain", 200), ("false", 503), ("unencrypted", 503)] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
     }
-    // The peer sends a TLS alert or closes the connection.
+    // The status depends on whether the peer sends a TLS alert or closes the connection.
     let unmeshed = agent.get(80, &host("unmeshed"), "/");
     if let Some(reply) = checks.reply(&unmeshed).await {
         let refused = matches!(reply.status, 502 | 503);
@@ -134,7 +134,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // The mesh does not trust the certificate. New names force new connections.
+    // The mesh does not trust this certificate. The policy's new names force new connections.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
@@ -157,7 +157,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     answered(&agent, "labelled", 200).await;
 }
 
-/// Requires exactly one backend.
+/// Waits until the publication has exactly one backend, and `good` accepts it.
 async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Backend) -> bool) {
     eventually(what, TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -169,7 +169,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
     .await;
 }
 
-/// Null if there is none yet.
+/// Returns null if the condition is not set yet.
 fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! TLS settings of listeners, verified by handshakes.
+//! Listener TLS settings, verified with handshakes.
 
 use std::process::Command;
 
@@ -157,8 +157,8 @@ async fn client_gets_certificate_of_supported_key_type() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // If the client sends its TLS versions, only its signature schemes determine the
-                // certificate.
+                // If the client sends `supported_versions`, Envoy selects the certificate by
+                // signature scheme alone.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),
@@ -193,7 +193,7 @@ async fn client_gets_certificate_of_supported_key_type() {
     checks.finish();
 }
 
-/// From the running agent, and then from the state directory.
+/// Lists certificates from the running agent, then from the state directory.
 async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
     let runtime = format!("--runtime-dir {}", agent.runtime().display());
     let list = |arguments_of: &str| {

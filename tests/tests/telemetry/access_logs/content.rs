@@ -1,4 +1,4 @@
-//! Content of access log lines. Clients must not be able to forge lines or fields.
+//! Access log content. Clients must not be able to forge lines or fields.
 
 use std::time::Duration;
 
@@ -163,7 +163,10 @@ async fn no_client_forges_a_field_or_a_line() {
     }
     let text = text(&agent);
     let longest = text.lines().map(str::len).max().unwrap_or(0);
-    checks.that(longest < 4096, format_args!("a line has {longest} bytes"));
+    checks.that(
+        longest < 4096,
+        format_args!("the longest line has {longest} bytes"),
+    );
     for bad in ["hunter", "/forged", "\u{1b}"] {
         checks.that(
             !text.contains(bad),
@@ -235,7 +238,7 @@ async fn connections_and_udp_sessions_are_logged_at_end() {
         ] {
             checks.same(field, line.get(field), Some(&expected));
         }
-        // A digest of other properties may follow the prefix.
+        // The name may be followed by a digest of the backend's other properties.
         let backend = line
             .get("backend")
             .and_then(Value::as_str)
@@ -273,7 +276,7 @@ async fn access_log_contains_only_requests_matching_rules() {
     let lost = line(&agent, "path", &json!("/lost")).await;
     checks.same("status", lost.get("status"), Some(&json!(404)));
     checks.finish();
-    // Lines are in the order in which requests end.
+    // Requests are logged in the order they end, so `/good` would be in the log by now.
     let all = text(&agent);
     assert!(!all.contains("/good"), "{all}");
 }

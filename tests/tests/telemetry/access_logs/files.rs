@@ -1,4 +1,4 @@
-//! Locations of access log files, and the limits on their size.
+//! Access log locations and size limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.envoy_is_replaced("hot", "hot restart").await;
     rotated(&agent, 2).await;
     agent.kill9();
-    // The agent was killed just after it had started the next file.
+    // Simulates a kill during rotation: the current file is renamed, but the next one is missing.
     let current = files(&agent).pop().expect("the current file");
     fs::rename(&current, current.with_extension("log.90")).expect("an older file");
     let before = files(&agent).len();
@@ -51,7 +51,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.restart();
     rotated(&agent, before + 1).await;
     let report = load.stop().await;
-    report.clean("access logs while files follow each other");
+    report.clean("access logs across rotations");
     eventually("a line for each request", TEST_TIMEOUT, async || {
         let lines = lines(&agent);
         let found = lines.iter().filter(|line| line["path"] == "/load").count();
@@ -62,7 +62,7 @@ async fn log_rotation_loses_no_request_or_line() {
     .await;
 }
 
-/// By logrotate, and by an operator who needs space.
+/// logrotate renames log files, and operators delete them to free disk space.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_survive_rename_and_deletion_by_others() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -119,7 +119,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     let load = tokio::spawn({
         let ended = Arc::clone(&ended);
         async move {
-            // The test must observe the files before the disk is full.
+            // Send slowly, so that the test can observe the files before the disk is full.
             while !ended.load(Ordering::Relaxed) {
                 let reply = request.send().await.expect("an answer");
                 assert_eq!(reply.status, 200);
@@ -127,7 +127,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             }
         }
     });
-    // Both files may use a quarter of the 1 MiB disk, so each may grow to 128 KiB.
+    // Two files share a quarter of the 1 MiB disk, so each is limited to 128 KiB.
     eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found
@@ -140,7 +140,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     })
     .await;
     let fill = agent.state().join("fill");
-    // `dd` fails when it has filled the disk.
+    // `dd` fails once the disk is full.
     agent.beside(&[
         "dd",
         "if=/dev/zero",
@@ -153,7 +153,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             .contains("access logs are off")
     };
     agent.wait_status("logs that are off", off).await;
-    fs::remove_file(agent.visible(&fill)).expect("remove what fills the disk");
+    fs::remove_file(agent.visible(&fill)).expect("remove the filler file");
     agent
         .wait_status("logs that are on", |status| !off(status))
         .await;
@@ -223,7 +223,7 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     agent.restart();
     agent.wait_ok(&agent.get(80, HOST, "/output")).await;
     eventually(
-        "a line on the launcher's output",
+        "a line in the launcher's output",
         TEST_TIMEOUT,
         async || {
             let text = fs::read_to_string(&output).unwrap_or_default();
@@ -236,7 +236,7 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
-    // At first, the previous Envoy may respond.
+    // At first, the previous Envoy may still respond.
     eventually("a line in a file", TEST_TIMEOUT, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);

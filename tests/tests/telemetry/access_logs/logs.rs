@@ -50,7 +50,7 @@ const FIELDS: [&str; 39] = [
     "user_agent",
 ];
 
-/// The oldest file comes first.
+/// Returns the access log files, oldest first.
 pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     let logs = agent.visible(&agent.state().join("access-logs"));
     let directories = fs::read_dir(logs).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! Definitions of the alerts. Each expression always returns a value, to which a condition applies.
+//! Alert definitions. `value` always yields a result, and `condition` decides if the alert fires.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
@@ -31,7 +31,7 @@ const fn alert(
 const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
-/// Replaces `GATEWAY` with a template for Gateway and host.
+/// Replaces `GATEWAY` with a template that names the Gateway and the host.
 pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }
@@ -167,7 +167,7 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameKeySetOutdated", "warning", "10m"),
         (
-            // Without a key set, there is no series.
+            // Without a key set, the metric has no series.
             "(time() - max by (uri) (sesame_agent_key_set_fetched_timestamp_seconds or sesame_controller_key_set_fetched_timestamp_seconds) or vector(0))",
             "> 7200",
         ),

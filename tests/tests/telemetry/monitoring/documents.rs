@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::alerts::{ALERTS, worded};
 use super::panels::{DASHBOARDS, Dashboard, Panel};
 
-/// A dashboard is 24 units wide.
+/// Grafana dashboards are 24 units wide.
 const ABREAST: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
 
-/// By file name.
+/// Returns each file's name and content.
 pub(crate) fn files() -> Vec<(String, String)> {
     let dashboards = DASHBOARDS.iter().map(|dashboard| {
         let text = serde_json::to_string_pretty(&document(dashboard)).expect("values are JSON");
@@ -21,7 +21,7 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Uses the given values or Grafana's variables.
+/// Replaces `@` with the dashboard's label selection; `value` returns a label's value.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -1,6 +1,6 @@
 //! Dashboards and alerts. Files in `controller/deploy/monitoring` must match the tables here, and a
-//! running system must export their metrics. With `PROMETHEUS_TOOLS`, a real Prometheus evaluates
-//! every expression.
+//! running system must export all metrics that they use. With `PROMETHEUS_TOOLS`, a real Prometheus
+//! evaluates every expression.
 
 mod alerts;
 mod documents;
@@ -72,7 +72,7 @@ fn alerts_page_matches_tables() {
     assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
 }
 
-/// The selection matches all series.
+/// Returns all expressions, with selections that match every series.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);
@@ -88,7 +88,7 @@ fn expressions() -> Vec<String> {
     of_panels.chain(of_alerts).collect()
 }
 
-/// Labels are in `by (…)` or before `=`.
+/// Returns the names of metrics and of labels, which appear in `by (…)` or before `=`.
 fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression
@@ -128,7 +128,7 @@ fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     for expression in expressions() {
         let (metrics, labels) = named(&expression);
         assert!(!metrics.is_empty(), "{expression}");
-        // Prometheus adds this label.
+        // Prometheus adds the label `instance`.
         let mut known = BTreeSet::from(["instance".to_owned()]);
         for metric in metrics {
             match exported.get(&metric) {
@@ -164,7 +164,7 @@ fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> Agent
         .start(&[("all.yaml", &yaml(&objects))])
 }
 
-/// The key set cannot be fetched.
+/// Returns a policy whose key set cannot be fetched.
 fn with_key_set() -> Value {
     let remote = json!({"uri": format!("https://127.0.0.1:{}/keys", free_port())});
     let provider = json!({"name": "a", "issuer": "a", "jwks": {"remote": remote}});

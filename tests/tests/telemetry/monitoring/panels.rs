@@ -1,12 +1,12 @@
-//! Panels of the dashboards. In expressions, `@` stands for the selection.
+//! Dashboard panels. In expressions, `@` stands for the label selection.
 
 use super::traffic::{BACKENDS, TRAFFIC};
 
 pub(crate) struct Dashboard {
-    /// Also the unique ID in Grafana.
+    /// File name, and unique ID in Grafana.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Each with a metric that has the label.
+    /// Labels, each with a metric that has the label.
     pub(crate) selection: &'static [(&'static str, &'static str)],
     pub(crate) rows: &'static [Row],
 }
@@ -19,7 +19,7 @@ pub(crate) struct Row {
 pub(crate) struct Panel {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// Each with its legend.
+    /// Expressions, each with its legend.
     pub(crate) series: &'static [(&'static str, &'static str)],
 }
 

@@ -93,7 +93,6 @@ impl Prometheus {
         .await;
     }
 
-    /// Returns the errors.
     pub(crate) async fn rule_errors(&self) -> Vec<String> {
         eventually("rules are evaluated", TEST_TIMEOUT, async || {
             let answer = self.ask("/api/v1/rules").await?;

@@ -1,5 +1,5 @@
-//! Searches a host for its private keys. Plaintext keys may be only in files with mode 0600 that
-//! Envoy reads.
+//! Searches a host for its private keys. Plaintext keys may exist only in files that Envoy reads,
+//! with mode 0600.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,7 +31,7 @@ fn rsa(authority: &Authority) -> Leaf {
     authority.issue_for_key(&["rsa.test"], &pem)
 }
 
-/// Command lines, environments, the log, and output of commands.
+/// Returns the log, command lines, environments and command output.
 async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
     for process in processes::below(agent.runtime().parent().expect("a directory")) {
@@ -53,7 +53,7 @@ async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Only files with mode 0600 in the runtime directory may contain a key.
+/// Returns files that contain a key but are not mode-0600 files in the runtime directory.
 fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -108,7 +108,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         .zip(["ECDSA", "local", "client", "RSA", "ticket"])
     {
         let found = key.files(&runtime);
-        // No backend receives the client certificate.
+        // No backend uses the client certificate, so its key is not in the runtime directory.
         assert_eq!(found.is_empty(), name == "client", "{name}: {found:?}");
     }
     assert_eq!(open_files(&traces, &state, &runtime), Vec::<PathBuf>::new());

@@ -10,10 +10,10 @@ use sesame_tests::certs::Leaf;
 pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
-    /// DER, PEM, and base64 of the PEM, as in Secrets.
+    /// Matches DER, PEM, and base64-encoded PEM as in Secrets.
     pub(crate) fn of(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
-        // The start is the same for all keys of a kind.
+        // Keys of the same type start with the same bytes.
         let middle = der.len() / 3;
         let der = der[middle..middle + 32].to_vec();
         let lines = leaf.key_pem.lines().filter(|line| !line.starts_with('-'));
@@ -23,7 +23,7 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // The base64 form of a text depends on its offset modulo 3.
+            // The base64 encoding of a substring depends on its offset modulo 3.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
             traces.push(encoded.into_bytes());
@@ -32,7 +32,7 @@ impl Traces {
         Self(traces)
     }
 
-    /// Raw bytes, and base64 at each position modulo 3.
+    /// Matches raw bytes, and base64 at each offset modulo 3.
     pub(crate) fn of_bytes(key: &[u8]) -> Self {
         let mut traces = vec![key.to_vec()];
         for shift in 0..3 {

@@ -1,4 +1,4 @@
-//! Files on the host that replace Secrets. An invalid file never replaces a valid pair.
+//! Certificate files on a host, used instead of Secrets. Invalid files never replace a valid pair.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +29,7 @@ use super::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// One listener's Secret exists only as files, the other needs none.
+/// The HTTPS listener's Secret exists only as local files.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -52,7 +52,7 @@ async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) 
     .await;
 }
 
-/// Counts changed listeners and drained connections.
+/// Returns Envoy's counters of changed listeners and drained connections.
 async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
     let status = agent.wait_healthy().await;
     let path = status["gateways"][0]["envoy"]["admin"].as_str();
@@ -139,7 +139,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The new key is still missing.
+    // Replace the certificate, but not yet its key.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept = |status: &Value| says(status, "does not match") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
@@ -150,7 +150,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     wait_shown(&agent, &authority, &first).await;
     agent.wait_status("it is told", kept).await;
 
-    // Every user can read the key.
+    // Make the key readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
@@ -161,7 +161,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // A setting must permit this key.
+    // Without `--local-certificate`, the agent must not use the stored key.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(
@@ -170,7 +170,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     );
     agent.restart();
     let gone = |status: &Value| says(status, "ConfigMap default/none: caFile /none");
-    agent.wait_status("the new setting is in force", gone).await;
+    agent.wait_status("the new flag takes effect", gone).await;
     let request = agent
         .get(443, "a.test", "/")
         .tls("a.test", &authority.trust());
@@ -211,7 +211,7 @@ async fn gateway_uses_client_certificate_from_host_files() {
         leaf = clients.issue(&["edge.test"]);
         files.renew(&leaf);
         wait_served(&agent, &leaf).await;
-        // Existing connections keep their certificate.
+        // Existing connections keep the old certificate, so replace Envoy.
         agent.envoy_is_replaced("auto", "hot").await;
     }
 }
@@ -241,7 +241,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         condition(&listener["conditions"], type_).clone()
     };
     let gateway = cluster
-        .until("the host says what it lacks", GATEWAY, |gateway| {
+        .until("the certificate is missing", GATEWAY, |gateway| {
             let shown = of_listener(gateway, "projectsesame.io/CertificatesShown");
             shown["status"] == "False"
                 && shown["message"].as_str().is_some_and(|message| {
@@ -300,7 +300,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // The key file is missing and the controller is down.
+    // Restart the host without its key file while the controller is down.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

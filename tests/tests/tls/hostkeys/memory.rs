@@ -1,4 +1,4 @@
-//! The agent dumps no core, and the core dumps of its Envoys contain no memory.
+//! The agent never dumps core, and its Envoys' core dumps contain no memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,15 +48,15 @@ async fn agent_and_envoy_memory_stays_out_of_dumps() {
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
-    // As root, `/proc` does not show whether the agent may dump core.
+    // If the agent runs as root, `/proc` does not show whether it can dump core.
     assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
     assert_nothing_dumped(agent.wait_live().await);
 }
 
-/// The kernel ignores the limit when it pipes dumps to a program. Returns false if even root may
-/// not remove it.
+/// Removes the core size limit, which the kernel ignores for piped dumps. Returns false if that is
+/// not permitted.
 fn let_dump(pid: i32) -> bool {
     let lifted = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited:unlimited"])
@@ -73,7 +73,7 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
     all.filter(is_dump).collect()
 }
 
-/// Rust's handler returns after the first SIGSEGV, so do not send it to the agent.
+/// The agent would survive a first SIGSEGV, because Rust's handler returns.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])
@@ -85,7 +85,9 @@ fn crash(pid: i32, signal: &str) {
 async fn crash_leaves_no_keys_in_core_dump() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").expect("a pattern");
     if pattern.contains('/') || pattern.starts_with('|') {
-        println!("dumps go elsewhere on this machine: {pattern}");
+        println!(
+            "skipped: this machine does not write core dumps to the working directory: {pattern}"
+        );
         return;
     }
     let backend = Backend::start("a").await;
@@ -102,7 +104,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let envoy = agent.wait_live().await;
     let directory = fs::read_link(format!("/proc/{envoy}/cwd")).expect("a directory");
     let key = Traces::of(&leaf);
-    // The search would also find the key in a core dump.
+    // Proves that the search would find the key in a core dump.
     assert!(!key.in_memory_of(envoy).is_empty(), "Envoy holds the key");
 
     let lifted = let_dump(envoy);
@@ -116,7 +118,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     for dump in &made {
         let bytes = fs::read(dump).expect("a dump");
         assert!(!key.are_in(&bytes), "{} has a key", dump.display());
-        println!("the dump of an Envoy has {} KiB", bytes.len() >> 10);
+        println!("size of Envoy's core dump: {} KiB", bytes.len() >> 10);
         fs::remove_file(dump).expect("removed");
     }
     assert_eq!(made.len(), usize::from(lifted), "{}", directory.display());

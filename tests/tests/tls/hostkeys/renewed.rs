@@ -1,4 +1,4 @@
-//! Pairs in files, and how common tools renew them.
+//! Certificate and key files, with renewals that mimic common tools.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Replaces one link to the directory of both files, like a Secret volume.
+    /// Replaces one symlink to the directory of both files, like a Secret volume.
     DirectoryMoved,
-    /// Replaces a link for each file, like certbot.
+    /// Replaces one symlink per file, like certbot.
     LinksMoved,
     /// Overwrites one file after the other.
     InPlace,
 }
 
-/// With the files `tls.crt` and `tls.key`.
+/// A directory with the files `tls.crt` and `tls.key`.
 pub(crate) struct RenewedPair {
     root: TempDir,
     renewal: Renewal,
@@ -65,7 +65,7 @@ impl RenewedPair {
             }
             Renewal::InPlace => return,
         }
-        // As the kubelet does.
+        // The kubelet also removes the old directory.
         let _ = fs::remove_dir_all(self.path(&format!("..{}", self.version - 1)));
     }
 
@@ -75,7 +75,7 @@ impl RenewedPair {
         fs::rename(new, self.path(name)).expect("a move");
     }
 
-    /// The Secret is in namespace `default`.
+    /// Returns the flag that uses the files for `secret` in namespace `default`.
     pub(crate) fn flag(&self, secret: &str) -> String {
         let at = self.root.path().display();
         format!(

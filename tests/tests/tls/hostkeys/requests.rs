@@ -1,5 +1,5 @@
 //! Certificates for keys that the agent generates, renewed under load. A certificate is never used
-//! with another key.
+//! with the wrong key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use tokio::net::UnixStream;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The backend accepts clients of one authority.
+/// The backend trusts only client certificates issued by `clients`.
 struct Site {
     clients: Authority,
     _backend: Backend,
@@ -60,7 +60,7 @@ impl Site {
     }
 }
 
-/// Files of the request `default/client`.
+/// Directory of the request `default/client`.
 struct Carried(PathBuf);
 
 impl Carried {
@@ -79,7 +79,7 @@ impl Carried {
         found
     }
 
-    /// In place, as `cp` does.
+    /// Overwrites the certificate in place, as `cp` does.
     fn put(&self, answer: &str) {
         fs::write(self.0.join("certificate.pem"), answer).expect("written");
     }
@@ -97,7 +97,7 @@ fn says(status: &Value, words: &str) -> bool {
         .any(|all| all.to_string().contains(words))
 }
 
-/// According to the metrics.
+/// Returns the number of waiting requests, from the metrics.
 async fn waiting(agent: &AgentUnderTest) -> f64 {
     let stream = UnixStream::connect(agent.runtime().join("agent.sock")).await;
     let mut stream = stream.expect("the agent's socket");
@@ -131,7 +131,7 @@ fn encoded(pem: &str) -> String {
     lines.map(str::trim).collect()
 }
 
-/// Replaces Envoy to avoid old connections.
+/// Replaces Envoy, because old connections keep the old certificate.
 async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
     wait_served(agent, pem).await;
     agent.envoy_is_replaced("auto", "hot").await;
@@ -176,7 +176,7 @@ async fn operator_signed_renewals_fail_no_request() {
     assert!(!says(&status, "clients reject it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Renewal starts before two thirds of the lifetime.
+    // The agent renews certificates after at most two thirds of their lifetime.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);
@@ -226,7 +226,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The certificate is for another key.
+    // Deliver a certificate for the previous key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
@@ -239,7 +239,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
-    // Kill and restart after each part.
+    // Write a longer part of the certificate each time, then kill and restart the agent.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
         carried.put(&answer[..cut]);
@@ -279,7 +279,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The existing certificate must remain in use.
+    // If the command fails, the existing certificate must remain in use.
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
@@ -319,7 +319,7 @@ async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> Strin
     answer
 }
 
-/// From `docs/host-certificates.md`.
+/// Extracts the RBAC rules from `docs/host-certificates.md`.
 fn rights() -> String {
     let page = workspace().join("docs/host-certificates.md");
     let page = fs::read_to_string(page).expect("the page");
@@ -375,7 +375,7 @@ async fn cluster_signer_signs_for_host_listener() {
     let all = cluster.get(REQUESTS).await;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all:#}");
 
-    // The old pair must remain in use.
+    // The old pair must remain in use until the new request is signed.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

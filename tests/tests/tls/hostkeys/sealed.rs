@@ -1,5 +1,5 @@
-//! An agent can start from its state directory alone. Keys in it are sealed, and revoked keys are
-//! removed.
+//! An agent can start from its state directory alone. The directory's keys are sealed, and revoked
+//! keys are removed.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ impl Host {
         self.agent.get(80, "a.test", "/")
     }
 
-    /// The agent gets only its state directory.
+    /// Restarts the agent with only its state directory.
     fn start_alone(&mut self) {
         self.agent.kill9();
         self.agent.kill9_envoy();
@@ -183,7 +183,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // The state can be unsealed again.
+    // Once the seal key is back, the state can be unsealed.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -194,7 +194,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners with keys must wait for the manifests.
+    // Without the seal key, HTTPS listeners must wait for the manifests.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -208,7 +208,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.bring_manifests_back();
     host.agent.wait_ok(&host.over_tls()).await;
     host.agent.wait_healthy().await;
-    // The revision is the same, but the key is new.
+    // The revision is unchanged, but the key must be stored again.
     eventually("the key is stored", TEST_TIMEOUT, async || {
         let now = host.accepted();
         holds(now > before, || format!("generation {now}"))
@@ -234,12 +234,12 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         let found = traces.files(&state);
         holds(found.is_empty(), || format!("{found:?}"))
     };
-    // The manifests are stored only after their change has been served.
+    // The agent stores manifests only after it has served them.
     eventually("nothing is in clear", TEST_TIMEOUT, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // Older agents cannot unseal keys.
+    // Older agents cannot unseal keys, so `--seal=off` must store them in plaintext.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
@@ -251,7 +251,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generations_drop_replaced_keys_and_rollback_uses_current() {
-    // The test must be able to search for keys.
+    // The test can find keys only if they are not sealed.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);

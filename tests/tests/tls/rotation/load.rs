@@ -1,4 +1,4 @@
-//! A thousand rotations under load. Envoy may neither drain a connection nor change a listener.
+//! A thousand rotations under load. Envoy must not drain connections or change listeners.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use sesame_tests::seeded::count;
 
 use super::site::{Site, admin, unmoved};
 
-/// Rotated within one second.
+/// Number of certificates that are rotated within one second.
 const NAMES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +42,7 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     let rounds = rotations.div_ceil(NAMES);
     let mut longest = std::time::Duration::ZERO;
     for round in 0..rounds {
-        // One after the other in odd rounds, all at once in even rounds.
+        // Odd rounds rotate the certificates one by one, even rounds all at once.
         let leaves: Vec<_> = (0..NAMES).map(|number| site.issue(number)).collect();
         let since = Instant::now();
         for (number, leaf) in leaves.iter().enumerate() {
@@ -60,7 +60,7 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     }
     let report = load.stop().await;
     report.clean(&format!(
-        "{} rotations of certificates ({NAMES} at once within {} ms)",
+        "{} certificate rotations ({NAMES} at once took at most {} ms)",
         rounds * NAMES,
         longest.as_millis()
     ));
@@ -68,7 +68,7 @@ async fn a_thousand_rotations_drain_nothing_and_fail_nothing() {
     for (connection, request) in &mut kept {
         assert!(
             connection.is_open().await,
-            "{request}: the connection stays"
+            "{request}: the connection must stay open"
         );
         let reply = connection.send(request).await.expect("an answer");
         assert_eq!(reply.status, 200, "{request}");

@@ -124,7 +124,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         .map(|process| process.pid)
         .collect();
     eprintln!(
-        "{names} certificates: served after {} ms, one rotated after {} ms, MiB of the agent {:?} and of Envoy {:?}",
+        "{names} certificates: served after {} ms, one rotated after {} ms, memory in MiB: agent {:?}, Envoy {:?}",
         start.as_millis(),
         rotation.as_millis(),
         memory(&agents),
@@ -155,7 +155,7 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // The agent would hold back a removal for five minutes.
+    // The agent would hold this change for five minutes if it counted as a removal.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
     agent.wait_served(&status(127), unknown).await;

@@ -1,4 +1,4 @@
-//! Rotation of server certificates under load. Clients can always resume their sessions.
+//! Server certificate rotation under load. Clients can always resume their sessions.
 
 mod load;
 mod many;

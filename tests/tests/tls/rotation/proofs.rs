@@ -1,4 +1,4 @@
-//! The agent verifies new certificates with handshakes, and reports a failure until one succeeds.
+//! The agent verifies new certificates with handshakes, and reports failures until one succeeds.
 
 use std::time::Duration;
 
@@ -32,17 +32,20 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
             && why.contains(", expected the certificate of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
-    // The agent's handshakes may reach Envoy by chance, so try again with another change.
+    // All handshakes may reach Envoy instead of the other process, so retry with a new certificate.
     let status = eventually("the listener is named", TEST_TIMEOUT, async || {
         Site::write(&agent, 0, &site.issue(0));
         let waited = agent.wait_status("the listener is named", named);
         let waited = tokio::time::timeout(Duration::from_secs(10), waited).await;
-        waited.map_err(|_| "every handshake found Envoy".to_owned())
+        waited.map_err(|_| "every handshake reached Envoy".to_owned())
     })
     .await;
     assert_eq!(status["healthy"], false);
     let programmed = listener_condition(&status, "l0", "Programmed");
-    assert_eq!(programmed["status"], "True", "it is served all the same");
+    assert_eq!(
+        programmed["status"], "True",
+        "the listener must still be served"
+    );
     let reasons = status["reasons"].to_string();
     assert!(
         reasons.contains("does not present its newest certificate"),
@@ -54,7 +57,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
 }
 
-/// Each has a Secret of the same name.
+/// Returns listeners that each use the Secret of the same name.
 fn every_kind() -> Vec<Value> {
     let with = |name: &str, options: &Value| {
         let hostname = format!("{name}.test");
@@ -69,7 +72,7 @@ fn every_kind() -> Vec<Value> {
         with("one", &json!({"projectsesame.io/alpn": "h2"})),
         https_listener("wild", 443, "*.wild.test", "wild"),
         https_listener("rest", 443, "", "rest"),
-        // Requires client certificates.
+        // Port 444 requires client certificates.
         https_listener("closed", 444, "closed.test", "closed"),
     ]
 }
@@ -119,7 +122,7 @@ async fn proof_covers_every_listener_kind() {
     assert_eq!(asked().await, Ok((0, 0, 0)), "nobody has asked yet");
     for round in 1..=3 {
         agent.write("secrets.yaml", &secrets());
-        // The handshake fails only after the certificate was sent.
+        // The handshake on port 444 fails, but only after Envoy has sent its certificate.
         let expected = (round * (names.len() as u64 - 1), round, 0);
         eventually("all of them are asked", TEST_TIMEOUT, async || {
             let found = asked().await?;

@@ -18,7 +18,6 @@ use sesame_tests::wait::{eventually, holds};
 use super::site::{Site, unmoved};
 use super::tickets::{Resumer, age, assert_all_resume, clients, keys};
 
-/// 80 equal bytes each.
 const ONE: [u8; 80] = [1; 80];
 const TWO: [u8; 80] = [2; 80];
 
@@ -36,7 +35,7 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// If `keys` is empty, the Secret does not exist.
+/// If `keys` is empty, no Secret is created.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,
@@ -70,7 +69,7 @@ async fn hosts(
     [one, other]
 }
 
-/// The clients have a ticket from the given host.
+/// Returns clients that have a session ticket from `agent`.
 async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let all = clients(agent, site);
     for client in &all {
@@ -93,7 +92,7 @@ async fn hosts_with_same_ticket_keys_share_sessions() {
     let leaf = site.issue(0);
     let [one, other] = hosts(&site, backend.address(), &leaf, &[ONE]).await;
     let all = with_tickets(&one, &site).await;
-    assert_resume_at(&all, &other, true, "a ticket of the other host").await;
+    assert_resume_at(&all, &other, true, "a ticket from the other host").await;
 }
 
 async fn taken(admin: &Admin) -> String {
@@ -110,7 +109,7 @@ async fn wait_taken(admin: &Admin, before: String) {
     .await;
 }
 
-/// The agent need not be healthy.
+/// Works even if the agent is unhealthy.
 async fn admin(agent: &AgentUnderTest) -> Admin {
     let path = |status: &Value| Some(status["gateways"][0]["envoy"]["admin"].as_str()?.to_owned());
     let status = agent.wait_status("there is an Envoy", |status| path(status).is_some());
@@ -118,7 +117,7 @@ async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path))
 }
 
-/// Waits until both Envoys use the new keys.
+/// Applies `change` to each host and waits until its Envoy uses the new keys.
 async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     for host in hosts {
         let admin = admin(host).await;
@@ -189,7 +188,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
-    // The last good keys must remain in use.
+    // If the Secret is broken, the last good keys must remain in use.
     for host in &hosts {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
@@ -201,7 +200,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // Each host must use its own local keys.
+    // If the Secret is deleted, each host must use its own keys.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;

@@ -13,10 +13,10 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// These increase when a listener changes or a connection is drained.
+/// Counters that increase when a listener changes or a connection is drained.
 const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
-/// Name number `n` is `h<n>.test`, and its certificate is in the Secret `pair-<n>`.
+/// Listener `n` has the hostname `h<n>.test` and the Secret `pair-<n>`.
 pub(crate) struct Site {
     pub(crate) authority: Authority,
     pub(crate) names: usize,
@@ -34,7 +34,7 @@ impl Site {
         format!("h{number}.test")
     }
 
-    /// One route serves all listeners. `change` may modify a listener.
+    /// One route serves all listeners. `change` can modify each listener.
     pub(crate) fn objects(
         &self,
         backend: std::net::SocketAddr,
@@ -98,7 +98,7 @@ impl Site {
     }
 
     pub(crate) async fn wait_shown(&self, agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
-        let what = format!("{} shows its new certificate", Self::host(number));
+        let what = format!("{} presents its new certificate", Self::host(number));
         eventually(&what, sesame_tests::agent::TEST_TIMEOUT, async || {
             let shown = self.shown(agent, number).await?;
             holds(shown == leaf.der, || "an older one".to_owned())
@@ -113,7 +113,7 @@ pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path.expect("an admin socket")))
 }
 
-/// A rotation must not change these.
+/// Returns the statistics that a rotation must not change.
 pub(crate) async fn unmoved(admin: &Admin) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, value) in admin.counters(MOVED).await.expect("Envoy answers") {

@@ -22,7 +22,7 @@ impl Site {
         response(&self.authority, leaf, Vouched::Good, end)
     }
 
-    /// With TLS 1.2 and TLS 1.3.
+    /// Connects with TLS 1.2 and with TLS 1.3.
     async fn agreed(&self, agent: &AgentUnderTest) -> Result<Vec<Agreed>, String> {
         let (host, trust) = (Self::host(0), self.authority.trust());
         let client = Handshake::with(agent.address(443), &host, &trust);
@@ -34,7 +34,7 @@ impl Site {
         Ok(agreed)
     }
 
-    /// Without a staple if `staple` is empty.
+    /// If `staple` is empty, Envoy must send none.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
         eventually(what, TEST_TIMEOUT, async || {
             for agreed in self.agreed(agent).await? {
@@ -83,7 +83,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
         .await;
     assert_eq!(unmoved(&admin(&agent).await).await, before);
 
-    // Long enough for both handshakes.
+    // Ten seconds are long enough for both handshakes.
     let short = site.staple(&leaf, after(10));
     write(&agent, &leaf, &short);
     site.wait_stapled(&agent, "the short one", &leaf, &short)
@@ -102,7 +102,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
-    site.wait_stapled(&agent, "the certificate after a start", &leaf, &[])
+    site.wait_stapled(&agent, "the certificate after a restart", &leaf, &[])
         .await;
     agent.wait_status("it is said again", told).await;
 }

@@ -41,7 +41,7 @@ impl Resumer {
         }
     }
 
-    /// Returns true if the session was resumed.
+    /// Connects, and returns true if the session was resumed.
     pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
@@ -52,7 +52,7 @@ impl Resumer {
             self.host
         );
         stream.write_all(request.as_bytes()).await?;
-        // TLS 1.3 tickets arrive before the response.
+        // Reading the response also receives the TLS 1.3 tickets.
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "no answer");
@@ -60,12 +60,11 @@ impl Resumer {
         Ok(kind == HandshakeKind::Resumed)
     }
 
-    /// The connection must also yield another ticket.
     async fn assert_resumes(&self, after: &str) {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
 
-    /// Keeps the tickets.
+    /// Returns a client for another address, with the same tickets.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self {
             address,
@@ -75,7 +74,7 @@ impl Resumer {
     }
 }
 
-/// Each version has its own kind of tickets.
+/// Each version has its own ticket format.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
 pub(crate) fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
@@ -90,7 +89,7 @@ pub(crate) async fn assert_all_resume(clients: &[Resumer], after: &str) {
     }
 }
 
-/// The keys become older than allowed.
+/// Makes the keys old enough to be rotated.
 pub(crate) fn age(agent: &AgentUnderTest) {
     let path = agent.runtime().join("session-ticket-keys");
     let mut bytes = std::fs::read(&path).expect("keys");
@@ -121,7 +120,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
     site.wait_shown(&agent, 0, &leaf).await;
     assert_all_resume(&all, "the certificate was rotated").await;
 
-    // Tickets survive two rotations.
+    // Tickets must survive two key rotations.
     for round in 1..=2 {
         let before = keys(&agent);
         agent.wait_stored().await;
@@ -141,7 +140,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
         }
         assert_all_resume(&fresh, "new tickets").await;
         if round == 2 {
-            assert_all_resume(&all, "two rotations of the keys").await;
+            assert_all_resume(&all, "two key rotations").await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! SPIRE renews a host's files every few seconds and switches its authority, under load. `make
+//! Under load, SPIRE renews a host's files every few seconds and rotates its authority. `make
 //! test-spire` builds SPIRE first.
 
 mod server;
@@ -15,7 +15,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use self::server::Spire;
 
-/// Accepts newer certificates.
+/// Waits until Envoy uses this certificate or a newer one.
 async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
     eventually("Envoy has the certificate", TEST_TIMEOUT, async || {
         let output = agent.order(&["certs", "--output", "json"]).await;
@@ -31,10 +31,9 @@ async fn wait_shown(agent: &AgentUnderTest, spire: &Spire, serial: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs SPIRE, which `make test-spire` builds"]
+#[ignore = "requires SPIRE: make test-spire"]
 async fn frequent_spire_renewals_fail_no_request() {
-    let tools =
-        std::env::var_os("SPIRE_TOOLS").expect("`make test-spire` names SPIRE in SPIRE_TOOLS");
+    let tools = std::env::var_os("SPIRE_TOOLS").expect("`make test-spire` sets SPIRE_TOOLS");
     let spire = Spire::start(tools.into()).await;
     let next_authority = spire.prepare_authority().await;
     let backend = Backend::start_accepting("a", spire.acceptor("peer.test")).await;
@@ -70,6 +69,6 @@ async fn frequent_spire_renewals_fail_no_request() {
     }
     let report = load.stop().await;
     report.clean(&format!(
-        "{renewals} renewals by SPIRE, another authority meanwhile"
+        "{renewals} renewals by SPIRE during an authority rotation"
     ));
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-/// In seconds. SPIRE renews an SVID after half of it.
+/// Lifetime of an SVID in seconds. SPIRE renews it after half that time.
 const LIFE: &str = "14";
 
 struct Running(Child);
@@ -37,7 +37,7 @@ pub(crate) struct Spire {
 }
 
 impl Spire {
-    /// Waits until the helper has written files.
+    /// Starts SPIRE, and waits until spiffe-helper has written the files.
     pub(crate) async fn start(tools: PathBuf) -> Self {
         let mut spire = Self {
             tools,
@@ -85,7 +85,7 @@ impl Spire {
         self.root.path().join(name)
     }
 
-    /// The authority is trusted but does not sign yet.
+    /// Adds an authority that is trusted but does not sign yet.
     pub(crate) async fn prepare_authority(&self) -> String {
         let count = || {
             let bundle = fs::read(self.path("files/svid_bundle.pem")).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Spire {
         };
         let before = count();
         let prepared = self.json(&["localauthority", "x509", "prepare"]);
-        self.wait("the bundle has another authority", || count() > before)
+        self.wait("the bundle contains the new authority", || count() > before)
             .await;
         let name = prepared["prepared_authority"]["authority_id"].as_str();
         name.expect("an authority").to_owned()
@@ -104,7 +104,7 @@ impl Spire {
         done.expect("another authority");
     }
 
-    /// Requires a client certificate from SPIRE.
+    /// Returns an acceptor that requires a client certificate from SPIRE.
     pub(crate) fn acceptor(&self, name: &str) -> TlsAcceptor {
         let directory = self.path("backend").display().to_string();
         let id = format!("spiffe://site.test/{name}");
@@ -132,7 +132,7 @@ impl Spire {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// `before` is the old serial number.
+    /// Waits for a renewal. `before` is the old serial number.
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
@@ -144,7 +144,7 @@ impl Spire {
         next
     }
 
-    /// Empty during a renewal.
+    /// Returns an empty string during a renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::from_pem(&pem).into_iter().next();
@@ -176,7 +176,7 @@ impl Spire {
             .join("\n--- \n")
     }
 
-    /// `None` if the command fails.
+    /// Returns `None` if the command fails.
     fn ask(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new(self.tools.join("spire-server"))
             .args(arguments)
@@ -207,7 +207,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     all.collect::<Result<_, _>>().expect("certificates")
 }
 
-/// From `docs/host-certificates.md`.
+/// Extracts the helper's configuration from `docs/host-certificates.md`.
 fn helper() -> String {
     let page = fs::read_to_string(workspace().join("docs/host-certificates.md")).expect("the page");
     let block = page.split("```hcl\n").nth(1);

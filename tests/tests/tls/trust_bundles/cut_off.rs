@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{bundles, objects, wait_refused, wait_untrusted, with_lists};
 
-/// Keeps its session tickets for later connections.
+/// A client that keeps its session tickets for later connections.
 struct Returning(Arc<ClientConfig>);
 
 impl Returning {
@@ -34,7 +34,7 @@ impl Returning {
         Self(Arc::new(config))
     }
 
-    /// Returns true if the session was resumed.
+    /// Connects, and returns true if the session was resumed.
     async fn comes(&self, agent: &AgentUnderTest) -> Result<bool> {
         let stream = TcpStream::connect(agent.address(443)).await?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
@@ -62,7 +62,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Open connections would survive the revocation.
+    // Keep `third` free of open connections, because they would survive the revocation.
     for (name, backend) in [
         ("first", &good_backend),
         ("second", &bad_backend),
@@ -90,7 +90,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     for client in &returning {
         for _ in 0..2 {
             let resumed = client.comes(&agent).await.expect("an answer");
-            assert!(!resumed, "the certificate was not verified again");
+            assert!(!resumed, "Envoy did not verify the certificate again");
         }
     }
     let mut established = Connection::open(&by_bad).await.expect("a connection");
@@ -110,7 +110,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     wait_untrusted(&agent, &request("/third", &good)).await;
     for client in &returning {
         let came = client.comes(&agent).await;
-        assert!(came.is_err(), "a ticket lets in who is revoked: {came:?}");
+        assert!(came.is_err(), "a ticket admits a revoked client: {came:?}");
     }
     load.pass(50).await;
     let reply = established.send(&by_bad).await.expect("an answer");
@@ -124,13 +124,13 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     .await;
     for client in &returning {
         let came = client.comes(&agent).await;
-        assert!(came.is_err(), "a ticket lets in who is revoked: {came:?}");
+        assert!(came.is_err(), "a ticket admits a revoked client: {came:?}");
     }
     load.pass(50).await;
-    load.stop().await.clean("others, while some are revoked");
+    load.stop().await.clean("other clients during a revocation");
 }
 
-/// For objects in namespace `trust`.
+/// Permits references from Gateways in `default` to the namespace `trust`.
 fn grant(kind: &str) -> String {
     yaml(&[
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
@@ -147,7 +147,7 @@ fn in_trust(mut object: Value) -> Value {
     object
 }
 
-/// The Gateway refers to another namespace for both bundle and client certificate.
+/// The Gateway's client certificate and the bundle for its clients are in another namespace.
 fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority) -> Vec<Value> {
     let mut all = objects(servers);
     let gateway = edge(&[http_listener("plain", 81, "")]).remove(1);
@@ -218,5 +218,7 @@ async fn deleted_grant_cuts_off_only_what_it_permitted() {
     agent.write("secrets.yaml", &grant("Secret"));
     agent.wait_ok(&by_client).await;
     load.pass(50).await;
-    load.stop().await.clean("others, while grants are deleted");
+    load.stop()
+        .await
+        .clean("other routes while grants are deleted");
 }

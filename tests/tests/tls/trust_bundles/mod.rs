@@ -19,7 +19,7 @@ const OVERLAP: &str = "--bundle-overlap-seconds=3600";
 const SHORT: &str = "--bundle-overlap-seconds=1";
 
 fn objects(servers: &Authority) -> Vec<Value> {
-    // An agent never removes all listeners of an Envoy.
+    // A second listener is required, because the agent never removes Envoy's last one.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -45,7 +45,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// One for clients, one for backends.
+/// Returns one bundle for clients and one for backends.
 fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     yaml(&[
         Authority::config_map("clients", clients),
@@ -70,14 +70,14 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Open connections survive, so Envoy must have none.
+/// Works only if Envoy has no open connections to the backend, because those stay trusted.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
         .await;
 }
 
-/// As `bundle subject until`; trusted in addition to the bundles.
+/// Returns the certificates that stay trusted during an overlap, as `bundle subject until`.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
@@ -86,7 +86,7 @@ fn retained(status: &Value) -> Vec<String> {
 }
 
 async fn wait_retained(agent: &AgentUnderTest, count: usize) -> Vec<String> {
-    let what = format!("{count} certificates are trusted beside what is declared");
+    let what = format!("{count} replaced certificates are still trusted");
     let status = agent
         .wait_status(&what, |status| {
             let applied = status["gateways"][0]["applied"] == status["gateways"][0]["wanted"];
@@ -106,7 +106,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // Envoy has no open connections to this Service.
+    // The first request to `third` comes after the overlap, so Envoy has no open connections.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
         ("all.yaml", &yaml(&all)),
@@ -145,15 +145,15 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // Overlaps must end at the same time as before.
+    // The restart must not change when the overlaps end.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
         .stop()
         .await
-        .clean("the old authority, in rotation");
+        .clean("the old authority during its rotation");
 
-    // An overlap starts when a bundle changes.
+    // Overlaps start when the bundle changes, so the shorter ones have already ended.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -193,7 +193,7 @@ async fn removed_authority_is_cut_off_at_once() {
     agent.wait_ok(&by_one).await;
     wait_retained(&agent, 0).await;
 
-    // Takes effect at the agent's next start.
+    // Restarting with `--bundle-overlap-seconds=0` must end the overlap.
     agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
     agent.wait_ok(&by_third).await;
     agent.wait_ok(&by_one).await;
@@ -262,7 +262,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
-    // With a list for one authority, Envoy requires a list for every authority.
+    // If one authority has a list, Envoy requires one for every authority.
     clients(&of_ours);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -322,7 +322,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
             now != before && status["gateways"][0]["wanted"] == now.as_str()
         })
         .await;
-    // Open connections would survive the new list.
+    // Use another Service, because open connections survive the new list.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());
     wait_untrusted(&agent, &other_backend.showing(&good)).await;

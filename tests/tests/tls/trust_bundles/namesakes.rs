@@ -51,7 +51,7 @@ async fn twin_authorities_are_trusted_only_if_listed() {
         checks.same(path, status.map(|reply| reply.status), None);
     }
     wait_untrusted(&agent, &request("/third", &by_first)).await;
-    // Without a key identifier, Envoy finds the authority by name, and tries only the first key.
+    // Without a key identifier, Envoy finds authorities by name and tries only the first key.
     for (authority, status) in [(first, Some(200)), (second, None)] {
         let client = authority.issue(&["client.test"]);
         let reply = request("/first", &client).send().await.ok();
