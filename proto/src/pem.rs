@@ -13,7 +13,8 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns all sections of type `T` in order, with an error for each invalid one.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Lossy conversion is safe: invalid UTF-8 is outside all sections or makes its section invalid.
+    // Lossy conversion is safe: text outside sections is ignored, and invalid UTF-8 in a section
+    // makes that section invalid.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),

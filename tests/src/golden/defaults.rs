@@ -1,5 +1,5 @@
-//! Defaults of golden cases. A case contains only its difference from `tests/golden/_defaults`, as
-//! a JSON merge patch (RFC 7396). [`Defaults::merged`] must restore the complete value.
+//! Defaults for the golden cases. A case contains only its difference from
+//! `tests/golden/_defaults`, as a JSON merge patch (RFC 7396). [`Defaults::merged`] must restore the complete value.
 
 use std::path::Path;
 

@@ -72,7 +72,7 @@ fn a_link_that_leads_nowhere_is_told() {
     for target in ["securty.md", "fleets.md#nothing", "#nothing", "../nothing"] {
         assert!(fault(&from, target).is_some(), "{target}");
     }
-    assert_eq!(fault(&from, "fleets.md#on-the-network-of-pods"), None);
+    assert_eq!(fault(&from, "fleets.md#use-the-pod-network"), None);
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Handshakes {
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // Different listeners may now present the unverified key pairs.
+            // Listeners that did not present the unverified key pairs before may present them now.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }

@@ -146,7 +146,7 @@ struct SeenBackend {
 }
 
 impl BackendSeries {
-    /// Returns at most `most` backends, and then the sum of all others.
+    /// Returns up to `most` backends, and one entry with the totals of all others.
     pub(super) fn update(
         &mut self,
         now: BTreeMap<String, BackendTraffic>,

@@ -1,4 +1,4 @@
-//! Reads the Gateway API releases of a cluster's CRDs.
+//! Determines which Gateway API release a cluster's CRDs come from.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -80,7 +80,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 
 const MAX_NAME: usize = 256;
 
-/// Common form of both API releases, which name some fields differently.
+/// Session persistence, whose field names differ between Gateway API releases.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,

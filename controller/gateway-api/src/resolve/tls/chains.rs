@@ -118,7 +118,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
         && !usage.value.digital_signature()
     {
         advice.push(format!(
-            "the certificate of {name} lacks the key usage digitalSignature, which TLS requires; Envoy or clients reject it"
+            "the certificate of {name} lacks the digitalSignature key usage, which TLS requires; Envoy or clients reject it"
         ));
     }
     advice
@@ -293,7 +293,7 @@ mod tests {
             (
                 |it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign],
                 1,
-                "lacks the key usage digitalSignature",
+                "lacks the digitalSignature key usage",
             ),
         ];
         for (change, bytes, expected) in cases {
