@@ -264,3 +264,40 @@ async fn until(next: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::key_sets::KeySetTrust;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn longest_overdue_key_sets_are_fetched_first() {
+        let request = KeySetRequest {
+            uri: "https://issuer.test".to_owned(),
+            trust: KeySetTrust::System,
+            interval: Duration::from_secs(60),
+            permits_local: false,
+        };
+        let name = |n: u64| format!("{n:02}");
+        let requests: KeySetRequests = (0..20).map(|n| (name(n), request.clone())).collect();
+        let now = Instant::now();
+        // The last names are the longest overdue.
+        let overdue = |n: u64| {
+            let mut kept = Kept::of(KeySetCopy::default());
+            kept.request = Some(request.clone());
+            kept.next = now.checked_sub(Duration::from_millis(n)).unwrap_or(now);
+            (name(n), kept)
+        };
+        let mut kept: BTreeMap<String, Kept> = (0..20).map(overdue).collect();
+        // Nothing awaits the fetches, so they do not run.
+        let mut fetches = JoinSet::new();
+        start(&mut kept, &requests, &mut fetches);
+        let started = kept.iter().filter(|(_, kept)| kept.is_fetching);
+        let started: Vec<&String> = started.map(|(name, _)| name).collect();
+        let expected: Vec<String> = (12..20).map(name).collect();
+        assert_eq!(started, expected.iter().collect::<Vec<_>>());
+        start(&mut kept, &requests, &mut fetches);
+        assert_eq!(fetches.len(), MAX_FETCHES);
+    }
+}

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::traffic_policies::{SCOPES, first, is_refused, served};
-use super::{ConditionState, holds};
+use super::{ConditionState, holds, world};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
+use crate::resolve::context::Options;
+use crate::resolve::policies::key_sets::RemoteKeySets;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
@@ -282,5 +284,40 @@ proptest! {
         let resolution = served(&texts.concat());
         prop_assert_eq!(is_refused(&resolution), refuses);
         prop_assert_eq!(checked(&resolution), valid);
+    }
+}
+
+#[test]
+fn namespaces_share_key_sets_equally() {
+    let policy = |namespace: &str, name: &str| {
+        let provider = |n: usize| {
+            let uri = format!("https://{namespace}.test/{name}/{n}");
+            format!("{{name: p{n}, issuer: i, jwks: {{remote: {{uri: '{uri}'}}}}}}")
+        };
+        let providers: Vec<String> = (0..4).map(provider).collect();
+        format!(
+            "---\nkind: AccessPolicy\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             spec: {{targetRefs: [], jwt: {{providers: [{}]}}}}\n",
+            providers.join(", ")
+        )
+    };
+    let namespaces: Vec<String> = (0..40).map(|n| format!("n{n:02}")).collect();
+    let many = namespaces
+        .iter()
+        .flat_map(|namespace| ["a", "b", "c"].map(|name| policy(namespace, name)));
+    let world = world(&(many.collect::<String>() + &policy("z", "a")));
+    let options = Options::default();
+    let requests = RemoteKeySets::of(&world, &options).requests();
+    let count = |namespace: &str| {
+        let start = format!("https://{namespace}.test/");
+        requests
+            .values()
+            .filter(|it| it.uri.starts_with(&start))
+            .count()
+    };
+    assert_eq!(requests.len(), 256);
+    assert_eq!(count("z"), 4, "the last namespace wants only four");
+    for namespace in &namespaces {
+        assert!((6..=7).contains(&count(namespace)), "{namespace}");
     }
 }
