@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_certificate_says() {
+    fn facts_are_read_from_certificate() {
         let names = ["a.test", "192.0.2.7", "2001:db8::7"].map(str::to_owned);
         let mut params = CertificateParams::new(names.to_vec()).expect("names");
         params

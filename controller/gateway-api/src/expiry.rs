@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn expiry_warns_two_weeks_or_one_third_before() {
-        for (life, quiet, said) in [
+        for (life, quiet, warned) in [
             (90 * DAY, 75 * DAY, 76 * DAY),
             (6 * DAY, 4 * DAY - 1, 4 * DAY),
         ] {
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(at(-1), Some(true));
             assert_eq!(at(0), None);
             assert_eq!(at(quiet), None);
-            assert_eq!(at(said), Some(false));
+            assert_eq!(at(warned), Some(false));
             assert_eq!(at(life), Some(false));
             assert_eq!(at(life + 1), Some(true));
         }
@@ -257,9 +257,9 @@ mod tests {
         let late = Timestamp::from_second(authority.not_after + 1).expect("a time");
         let warning = authority.warning(late).expect("a warning");
         assert!(!warning.refused, "another CA in the bundle may be valid");
-        let words =
+        let expected =
             "the certificate of authority CN=rcgen self signed cert in ConfigMap/ns/ca expired";
-        assert!(warning.message.starts_with(words), "{}", warning.message);
+        assert!(warning.message.starts_with(expected), "{}", warning.message);
         pair.certificate_chain = b"none".to_vec();
         assert_eq!(Expiry::of(&pair), None);
     }

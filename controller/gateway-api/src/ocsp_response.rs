@@ -36,7 +36,7 @@ pub struct OcspResponse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IssuerHash {
     algorithm: Vec<u8>,
-    of_name: Vec<u8>,
+    name_hash: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl IssuerHash {
             SHA256_ID => &SHA256,
             _ => return true,
         };
-        digest(algorithm, name).as_ref() == self.of_name
+        digest(algorithm, name).as_ref() == self.name_hash
     }
 }
 
@@ -205,7 +205,7 @@ fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
     let mut content = Elements(content);
     let mut id = Elements(content.expect(Tag::Sequence)?);
     let algorithm = Elements(id.expect(Tag::Sequence)?).expect(Tag::Oid)?;
-    let of_name = id.expect(Tag::OctetString)?;
+    let name_hash = id.expect(Tag::OctetString)?;
     id.expect(Tag::OctetString)?;
     let serial = without_zeros(id.expect(Tag::Integer)?).to_vec();
     let status = content.next()?;
@@ -223,7 +223,7 @@ fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
         serial,
         issuer: IssuerHash {
             algorithm: algorithm.to_vec(),
-            of_name: of_name.to_vec(),
+            name_hash: name_hash.to_vec(),
         },
         status,
         this_update,

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_quantities_are_equal_however_they_are_written() {
+    fn equal_quantities_compare_equal_in_any_notation() {
         let billionths = |text: &str| Quantity(text.to_owned()).billionths();
         for (one, other) in [
             ("1", "1000m"),

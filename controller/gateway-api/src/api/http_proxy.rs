@@ -33,9 +33,9 @@ pub struct HttpProxySpec {
 impl HttpProxySpec {
     /// Returns the Services that the routes and `tcpproxy` reference.
     pub fn services(&self) -> impl Iterator<Item = &ProxyService> {
-        let of_routes = self.routes.iter().flat_map(|route| &route.services);
-        let of_connections = self.tcpproxy.iter().flat_map(|tcp| &tcp.services);
-        of_routes.chain(of_connections)
+        let route_services = self.routes.iter().flat_map(|route| &route.services);
+        let tcp_services = self.tcpproxy.iter().flat_map(|tcp| &tcp.services);
+        route_services.chain(tcp_services)
     }
 }
 

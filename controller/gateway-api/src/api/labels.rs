@@ -50,13 +50,13 @@ pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 /// settings.
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
-pub const OF_CONTOUR: &str = "projectcontour.io/";
-/// Prefix of ingress-nginx's annotations. Sesame reads some of them if `ANNOTATIONS_OF` is set on
-/// the IngressClass.
-pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
+pub const CONTOUR_PREFIX: &str = "projectcontour.io/";
+/// Prefix of ingress-nginx's annotations. Sesame reads some of them if `ANNOTATION_DIALECT` is set
+/// on the IngressClass.
+pub const NGINX_PREFIX: &str = "nginx.ingress.kubernetes.io/";
 /// Annotation of an IngressClass that names another Ingress controller. That controller's
 /// annotations then also apply to Ingresses of the class.
-pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
+pub const ANNOTATION_DIALECT: &str = "projectsesame.io/annotations";
 /// Maximum number of characters kept from a Contour annotation's value.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
 /// Maximum number of characters kept from an ingress-nginx annotation's value. A value of this
@@ -69,9 +69,9 @@ pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
 
 /// Annotation prefixes of other Ingress controllers, and the maximum number of characters kept from
 /// each value.
-pub const OF_OTHERS: [(&str, usize); 2] = [
-    (OF_NGINX, MAX_NGINX_CHARACTERS),
-    (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
+pub const FOREIGN_ANNOTATIONS: [(&str, usize); 2] = [
+    (NGINX_PREFIX, MAX_NGINX_CHARACTERS),
+    (CONTOUR_PREFIX, MAX_CONTOUR_CHARACTERS),
 ];
 
 /// Keeps only the annotations of Sesame and of Ingress controllers, because others may be very
@@ -80,17 +80,19 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {
     let all = Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?;
-    let of_ingresses = [
+    let ingress_keys = [
         INGRESS_CLASS,
         DEFAULT_INGRESS_CLASS,
         ALLOW_HTTP,
         FORCE_SSL_REDIRECT,
     ];
     let own = all.into_iter().flatten().filter_map(|(key, value)| {
-        if key.starts_with("projectsesame.io/") || of_ingresses.contains(&&*key) {
+        if key.starts_with("projectsesame.io/") || ingress_keys.contains(&&*key) {
             return Some((key.into_owned(), value.into_owned()));
         }
-        let (_, most) = OF_OTHERS.into_iter().find(|(of, _)| key.starts_with(of))?;
+        let (_, most) = FOREIGN_ANNOTATIONS
+            .into_iter()
+            .find(|(of, _)| key.starts_with(of))?;
         Some((key.into_owned(), value.chars().take(most).collect()))
     });
     Ok(own.collect())

@@ -105,14 +105,14 @@ impl UnknownFields {
     /// fields inside that `spec.<parts>` element; otherwise, only fields outside all elements.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
-        let told = list(self.iter().filter(own));
+        let paths = list(self.iter().filter(own));
         let more = self.0.as_deref().map_or(0, |found| found.harmless);
-        match (told.as_str(), of, more) {
+        match (paths.as_str(), of, more) {
             ("", _, 0) | ("", Some(_), _) => Cow::Borrowed(message),
-            (told, None, more @ 1..) => Cow::Owned(format!(
-                "{message}; ignored unknown fields: {told} and {more} more"
+            (paths, None, more @ 1..) => Cow::Owned(format!(
+                "{message}; ignored unknown fields: {paths} and {more} more"
             )),
-            (told, ..) => Cow::Owned(format!("{message}; ignored unknown fields: {told}")),
+            (paths, ..) => Cow::Owned(format!("{message}; ignored unknown fields: {paths}")),
         }
     }
 }
@@ -121,10 +121,10 @@ fn refusal<'f>(
     fields: impl Iterator<Item = &'f UnknownField>,
     of: impl Fn(&UnknownField) -> bool,
 ) -> Option<String> {
-    let told = list(fields.filter(|field| field.protects && of(field)));
-    (!told.is_empty()).then(|| {
+    let paths = list(fields.filter(|field| field.protects && of(field)));
+    (!paths.is_empty()).then(|| {
         format!(
-            "unknown field {told}: it may be security-relevant, so nothing is served without it; \
+            "unknown field {paths}: it may be security-relevant, so nothing is served without it; \
             remove it, or use a version that supports it"
         )
     })

@@ -6,11 +6,11 @@ use crate::api::{FieldPath, PathStep};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
     pub(super) parent: Option<&'p At<'p>>,
-    pub(super) step: Down<'p>,
+    pub(super) step: Step<'p>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Down<'p> {
+pub(super) enum Step<'p> {
     Root,
     Field(&'p str),
     /// An entry in a map with arbitrary keys.
@@ -21,7 +21,7 @@ pub(super) enum Down<'p> {
 impl At<'_> {
     pub(super) const ROOT: At<'static> = At {
         parent: None,
-        step: Down::Root,
+        step: Step::Root,
     };
 
     /// Also returns the number of steps before the first map key. Later steps may reveal the
@@ -32,14 +32,14 @@ impl At<'_> {
         let mut at = Some(self);
         while let Some(At { parent, step }) = at {
             named = match step {
-                Down::Root => named,
-                Down::Key(_) => 0,
-                Down::Field(_) | Down::Index(_) => named + 1,
+                Step::Root => named,
+                Step::Key(_) => 0,
+                Step::Field(_) | Step::Index(_) => named + 1,
             };
             match step {
-                Down::Root => {}
-                Down::Field(name) | Down::Key(name) => steps.push(PathStep::Field((*name).into())),
-                Down::Index(index) => steps.push(PathStep::Index(*index)),
+                Step::Root => {}
+                Step::Field(name) | Step::Key(name) => steps.push(PathStep::Field((*name).into())),
+                Step::Index(index) => steps.push(PathStep::Index(*index)),
             }
             at = *parent;
         }
@@ -49,7 +49,7 @@ impl At<'_> {
 
     pub(super) fn is_metadata(&self) -> bool {
         match (self.parent, self.step) {
-            (Some(At { parent: None, .. }), Down::Field(name)) => name == "metadata",
+            (Some(At { parent: None, .. }), Step::Field(name)) => name == "metadata",
             (Some(parent), _) => parent.is_metadata(),
             (None, _) => false,
         }
@@ -58,9 +58,9 @@ impl At<'_> {
     /// Returns the innermost field that contains the value.
     pub(super) fn field(&self) -> &str {
         match (self.step, self.parent) {
-            (Down::Field(name) | Down::Key(name), _) => name,
-            (Down::Index(_), Some(parent)) => parent.field(),
-            (Down::Index(_) | Down::Root, _) => "",
+            (Step::Field(name) | Step::Key(name), _) => name,
+            (Step::Index(_), Some(parent)) => parent.field(),
+            (Step::Index(_) | Step::Root, _) => "",
         }
     }
 }

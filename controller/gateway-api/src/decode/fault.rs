@@ -74,7 +74,7 @@ impl Fault {
                 FaultKind::Missing(field) => return (None, Reason::missing(field)),
                 FaultKind::Expected(expected) => format!("expected {expected}"),
                 FaultKind::Invalid(_) if secret => super::yaml::WITHHELD.to_owned(),
-                FaultKind::Invalid(said) => said,
+                FaultKind::Invalid(message) => message,
             };
             return (None, Reason::Invalid(why));
         };
@@ -91,7 +91,7 @@ impl Fault {
             }
             FaultKind::Expected(expected) => format!("is not {expected}"),
             FaultKind::Invalid(_) if secret => "is not valid".to_owned(),
-            FaultKind::Invalid(said) => format!("is not valid: {said}"),
+            FaultKind::Invalid(message) => format!("is not valid: {message}"),
         };
         let reason = Reason::Field {
             field: path.to_string(),
@@ -129,8 +129,8 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl Error for Fault {
-    fn custom<T: fmt::Display>(said: T) -> Self {
-        Self::new(FaultKind::Invalid(said.to_string()))
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(FaultKind::Invalid(message.to_string()))
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {

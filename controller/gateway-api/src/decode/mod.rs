@@ -352,8 +352,10 @@ fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<De
         };
         fail(at, reason)
     })?;
-    let of_line = |at: u32| usize::try_from(at).unwrap_or(line).max(1);
-    let unknown_fields = fields.into_iter().map(|(at, field)| (of_line(at), field));
+    let line_number = |at: u32| usize::try_from(at).unwrap_or(line).max(1);
+    let unknown_fields = fields
+        .into_iter()
+        .map(|(at, field)| (line_number(at), field));
     Ok(Decoded {
         object,
         line,

@@ -6,24 +6,24 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-struct Form {
+struct NameFormat {
     holds: fn(&str) -> bool,
     expected: &'static str,
 }
 
-const SUBDOMAIN: Form = Form {
+const SUBDOMAIN: NameFormat = NameFormat {
     holds: is_dns_subdomain,
     expected: "expected at most 253 lowercase letters, digits, `-` and `.`, \
                each part starting and ending with a letter or digit",
 };
-const LABEL: Form = Form {
+const LABEL: NameFormat = NameFormat {
     holds: is_dns_label,
     expected: "expected at most 63 lowercase letters, digits and `-`, \
                starting and ending with a letter or digit",
 };
 
 /// The name of a signer-linked bundle starts with the signer's name and contains colons.
-const SIGNED: Form = Form {
+const SIGNED: NameFormat = NameFormat {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \
                each part starting and ending with a letter or digit",
@@ -32,12 +32,12 @@ const SIGNED: Form = Form {
 /// Also checks the names of listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
-    let form = match object.kind() {
+    let format = match object.kind() {
         Kind::Namespace => LABEL,
         Kind::ClusterTrustBundle => SIGNED,
         _ => SUBDOMAIN,
     };
-    form.check(&metadata.name, || "metadata.name".to_owned())?;
+    format.check(&metadata.name, || "metadata.name".to_owned())?;
     if !metadata.namespace.is_empty() {
         LABEL.check(&metadata.namespace, || "metadata.namespace".to_owned())?;
     }
@@ -94,7 +94,7 @@ fn rules<R>(spec: &RouteSpec<R>, name: impl Fn(&R) -> Option<&str>) -> Result<()
     Ok(())
 }
 
-impl Form {
+impl NameFormat {
     fn check(&self, value: &str, field: impl Fn() -> String) -> Result<(), Reason> {
         if (self.holds)(value) {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::at::{At, Down};
+use super::at::{At, Step};
 use super::protecting;
 use super::similar;
 use super::tree::Entry;
@@ -41,10 +41,10 @@ const MAX_PROTECTING: usize = 128;
 
 impl Notes {
     /// Ignores `metadata`, and kinds that are not fully modeled.
-    pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
+    pub(super) fn record(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
         let within = At {
             parent: Some(of),
-            step: Down::Field(&entry.key),
+            step: Step::Field(&entry.key),
         };
         if !self.is_modelled || within.is_metadata() {
             return;

@@ -12,7 +12,7 @@ use serde::de::{
     Visitor,
 };
 
-use super::at::{At, Down};
+use super::at::{At, Step};
 use super::expected;
 use super::fault::Fault;
 use super::notes::Notes;
@@ -40,12 +40,12 @@ struct Reader<'p, 'de> {
 
 impl<'de> Reader<'_, 'de> {
     /// Adds this location unless the fault already has a location.
-    fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+    fn locate<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
 
     fn refuse<T>(self, expected: impl Into<String>) -> Result<T, Fault> {
-        self.told(Err(Fault::expected(expected.into())))
+        self.locate(Err(Fault::expected(expected.into())))
     }
 
     fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -58,14 +58,14 @@ impl<'de> Reader<'_, 'de> {
             _ => return self.refuse(expected::integer(self.at.field())),
         };
         // The error states the field's range if a number does not fit the type.
-        self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
+        self.locate(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         let wanted = |visitor: &V| expected::text(visitor as &dyn Expected);
         match &self.node.value {
-            Value::Text(text) => self.told(visitor.visit_borrowed_str(text)),
-            Value::Null => self.told(visitor.visit_borrowed_str("")),
+            Value::Text(text) => self.locate(visitor.visit_borrowed_str(text)),
+            Value::Null => self.locate(visitor.visit_borrowed_str("")),
             Value::Bool(_) | Value::Number(_) => {
                 let wanted = wanted(&visitor);
                 self.refuse(format!("{wanted}{}", expected::quotes(&wanted)))
@@ -84,7 +84,7 @@ impl<'de> Reader<'_, 'de> {
             Value::Null => &[],
             _ => return self.refuse("a mapping of fields"),
         };
-        self.told(visitor.visit_map(Fields {
+        self.locate(visitor.visit_map(Fields {
             entries: entries.iter(),
             value: None,
             known,
@@ -110,14 +110,14 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
-            Value::Null => self.told(visitor.visit_unit()),
-            Value::Bool(value) => self.told(visitor.visit_bool(*value)),
+            Value::Null => self.locate(visitor.visit_unit()),
+            Value::Bool(value) => self.locate(visitor.visit_bool(*value)),
             Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-                (Some(value), ..) => self.told(visitor.visit_i64(value)),
-                (None, Some(value), _) => self.told(visitor.visit_u64(value)),
-                (None, None, value) => self.told(visitor.visit_f64(value.unwrap_or_default())),
+                (Some(value), ..) => self.locate(visitor.visit_i64(value)),
+                (None, Some(value), _) => self.locate(visitor.visit_u64(value)),
+                (None, None, value) => self.locate(visitor.visit_f64(value.unwrap_or_default())),
             },
-            Value::Text(text) => self.told(visitor.visit_borrowed_str(text)),
+            Value::Text(text) => self.locate(visitor.visit_borrowed_str(text)),
             Value::List(_) => self.deserialize_seq(visitor),
             Value::Map(_) => self.deserialize_map(visitor),
         }
@@ -125,14 +125,14 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
-            Value::Bool(value) => self.told(visitor.visit_bool(*value)),
+            Value::Bool(value) => self.locate(visitor.visit_bool(*value)),
             _ => self.refuse("true or false"),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
-            Value::Null => self.told(visitor.visit_none()),
+            Value::Null => self.locate(visitor.visit_none()),
             _ => visitor.visit_some(self),
         }
     }
@@ -151,7 +151,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             Value::Null => &[],
             _ => return self.refuse("a list"),
         };
-        self.told(visitor.visit_seq(Items {
+        self.locate(visitor.visit_seq(Items {
             items: items.iter().enumerate(),
             of: self,
         }))
@@ -193,7 +193,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             Value::Text(text) => {
                 let text: StrDeserializer<'_, Fault> = text.as_ref().into_deserializer();
                 let read = visitor.visit_enum(text);
-                self.told(read.map_err(|_| Fault::expected(one_of())))
+                self.locate(read.map_err(|_| Fault::expected(one_of())))
             }
             _ => self.refuse(one_of()),
         }
@@ -228,12 +228,12 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
         for entry in self.entries.by_ref() {
             let key = entry.key.as_ref();
             if let Some(known) = self.known {
-                let is_root = matches!(self.of.at.step, Down::Root);
+                let is_root = matches!(self.of.at.step, Step::Root);
                 if is_root && self.of.notes.beside.contains(&key) {
                     continue;
                 }
                 if !known.contains(&key) {
-                    self.of.notes.note(self.of.at, entry, known);
+                    self.of.notes.record(self.of.at, entry, known);
                     continue;
                 }
                 if matches!(entry.value.value, Value::Null) {
@@ -255,8 +255,8 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
         let at = At {
             parent: Some(self.of.at),
             step: match self.known {
-                Some(_) => Down::Field(key),
-                None => Down::Key(key),
+                Some(_) => Step::Field(key),
+                None => Step::Key(key),
             },
         };
         seed.deserialize(Reader {
@@ -284,7 +284,7 @@ impl<'de> SeqAccess<'de> for Items<'_, 'de> {
         };
         let at = At {
             parent: Some(self.of.at),
-            step: Down::Index(index),
+            step: Step::Index(index),
         };
         let reader = Reader {
             node,

@@ -29,7 +29,7 @@ pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Opti
 }
 
 /// Returns the filters in Envoy's order.
-pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
+pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         address_filters,
         tokens,

@@ -12,7 +12,7 @@ use super::effects;
 use super::expressions::Expressions;
 use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
-use super::routes::{self, Taker};
+use super::routes::{self, Winner};
 
 /// Describes the default retry policy, as rendered for Envoy.
 pub(super) const RETRIES: &str = "up to 2, if no backend has received the request";
@@ -20,14 +20,14 @@ pub(super) const RETRIES: &str = "up to 2, if no backend has received the reques
 pub(super) fn explain(
     snapshot: &Snapshot,
     domain: &str,
-    winner: Taker<'_>,
+    winner: Winner<'_>,
     request: &Compared,
     expressions: &mut Expressions,
     explanation: &mut Explanation,
 ) {
-    let Taker { route, preflight } = winner;
-    explanation.route = ExplainedRoute::of(&route.name, preflight);
-    explanation.filters = effects::of(route, request, expressions);
+    let Winner { route, preflight } = winner;
+    explanation.route = ExplainedRoute::parse(&route.name, preflight);
+    explanation.filters = effects::for_route(route, request, expressions);
     explanation.outcome = match preflight_answer(snapshot, winner, request, expressions) {
         Some(outcome) => outcome,
         None => action(snapshot, domain, route, request).unwrap_or_else(|reason| {
@@ -41,11 +41,11 @@ pub(super) fn explain(
 
 fn preflight_answer(
     snapshot: &Snapshot,
-    winner: Taker<'_>,
+    winner: Winner<'_>,
     request: &Compared,
     expressions: &mut Expressions,
 ) -> Option<ExplainedOutcome> {
-    let Taker { route, preflight } = winner;
+    let Winner { route, preflight } = winner;
     let cors = route.cors.as_ref()?;
     let origin = request.filled("origin")?;
     request.filled("access-control-request-method")?;
@@ -159,8 +159,8 @@ fn forward(
         path,
         host_header,
     } = rewrite.as_deref().cloned().unwrap_or_default();
-    let of_header = Some(&host_header).filter(|it| !it.is_empty());
-    let of_header = of_header.and_then(|name| request.filled(name));
+    let header_host = Some(&host_header).filter(|it| !it.is_empty());
+    let header_host = header_host.and_then(|name| request.filled(name));
     let path = match &path {
         Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
         None => request.path_and_query(),
@@ -169,7 +169,7 @@ fn forward(
     Ok(ExplainedOutcome::Forwarded {
         backends,
         host: if host.is_empty() {
-            of_header.unwrap_or_else(|| request.authority.clone())
+            header_host.unwrap_or_else(|| request.authority.clone())
         } else {
             host
         },
@@ -199,7 +199,7 @@ fn retries(retry: Option<&Retry>) -> String {
         .iter()
         .filter_map(|it| Condition::try_from(*it).ok());
     let names: Vec<String> = conditions.filter_map(Condition::name).collect();
-    let mut words = if !names.is_empty() {
+    let mut description = if !names.is_empty() {
         let names = names.join(", ");
         format!("up to {most}, if no backend has received the request, and on {names}")
     } else if *unprocessed_only {
@@ -209,11 +209,11 @@ fn retries(retry: Option<&Retry>) -> String {
     };
     if !statuses.is_empty() {
         let statuses: Vec<String> = statuses.iter().map(u32::to_string).collect();
-        words.extend([", or the status is ", &statuses.join(", ")]);
+        description.extend([", or the status is ", &statuses.join(", ")]);
     }
     if *backoff_ms > 0 {
         let backoff_ms = (*backoff_ms).max(Retry::LEAST_BACKOFF_MS);
-        words.extend(["; pauses from ", &describe::duration(backoff_ms), " on"]);
+        description.extend(["; pauses from ", &describe::duration(backoff_ms), " on"]);
     }
-    words
+    description
 }

@@ -39,8 +39,8 @@ pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
     let mut hosts: BTreeMap<(&str, Checks), BTreeSet<String>> = BTreeMap::new();
     for table in &snapshot.route_tables {
         let listeners = snapshot.ports.iter().flat_map(|port| {
-            let of_table = move |it: &&Listener| it.route_table == table.name;
-            let listeners = port.listeners.iter().filter(of_table);
+            let uses_table = move |it: &&Listener| it.route_table == table.name;
+            let listeners = port.listeners.iter().filter(uses_table);
             listeners.map(move |listener| (listener, port.port))
         });
         for (listener, port) in listeners {
@@ -94,8 +94,8 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
         let bundle = &tls.client_trust_bundle;
         (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
     });
-    let of_host = host.filters.as_ref().or(snapshot.filters.as_deref());
-    let filters = route.filters.as_deref().or(of_host);
+    let host_filters = host.filters.as_ref().or(snapshot.filters.as_deref());
+    let filters = route.filters.as_deref().or(host_filters);
     let own = filters.map(of_filters).unwrap_or_default();
     let exempt = filters.map_or(&[][..], |it| &it.exempt_from);
     let exempt = exempt.iter().map(|check| exempted(check)).collect();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn checks_and_exemptions_are_listed_by_rule() {
-        let of_gateway = filters(
+        let gateway_filters = filters(
             "AccessPolicy/infra/office",
             Some("AccessPolicy/infra/staff"),
         );
@@ -205,7 +205,7 @@ mod tests {
                     ..VirtualHost::default()
                 }],
             }],
-            filters: Some(Box::new(of_gateway)),
+            filters: Some(Box::new(gateway_filters)),
             ..Snapshot::default()
         };
         let found: Vec<String> = access_of_rules(&snapshot)

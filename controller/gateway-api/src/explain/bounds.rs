@@ -212,7 +212,7 @@ mod tests {
     use super::super::{ExplainRequest, Explainer, TextDetail, text};
     use super::*;
 
-    const TAKEN: usize = 9_000;
+    const TAKEN_INDEX: usize = 9_000;
 
     /// Returns 4 KiB of text whose length doubles when it is quoted.
     fn long() -> String {
@@ -236,9 +236,9 @@ mod tests {
             name: format!("x-{i}"),
             kind: Some(string_match::Kind::Exact(long())),
         };
-        let is_taken = at == TAKEN;
+        let is_taken = at == TAKEN_INDEX;
         let conditions = match at {
-            TAKEN => 0..0,
+            TAKEN_INDEX => 0..0,
             0..200 => 0..16,
             _ => 15..16,
         };
@@ -320,8 +320,12 @@ mod tests {
         explanation.add_notes((0..10_000).map(|_| long()));
         let json = serde_json::to_string_pretty(&explanation).unwrap();
         assert!(json.len() < MAX_EXPLANATION_BYTES, "{} bytes", json.len());
-        let said = text(&explanation, TextDetail::AllRoutes);
-        assert!(said.len() < MAX_EXPLANATION_BYTES, "{} bytes", said.len());
+        let output = text(&explanation, TextDetail::AllRoutes);
+        assert!(
+            output.len() < MAX_EXPLANATION_BYTES,
+            "{} bytes",
+            output.len()
+        );
 
         let taken = explanation.route.as_ref().unwrap();
         let kept = explanation.candidates.last().unwrap();
@@ -336,14 +340,14 @@ mod tests {
             value["outcome"]["backends"][0]["omitted"],
             serde_json::json!({"endpoints": 4_900, "names": 48})
         );
-        for words in [
+        for expected in [
             "9900 more routes",
             "48 more backends",
             "9980 more notes",
             "5000 endpoints: ",
             "and 8 more\n",
         ] {
-            assert!(said.contains(words), "{words}");
+            assert!(output.contains(expected), "{expected}");
         }
         let back: Explanation = serde_json::from_value(value).unwrap();
         assert_eq!(back, explanation);

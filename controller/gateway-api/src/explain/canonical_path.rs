@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_slashes_are_treated_as_the_gateway_says() {
+    fn escaped_slashes_follow_gateway_setting() {
         let with = |action: EscapedSlashes| {
             let edge = Edge {
                 escaped_slashes: action.into(),

@@ -149,11 +149,11 @@ impl Comparison<'_> {
             after: "unknown: found no request that matches its expressions".to_owned(),
         };
         if let Some(request) = witness(port, listener, domain, route) {
-            let told = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
+            let describe = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
                 in_words(&explainer.explain_in_full(request))
             };
-            answer.before = told(&mut self.old, &request);
-            answer.after = told(&mut self.new, &request);
+            answer.before = describe(&mut self.old, &request);
+            answer.after = describe(&mut self.new, &request);
             answer.request = Some(request.to_string());
         }
         if answer.before != answer.after {
@@ -169,7 +169,7 @@ impl Comparison<'_> {
             if from == to {
                 continue;
             }
-            let told = |found: Option<&&L4Route>| match found {
+            let describe = |found: Option<&&L4Route>| match found {
                 None => "closed".to_owned(),
                 Some(route) => route
                     .backends
@@ -187,8 +187,8 @@ impl Comparison<'_> {
                 host: hostnames.unwrap_or_default(),
                 condition: "every connection".to_owned(),
                 request: None,
-                before: told(from),
-                after: told(to),
+                before: describe(from),
+                after: describe(to),
             });
         }
     }
@@ -227,7 +227,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
 
 /// Omits endpoints, because they change independently of routes.
 fn in_words(explanation: &Explanation) -> String {
-    let by = explanation
+    let route_suffix = explanation
         .route
         .as_ref()
         .map_or(String::new(), |route| format!(" by {}", route.name));
@@ -239,10 +239,10 @@ fn in_words(explanation: &Explanation) -> String {
     let filters = filters.concat();
     match &explanation.outcome {
         ExplainedOutcome::Refused { reason } => format!("no response: {reason}"),
-        ExplainedOutcome::Answered { status, .. } => format!("{status}{by}"),
+        ExplainedOutcome::Answered { status, .. } => format!("{status}{route_suffix}"),
         ExplainedOutcome::Redirected {
             status, location, ..
-        } => format!("{status} to {location}{by}{filters}"),
+        } => format!("{status} to {location}{route_suffix}{filters}"),
         ExplainedOutcome::Forwarded {
             backends,
             host,
@@ -261,13 +261,13 @@ fn in_words(explanation: &Explanation) -> String {
                 retries => format!("; retries: {retries}"),
             };
             format!(
-                "{} (as {path} of {host}){by}{filters}{}{}{retries}",
+                "{} (as {path} of {host}){route_suffix}{filters}{}{}{retries}",
                 shares(backends),
                 limit("timeout", request_timeout_ms),
                 limit("timeout per attempt", backend_timeout_ms),
             )
         }
-        ExplainedOutcome::Connected { backends } => format!("{}{by}", shares(backends)),
+        ExplainedOutcome::Connected { backends } => format!("{}{route_suffix}", shares(backends)),
     }
 }
 

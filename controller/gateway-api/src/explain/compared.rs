@@ -10,7 +10,7 @@ use super::outcome::ExplainedOutcome;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
 /// Envoy removes these headers because they only describe the client's connection.
-const OF_CONNECTION: [&str; 6] = [
+const CONNECTION_HEADERS: [&str; 6] = [
     "connection",
     "keep-alive",
     "proxy-connection",
@@ -73,7 +73,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
         return answered(request, None, 400, reason);
     }
     let is_upgrade = headers.iter().any(|it| is_forwarded_upgrade(it, edge));
-    headers.retain(|it| !OF_CONNECTION.contains(&it.name.as_str()) || is_upgrade);
+    headers.retain(|it| !CONNECTION_HEADERS.contains(&it.name.as_str()) || is_upgrade);
     headers.retain(|it| it.name != "x-forwarded-proto");
     headers.push(HeaderField {
         name: "x-forwarded-proto".to_owned(),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn underscores_are_treated_as_the_gateway_says() {
+    fn underscores_follow_gateway_setting() {
         let with = |underscores: Underscores| {
             let edge = Edge {
                 header_underscores: underscores.into(),

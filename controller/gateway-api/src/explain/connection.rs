@@ -16,7 +16,7 @@ pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation:
         };
         return;
     };
-    explanation.route = ExplainedRoute::of(&route.name, false);
+    explanation.route = ExplainedRoute::parse(&route.name, false);
     let backends = explained_backends(snapshot, &route.backends, CLOSED, |_| None);
     explanation.outcome = if backends.iter().all(|it| it.refused.is_some()) {
         ExplainedOutcome::Refused {

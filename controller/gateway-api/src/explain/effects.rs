@@ -16,7 +16,7 @@ use super::expressions::Expressions;
 use super::location;
 use super::outcome::ExplainedFilter;
 
-pub(super) fn of(
+pub(super) fn for_route(
     route: &Route,
     request: &Compared,
     expressions: &mut Expressions,
@@ -113,15 +113,18 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         request_changes(request_headers.as_ref(), None),
         response_changes(response_headers.as_ref()),
     ];
-    let by = policies.join(", ");
+    let policy_names = policies.join(", ");
     let effects = effects.into_iter();
     let effects = effects.map(|(name, effect)| filter(name, effect));
     let effects = effects.chain(changes.into_iter().flatten());
     let decided = effects.map(|it| ExplainedFilter {
-        effect: format!("{} (by {by})", it.effect),
+        effect: format!("{} (by {policy_names})", it.effect),
         ..it
     });
-    access::of(filters).into_iter().chain(decided).collect()
+    access::explain(filters)
+        .into_iter()
+        .chain(decided)
+        .collect()
 }
 
 fn injected(fault: Fault) -> String {
@@ -142,12 +145,12 @@ fn injected(fault: Fault) -> String {
 }
 
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
-    let of_policy = match auth.policy.as_str() {
+    let policy_suffix = match auth.policy.as_str() {
         "" => String::new(),
         policy => format!(" for {policy}"),
     };
     let effect = format!(
-        "{} authorizes each request first{of_policy}; denied requests get its response, or 503 if \
+        "{} authorizes each request first{policy_suffix}; denied requests get its response, or 503 if \
         it is unreachable",
         auth.backend
     );

@@ -70,7 +70,7 @@ impl<'s> Explainer<'s> {
 
     fn explain_in_full(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
-        let mut explanation = Explanation::of(snapshot, request);
+        let mut explanation = Explanation::new(snapshot, request);
         let found = match chain::find(snapshot, request) {
             Ok(found) => found,
             Err(refused) => {
@@ -117,7 +117,7 @@ impl<'s> Explainer<'s> {
             route_table: table.map(|it| it.name.clone()).unwrap_or_default(),
             domain: host.domain.clone(),
         });
-        let of_host = host.filters.as_ref().or(self.snapshot.filters.as_deref());
+        let host_filters = host.filters.as_ref().or(self.snapshot.filters.as_deref());
         let tried = routes::try_all(self.snapshot, host, compared, &mut self.expressions);
         explanation.candidates = tried.candidates;
         explanation.omitted.candidates = tried.omitted;
@@ -125,7 +125,7 @@ impl<'s> Explainer<'s> {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
             answer::explain(snapshot, domain, winner, compared, expressions, explanation);
-            let filters = winner.route.filters.as_deref().or(of_host);
+            let filters = winner.route.filters.as_deref().or(host_filters);
             let before = host.external_auth.iter().map(effects::authorized);
             let before = before.chain(filters.into_iter().flat_map(effects::of_policies));
             explanation.filters.splice(..0, before);
@@ -139,13 +139,13 @@ impl<'s> Explainer<'s> {
             _ => "no route matches".to_owned(),
         };
         explanation.outcome = compared.answered(404, reason);
-        refuse(of_host, compared, explanation);
+        refuse(host_filters, compared, explanation);
     }
 }
 
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
-    let by = filters.and_then(|filters| access::refusing(filters, compared.client));
-    if let Some(name) = by {
+    let refusing_filter = filters.and_then(|filters| access::refusing(filters, compared.client));
+    if let Some(name) = refusing_filter {
         let reason = format!("{name} rejects the client's address");
         explanation.outcome = compared.answered(403, reason);
     }
@@ -193,7 +193,7 @@ fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
         outcome: ExplainedOutcome::Refused {
             reason: format!("nothing listens on port {}; {ports}", request.port),
         },
-        ..Explanation::of(&Snapshot::default(), request)
+        ..Explanation::new(&Snapshot::default(), request)
     };
     bounds::limit(&mut explanation);
     explanation

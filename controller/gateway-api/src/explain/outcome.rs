@@ -38,7 +38,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    pub(super) fn of(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
+    pub(super) fn new(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
         Self {
             gateway: snapshot.gateway.clone(),
             request: request.clone(),
@@ -187,7 +187,7 @@ pub struct ExplainedRoute {
 
 impl ExplainedRoute {
     /// `None` if the name contains no rule.
-    pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
+    pub(super) fn parse(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {
             ObjectPart::Match { index, .. } => Some(index),

@@ -97,14 +97,14 @@ fn layer(route: &Route) -> u8 {
 
 /// Does not count the `Host` condition that Ingresses and HTTPProxies add for wildcard hosts.
 fn headers(route: &Route) -> usize {
-    let of_host = |it: &&StringMatch| {
+    let is_host_regex = |it: &&StringMatch| {
         it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))
     };
-    let of_wildcard = route.headers.iter().filter(of_host).count();
+    let host_regexes = route.headers.iter().filter(is_host_regex).count();
     let ignored = if layer(route) == 0 {
         0
     } else {
-        of_wildcard.min(1)
+        host_regexes.min(1)
     };
     route.headers.len().saturating_sub(ignored)
 }

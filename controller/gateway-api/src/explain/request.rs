@@ -121,8 +121,10 @@ impl ExplainRequest {
             }
         }
         let is_name = !parts.host.is_empty() && parts.host.parse::<IpAddr>().is_err();
-        let of_url = (is_name && !parts.host.starts_with('[')).then_some(parts.host);
-        let sni = sni.or(of_url).filter(|_| parts.scheme == UrlScheme::Https);
+        let url_host = (is_name && !parts.host.starts_with('[')).then_some(parts.host);
+        let sni = sni
+            .or(url_host)
+            .filter(|_| parts.scheme == UrlScheme::Https);
         Ok(Self {
             method,
             scheme: parts.scheme,
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_kept_as_it_is_written() {
+    fn url_is_kept_as_written() {
         for (url, authority, port, path, sni) in [
             ("http://a.test", "a.test", 80, "/", None),
             ("HTTPS://A.test/x", "A.test", 443, "/x", Some("A.test")),

@@ -14,7 +14,7 @@ use super::outcome::{CandidateVerdict, ExplainedCandidate};
 use super::precedence;
 
 #[derive(Clone, Copy)]
-pub(super) struct Taker<'h> {
+pub(super) struct Winner<'h> {
     pub(super) route: &'h Route,
     /// True for a CORS preflight of a request that the route would handle.
     pub(super) preflight: bool,
@@ -23,7 +23,7 @@ pub(super) struct Taker<'h> {
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
     pub(super) omitted: usize,
-    pub(super) winner: Option<Taker<'h>>,
+    pub(super) winner: Option<Winner<'h>>,
 }
 
 /// Also compares the routes after the route that handles the request.
@@ -33,7 +33,7 @@ pub(super) fn try_all<'h>(
     request: &Compared,
     expressions: &mut Expressions,
 ) -> Tried<'h> {
-    let mut winner: Option<Taker<'h>> = None;
+    let mut winner: Option<Winner<'h>> = None;
     let mut candidates = CandidateList::default();
     let mut cost = 0_u64;
     let translated = request.grpc_web.then(|| request.translated());
@@ -51,7 +51,7 @@ pub(super) fn try_all<'h>(
         let (verdict, reasons) = match (taken, &winner) {
             (None, _) => (CandidateVerdict::NoMatch, reasons),
             (Some(preflight), None) => {
-                winner = Some(Taker { route, preflight });
+                winner = Some(Winner { route, preflight });
                 (CandidateVerdict::Taken, Vec::new())
             }
             (Some(_), Some(winner)) => {

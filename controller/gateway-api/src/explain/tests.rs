@@ -132,10 +132,10 @@ fn first_matching_route_wins_and_others_explain_why() {
     };
     assert_eq!(path, "/b/c?q=1");
     assert_eq!(backends[0].endpoints, ["192.0.2.1:8080"]);
-    let said = text(&explanation, TextDetail::Brief);
+    let output = text(&explanation, TextDetail::Brief);
     assert!(
-        said.contains("TAKEN   HTTPRoute/default/b/rules/0/matches/0"),
-        "{said}"
+        output.contains("TAKEN   HTTPRoute/default/b/rules/0/matches/0"),
+        "{output}"
     );
     let json = serde_json::to_value(&explanation).unwrap();
     assert_eq!(json["route"]["match"], 0);
@@ -145,7 +145,7 @@ fn first_matching_route_wins_and_others_explain_why() {
 }
 
 #[test]
-fn answers_without_a_route_say_what_is_missing() {
+fn answers_without_route_name_missing_part() {
     let snapshot = snapshot(vec![("a.test", vec![route("a", prefix("/a"))])]);
     for (url, expected, word) in [
         ("http://b.test/", 404, "no hostname"),
@@ -156,8 +156,8 @@ fn answers_without_a_route_say_what_is_missing() {
         let explanation = ask(&snapshot, "GET", url, &[]);
         assert_eq!(status(&explanation), expected, "{url}");
         assert_eq!(explanation.route, None, "{url}");
-        let said = text(&explanation, TextDetail::Brief);
-        assert!(said.contains(word), "{url}: {said}");
+        let output = text(&explanation, TextDetail::Brief);
+        assert!(output.contains(word), "{url}: {output}");
     }
     for (url, word) in [
         ("http://a.test:81/", "nothing listens on port 81"),

@@ -202,20 +202,20 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
         } = backend;
         let percent = 100 * u64::from(*weight) / total.max(1);
         let name = name.as_deref().unwrap_or("(invalid reference)");
-        let mut words = vec![name.to_owned()];
-        words.extend(protocol.iter().cloned());
+        let mut parts = vec![name.to_owned()];
+        parts.extend(protocol.iter().cloned());
         if let Some(tls) = tls {
             let more = match omitted.names {
                 0 => String::new(),
                 more => format!(" or {more} more names"),
             };
-            words.push(format!("TLS for {}{more}", tls.names.join(" or ")));
+            parts.push(format!("TLS for {}{more}", tls.names.join(" or ")));
         }
         match refused {
-            Some(reason) => words.push(reason.clone()),
-            None => words.push(places(endpoints, omitted.endpoints)),
+            Some(reason) => parts.push(reason.clone()),
+            None => parts.push(places(endpoints, omitted.endpoints)),
         }
-        let _ = writeln!(text, "    {percent:>3} %   {}", words.join(", "));
+        let _ = writeln!(text, "    {percent:>3} %   {}", parts.join(", "));
         for ExplainedFilter { filter, effect } in filters {
             let _ = writeln!(text, "            {filter}: {effect}");
         }

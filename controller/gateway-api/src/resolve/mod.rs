@@ -150,8 +150,8 @@ impl Resolution {
                     continue;
                 };
                 if let (Some(name), false) = (provenance.listener(), expiries.is_empty()) {
-                    let of_object = all.entry(provenance.object().to_string()).or_default();
-                    of_object.insert(name.to_owned(), expiries);
+                    let object_expiries = all.entry(provenance.object().to_string()).or_default();
+                    object_expiries.insert(name.to_owned(), expiries);
                 }
             }
         }
@@ -262,7 +262,7 @@ impl Resolver {
                 )
             })
             .collect();
-        let (lost, hidden) = findings.tell(&routes, &mut cx.problems);
+        let (lost, hidden) = findings.report(&routes, &mut cx.problems);
 
         let controller_name = &options.controller_name;
         let statuses = Statuses {

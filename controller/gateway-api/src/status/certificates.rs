@@ -9,7 +9,7 @@ use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
 /// Keeps messages readable and below the size limit.
-const MAX_TOLD: usize = 20;
+const MAX_MESSAGES: usize = 20;
 
 /// Adds CertificatesValid to listeners with certificates that have expired, expire soon or are not
 /// valid yet. `expiries` is keyed by listener name.
@@ -20,12 +20,12 @@ pub fn tell_expiry(
 ) {
     for listener in listeners {
         let own = expiries.get(&listener.name).into_iter().flatten();
-        let mut told: Vec<(ExpiryPhase, String)> = own
+        let mut warnings: Vec<(ExpiryPhase, String)> = own
             .filter_map(|expiry| Some((expiry.phase(now), expiry.warning(now)?.message)))
             .collect();
-        told.sort();
-        told.dedup();
-        let Some((worst, _)) = told.last() else {
+        warnings.sort();
+        warnings.dedup();
+        let Some((worst, _)) = warnings.last() else {
             continue;
         };
         let (status, reason) = match worst {
@@ -34,10 +34,10 @@ pub fn tell_expiry(
             ExpiryPhase::NotYetValid => (ConditionStatus::False, Reason::CertificateNotYetValid),
             ExpiryPhase::Expired => (ConditionStatus::False, Reason::CertificateExpired),
         };
-        let messages: Vec<&str> = told
+        let messages: Vec<&str> = warnings
             .iter()
             .rev()
-            .take(MAX_TOLD)
+            .take(MAX_MESSAGES)
             .map(|(_, message)| message.as_str())
             .collect();
         let message = messages.join("; ");
@@ -51,7 +51,7 @@ pub fn tell_expiry(
     }
 }
 
-pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
+pub(super) fn report_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
     for listener in listeners {
         if let Some(why) = unshown.get(&listener.name) {
             add(
@@ -89,7 +89,7 @@ mod tests {
         Timestamp::from_second(seconds).expect("a time")
     }
 
-    fn told(ends: &[i64]) -> Option<(ConditionStatus, Reason, String)> {
+    fn expiry_condition(ends: &[i64]) -> Option<(ConditionStatus, Reason, String)> {
         let expiry = |(place, end): (usize, &i64)| Expiry {
             name: format!("Secret/ns/{place}"),
             of: ExpiryOf::Leaf,
@@ -111,11 +111,12 @@ mod tests {
 
     #[test]
     fn the_worst_certificate_decides_and_comes_first() {
-        assert_eq!(told(&[15 * DAY]), None);
-        let (status, reason, _) = told(&[15 * DAY, 14 * DAY]).expect("a condition");
+        assert_eq!(expiry_condition(&[15 * DAY]), None);
+        let (status, reason, _) = expiry_condition(&[15 * DAY, 14 * DAY]).expect("a condition");
         let soon = (ConditionStatus::True, Reason::CertificateExpiresSoon);
         assert_eq!((status, reason), soon);
-        let (status, reason, message) = told(&[DAY, -1, 90 * DAY]).expect("a condition");
+        let (status, reason, message) =
+            expiry_condition(&[DAY, -1, 90 * DAY]).expect("a condition");
         let expired = (ConditionStatus::False, Reason::CertificateExpired);
         assert_eq!((status, reason), expired);
         let place = |words: &str| message.find(words);

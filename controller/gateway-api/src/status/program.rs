@@ -40,15 +40,16 @@ impl Programmed {
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
-        let of_object = |(name, why): (&String, &String)| {
+        let own_listener = |(name, why): (&String, &String)| {
             let provenance = Provenance::parse(name).ok()?;
             let listener = provenance.listener()?.to_owned();
             (provenance.object().to_string() == object).then(|| (listener, why.clone()))
         };
-        let of_object = |all: &BTreeMap<String, String>| all.iter().filter_map(of_object).collect();
+        let own_listeners =
+            |all: &BTreeMap<String, String>| all.iter().filter_map(own_listener).collect();
         Self {
-            refused_listeners: of_object(&self.refused_listeners),
-            unshown_certificates: of_object(&self.unshown_certificates),
+            refused_listeners: own_listeners(&self.refused_listeners),
+            unshown_certificates: own_listeners(&self.unshown_certificates),
             ..self.clone()
         }
     }
@@ -163,7 +164,7 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
 
 /// Returns the number of open listeners.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
-    certificates::tell_unshown(listeners, &programmed.unshown_certificates);
+    certificates::report_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
     let mut open = 0_usize;
     for listener in listeners {
@@ -392,13 +393,16 @@ mod tests {
         report
             .unshown_certificates
             .insert(listener(), "no files (host a)".to_owned());
-        let told = |report: &Programmed| {
+        let programmed_condition = |report: &Programmed| {
             let mut status = status();
             program(&mut status, report);
             let condition = &status.listeners[0].conditions[0];
             (condition.status, condition.reason)
         };
-        assert_eq!(told(&report), (ConditionStatus::True, Reason::Programmed));
+        assert_eq!(
+            programmed_condition(&report),
+            (ConditionStatus::True, Reason::Programmed)
+        );
         for (refused, reason) in [
             ("no files (host a)", Reason::CertificateNotShown),
             ("port 80 is taken (host b)", Reason::Invalid),
@@ -406,7 +410,10 @@ mod tests {
             report
                 .refused_listeners
                 .insert(listener(), refused.to_owned());
-            assert_eq!(told(&report), (ConditionStatus::False, reason));
+            assert_eq!(
+                programmed_condition(&report),
+                (ConditionStatus::False, reason)
+            );
         }
     }
 

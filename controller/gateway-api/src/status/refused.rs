@@ -44,20 +44,25 @@ pub fn refuse_rules(
             continue;
         };
         if !backends.is_empty() {
-            let said = listed("backend of rule", backends);
-            add(conditions, ConditionType::ResolvedRefs, &said, generation);
+            let message = listed("backend of rule", backends);
+            add(
+                conditions,
+                ConditionType::ResolvedRefs,
+                &message,
+                generation,
+            );
         }
         if rules.is_empty() {
             continue;
         }
         if *works {
-            let said = listed("Dropped Rule", rules);
+            let message = listed("Dropped Rule", rules);
             let type_ = ConditionType::PartiallyInvalid;
-            add(conditions, type_, &said, generation);
+            add(conditions, type_, &message, generation);
         } else {
-            let said = listed("rule", rules);
+            let message = listed("rule", rules);
             conditions.retain(|condition| condition.type_ != ConditionType::PartiallyInvalid);
-            add(conditions, ConditionType::Accepted, &said, generation);
+            add(conditions, ConditionType::Accepted, &message, generation);
         }
     }
 }
@@ -74,15 +79,15 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
 
 /// The Gateway API requires the format `Dropped Rule 0: why; Dropped Rule 2: why`.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
-    let said: Vec<String> = rules
+    let items: Vec<String> = rules
         .iter()
         .map(|(rule, why)| format!("{what} {rule}: {why}"))
         .collect();
-    said.join("; ")
+    items.join("; ")
 }
 
 /// Appends to the message if the condition already reports a problem.
-fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
+fn add(conditions: &mut Vec<Condition>, type_: ConditionType, message: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,
         _ => ConditionStatus::False,
@@ -90,10 +95,10 @@ fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, genera
     let new = |message: &str, reason| Condition::new(type_, status, reason, message, generation);
     match conditions.iter_mut().find(|c| c.type_ == type_) {
         Some(before) if before.is_fault() => {
-            *before = new(&format!("{}; {said}", before.message), before.reason);
+            *before = new(&format!("{}; {message}", before.message), before.reason);
         }
-        Some(before) => *before = new(said, Reason::UnsupportedValue),
-        None => conditions.push(new(said, Reason::UnsupportedValue)),
+        Some(before) => *before = new(message, Reason::UnsupportedValue),
+        None => conditions.push(new(message, Reason::UnsupportedValue)),
     }
 }
 
@@ -195,9 +200,9 @@ mod tests {
             &NamespacedName::new("ns", "one"),
             &refused,
         );
-        let said = conditions_of(&status, 0);
+        let conditions = conditions_of(&status, 0);
         assert_eq!(
-            said,
+            conditions,
             [
                 (
                     ConditionType::Accepted,

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::status::ConditionType;
 
-    fn told(now: i64, paths: &[(i64, i64)]) -> (ConditionStatus, String) {
+    fn trust_condition(now: i64, paths: &[(i64, i64)]) -> (ConditionStatus, String) {
         let paths = paths.iter();
         let trust = SignatureTrust {
             of: "default/edge".to_owned(),
@@ -155,15 +155,22 @@ mod tests {
     #[test]
     fn one_path_that_is_valid_is_enough() {
         for now in [10, 15, 20] {
-            assert_eq!(told(now, &[(10, 20)]).0, ConditionStatus::True, "{now}");
+            assert_eq!(
+                trust_condition(now, &[(10, 20)]).0,
+                ConditionStatus::True,
+                "{now}"
+            );
         }
-        assert_eq!(told(25, &[(10, 20), (20, 30)]).0, ConditionStatus::True);
-        assert_eq!(told(25, &[(10, 20)]).0, ConditionStatus::False);
-        let (status, message) = told(35, &[(10, 20), (20, 30)]);
+        assert_eq!(
+            trust_condition(25, &[(10, 20), (20, 30)]).0,
+            ConditionStatus::True
+        );
+        assert_eq!(trust_condition(25, &[(10, 20)]).0, ConditionStatus::False);
+        let (status, message) = trust_condition(35, &[(10, 20), (20, 30)]);
         assert_eq!(status, ConditionStatus::False);
         let end = "default/edge (since 1970-01-01T00:00:30Z)";
         assert!(message.ends_with(end), "{message}");
-        let (_, message) = told(5, &[(10, 20)]);
+        let (_, message) = trust_condition(5, &[(10, 20)]);
         let start = "default/edge (before 1970-01-01T00:00:10Z)";
         assert!(message.ends_with(start), "{message}");
     }

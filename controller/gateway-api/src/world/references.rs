@@ -17,18 +17,18 @@ pub struct ServiceReference<'w> {
     pub port: Option<i32>,
 }
 
-/// Calls `take` for each reference in `world`. For routes, also passes the kind and metadata.
+/// Calls `visit` for each reference in `world`. For routes, also passes the kind and metadata.
 pub fn each<'w>(
     world: &'w World,
-    mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
+    mut visit: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
 ) {
     for route in &world.http_routes {
         let referrer = Some((Kind::HttpRoute, &route.metadata));
-        of_route(route, http, &mut |reference| take(referrer, reference));
+        of_route(route, http, &mut |reference| visit(referrer, reference));
     }
     for route in &world.grpc_routes {
         let referrer = Some((Kind::GrpcRoute, &route.metadata));
-        of_route(route, grpc, &mut |reference| take(referrer, reference));
+        of_route(route, grpc, &mut |reference| visit(referrer, reference));
     }
     let l4 = [
         (Kind::TlsRoute, &world.tls_routes),
@@ -38,12 +38,12 @@ pub fn each<'w>(
     for (kind, routes) in l4 {
         for route in routes {
             let referrer = Some((kind, &route.metadata));
-            of_route(route, l4_parts, &mut |reference| take(referrer, reference));
+            of_route(route, l4_parts, &mut |reference| visit(referrer, reference));
         }
     }
     for ingress in &world.ingresses {
         let referrer = Some((Kind::Ingress, &ingress.metadata));
-        of_ingress(ingress, &mut |reference| take(referrer, reference));
+        of_ingress(ingress, &mut |reference| visit(referrer, reference));
     }
     for proxy in &world.http_proxies {
         let referrer = Some((Kind::HttpProxy, &proxy.metadata));
@@ -53,17 +53,17 @@ pub fn each<'w>(
                 name: &service.name,
                 port: Some(service.port),
             };
-            take(referrer, reference);
+            visit(referrer, reference);
         }
     }
-    of_others(world, &mut |reference| take(None, reference));
+    of_others(world, &mut |reference| visit(None, reference));
 }
 
-/// Calls `take` for each reference in an HTTPRoute or GRPCRoute. Ignores other kinds.
-pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
+/// Calls `visit` for each reference in an HTTPRoute or GRPCRoute. Ignores other kinds.
+pub fn of<'w>(object: &'w AnyObject, mut visit: impl FnMut(ServiceReference<'w>)) {
     match object {
-        AnyObject::HttpRoute(route) => of_route(route, http, &mut take),
-        AnyObject::GrpcRoute(route) => of_route(route, grpc, &mut take),
+        AnyObject::HttpRoute(route) => of_route(route, http, &mut visit),
+        AnyObject::GrpcRoute(route) => of_route(route, grpc, &mut visit),
         _ => {}
     }
 }
@@ -91,20 +91,20 @@ fn l4_parts(rule: &L4Rule) -> (&[BackendRef], &[Filter]) {
 fn of_route<'w, R>(
     route: &'w Object<RouteSpec<R>>,
     parts: impl Fn(&'w R) -> (&'w [BackendRef], &'w [Filter]),
-    take: &mut impl FnMut(ServiceReference<'w>),
+    visit: &mut impl FnMut(ServiceReference<'w>),
 ) {
     let namespace = &route.metadata.namespace;
     for rule in &route.spec.rules {
         let (backends, filters) = parts(rule);
-        of_filters(namespace, filters, take);
+        of_filters(namespace, filters, visit);
         for backend in backends {
-            take(reference(namespace, backend));
-            of_filters(namespace, &backend.filters, take);
+            visit(reference(namespace, backend));
+            of_filters(namespace, &backend.filters, visit);
         }
     }
 }
 
-fn of_ingress<'w>(ingress: &'w Ingress, take: &mut impl FnMut(ServiceReference<'w>)) {
+fn of_ingress<'w>(ingress: &'w Ingress, visit: &mut impl FnMut(ServiceReference<'w>)) {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
@@ -116,7 +116,7 @@ fn of_ingress<'w>(ingress: &'w Ingress, take: &mut impl FnMut(ServiceReference<'
     let backends = paths.map(|path| &path.backend).chain(default_backend);
     for service in backends.filter_map(|backend| backend.service.as_ref()) {
         let number = service.port.number;
-        take(ServiceReference {
+        visit(ServiceReference {
             namespace: &ingress.metadata.namespace,
             name: &service.name,
             port: (number != 0).then_some(number),
@@ -127,19 +127,19 @@ fn of_ingress<'w>(ingress: &'w Ingress, take: &mut impl FnMut(ServiceReference<'
 fn of_filters<'w>(
     namespace: &'w str,
     filters: &'w [Filter],
-    take: &mut impl FnMut(ServiceReference<'w>),
+    visit: &mut impl FnMut(ServiceReference<'w>),
 ) {
     for filter in filters {
         if let Some(RequestMirror { backend_ref, .. }) = filter.request_mirror.as_deref() {
-            take(reference(namespace, backend_ref));
+            visit(reference(namespace, backend_ref));
         }
         if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
-            take(reference(namespace, backend_ref));
+            visit(reference(namespace, backend_ref));
         }
     }
 }
 
-fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) {
+fn of_others<'w>(world: &'w World, visit: &mut impl FnMut(ServiceReference<'w>)) {
     let own = world.gateways.iter();
     let own = own.map(|it| (&it.metadata.namespace, &it.spec.listeners));
     let sets = world.listener_sets.iter();
@@ -148,13 +148,13 @@ fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) 
         let filters = listeners.iter().filter_map(|it| it.filters.as_ref());
         for filter in filters.flat_map(|filters| &filters.requests) {
             if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
-                take(reference(namespace, backend_ref));
+                visit(reference(namespace, backend_ref));
             }
         }
     }
     for policy in &world.backend_tls_policies {
         for target in &policy.spec.target_refs {
-            take(ServiceReference {
+            visit(ServiceReference {
                 namespace: &policy.metadata.namespace,
                 name: &target.name,
                 port: None,
@@ -164,12 +164,12 @@ fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) 
     for policy in &world.access_policies {
         let auth = policy.spec.ext_auth.as_ref();
         let auth = auth.map(|it| service(&policy.metadata.namespace, &it.backend_ref));
-        auth.into_iter().for_each(&mut *take);
+        auth.into_iter().for_each(&mut *visit);
     }
     for policy in &world.x_telemetry_policies {
         let tracing = policy.spec.tracing.iter();
         for provider in tracing.filter_map(|tracing| tracing.provider.as_ref()) {
-            take(service(&policy.metadata.namespace, &provider.backend_ref));
+            visit(service(&policy.metadata.namespace, &provider.backend_ref));
         }
     }
     for configuration in &world.configurations {
@@ -177,9 +177,9 @@ fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) 
         let providers = tracing.filter_map(|tracing| tracing.provider.as_ref());
         let log = configuration.spec.access_log.iter();
         let sinks = log.flat_map(|log| &log.sinks).flatten();
-        let of_spans = providers.map(|provider| &provider.backend_ref);
-        for receiver in of_spans.chain(sinks.map(|sink| &sink.backend_ref)) {
-            take(service(&configuration.metadata.namespace, receiver));
+        let span_receivers = providers.map(|provider| &provider.backend_ref);
+        for receiver in span_receivers.chain(sinks.map(|sink| &sink.backend_ref)) {
+            visit(service(&configuration.metadata.namespace, receiver));
         }
     }
 }

@@ -129,8 +129,8 @@ impl ServedTogether {
     ) {
         for (name, ServedPorts(objects)) in before.0.iter() {
             for (object, ports) in objects.iter().filter(|(object, _)| is_kept(name, object)) {
-                let of_name = Arc::make_mut(&mut self.0).entry(name.clone()).or_default();
-                let now = of_name.0.entry(object.clone()).or_default();
+                let ports_by_object = Arc::make_mut(&mut self.0).entry(name.clone()).or_default();
+                let now = ports_by_object.0.entry(object.clone()).or_default();
                 now.extend(ports);
             }
         }

@@ -368,8 +368,8 @@ proptest! {
             text.replace_range(at..end, &insert);
         }
         for document in split(&text) {
-            let told = format!("{:?}", decode(document.text, &DecodeLimits::default()));
-            prop_assert!(!told.contains(VALUE), "{}", told);
+            let output = format!("{:?}", decode(document.text, &DecodeLimits::default()));
+            prop_assert!(!output.contains(VALUE), "{}", output);
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
 }
 
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
-    let told = |outcome: Result<Decoded, DecodeError>| match outcome {
+    let simplify = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
         Err(error) => Err(error.reason.to_string()),
     };
@@ -65,7 +65,7 @@ fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
         Some(kind) => decode_value(object.clone(), kind, version.unwrap_or_default()),
         None => from_file.clone(),
     };
-    [told(from_file), told(from_server)]
+    [simplify(from_file), simplify(from_server)]
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn null_fields_decode_like_absent_ones() {
 }
 
 #[test]
-fn the_objects_have_every_field_that_is_modelled() {
+fn objects_have_every_modelled_field() {
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut there: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for object in objects() {

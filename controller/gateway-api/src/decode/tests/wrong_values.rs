@@ -98,7 +98,7 @@ fn is_noted(kind: &str, place: &str) -> bool {
 
 #[test]
 fn wrong_value_error_names_path_value_and_line() {
-    let mut told = 0;
+    let mut checked = 0;
     for object in objects() {
         let kind = object["kind"].as_str().expect("a kind").to_owned();
         let mut all = Vec::new();
@@ -166,15 +166,15 @@ fn wrong_value_error_names_path_value_and_line() {
                 is_limited,
                 "{kind} {place}: no range in `expected::INTEGERS`"
             );
-            told += 1;
+            checked += 1;
         }
     }
-    assert!(told > 250, "only {told} fields");
+    assert!(checked > 250, "only {checked} fields");
 }
 
 #[test]
 fn misspelt_field_error_suggests_intended_field() {
-    let mut told = 0;
+    let mut checked = 0;
     for object in objects() {
         let version = object["apiVersion"].as_str().expect("a version");
         if !version.starts_with("gateway.networking.k8s.io/") {
@@ -215,14 +215,14 @@ fn misspelt_field_error_suggests_intended_field() {
                 // The error names the missing required field.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
             }
-            told += 1;
+            checked += 1;
         }
     }
-    assert!(told > 150, "only {told} fields");
+    assert!(checked > 150, "only {checked} fields");
 }
 
 #[test]
-fn the_words_of_some() {
+fn error_messages_start_as_expected() {
     let route = |rule: &str| {
         let text = format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: demo}}\nspec:\n  rules:\n  {rule}\n"
@@ -259,7 +259,7 @@ fn the_words_of_some() {
             "line 6: spec.rules[0].name: \"a/b\" is not a valid name: expected at most 253",
         ),
     ] {
-        let told = route(rule);
-        assert!(told.starts_with(words), "{told}");
+        let message = route(rule);
+        assert!(message.starts_with(words), "{message}");
     }
 }

@@ -145,9 +145,9 @@ impl<'w> Backends<'w> {
             x_backends,
         } = &self.checked;
         let mut bundles = tls_policies.bundles();
-        let of_x_backends = x_backends.bundles();
+        let x_backend_bundles = x_backends.bundles();
         let own = self.own_bundles.values().map(AsRef::as_ref);
-        let others = of_x_backends.chain(own);
+        let others = x_backend_bundles.chain(own);
         bundles.extend(others.map(|bundle| (bundle.name.as_str(), bundle)));
         bundles
     }
@@ -219,8 +219,8 @@ impl<'w> Backends<'w> {
         let found = if let Some(found) = self.ports.get(&key) {
             found.clone()
         } else {
-            let of_policies = Connection::default();
-            let found = self.find((namespace, name), port, traffic, &of_policies, cx);
+            let policy_settings = Connection::default();
+            let found = self.find((namespace, name), port, traffic, &policy_settings, cx);
             self.ports.insert(key, found.clone());
             found
         };
@@ -253,7 +253,7 @@ impl<'w> Backends<'w> {
         let port = service_port(&key, service, port, traffic)?;
         let policy = if traffic.heeds_policies() {
             let policies = &self.checked.tls_policies;
-            policies.of((namespace, name), &port.name)
+            policies.find((namespace, name), &port.name)
         } else {
             None
         };

@@ -21,8 +21,8 @@ impl<'w> Pods<'w> {
     pub(super) fn new(world: &'w World) -> Self {
         let mut pods: HashMap<&str, Vec<_>> = HashMap::new();
         for pod in &world.pods {
-            let of_namespace = pods.entry(pod.metadata.namespace.as_str()).or_default();
-            of_namespace.push(pod.as_ref());
+            let namespace_pods = pods.entry(pod.metadata.namespace.as_str()).or_default();
+            namespace_pods.push(pod.as_ref());
         }
         Self(pods)
     }

@@ -53,7 +53,7 @@ impl<'w> Policies<'w> {
     }
 
     /// A policy for the port takes precedence over one for the whole Service.
-    pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
+    pub(crate) fn find(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let place = self.targets.applied(Kind::Service, service, port)?;
         let policy = self.all.get(place)?;
         Some(match &policy.tls {

@@ -30,8 +30,14 @@ pub(crate) fn statuses(
         for why in backends.unfit(place) {
             accepted.refuse(Reason::UnsupportedValue, why);
         }
-        let told = (&accepted, "the policy applies".to_owned());
-        add_programmed(&mut statuses, &policy.object.metadata, &gateway, told, cx);
+        let outcome = (&accepted, "the policy applies".to_owned());
+        add_programmed(
+            &mut statuses,
+            &policy.object.metadata,
+            &gateway,
+            outcome,
+            cx,
+        );
     }
     statuses
 }

@@ -21,7 +21,7 @@ pub(crate) fn statuses(
         let Some(mesh) = &gateway.mesh else {
             continue;
         };
-        for policy in policies.of(gateway.metadata) {
+        for policy in policies.for_gateway(gateway.metadata) {
             let metadata = &policy.object.metadata;
             let generation = metadata.generation;
             let conditions = if mesh.is_of(policy) {

@@ -12,23 +12,23 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    for said in &mesh_trust.meshes {
-        let Some(metadata) = said.policy else {
+    for mesh in &mesh_trust.meshes {
+        let Some(metadata) = mesh.policy else {
             continue;
         };
         let generation = metadata.generation;
         let message = metadata.unknown.beside("the policy applies", "", None);
         let mut conditions = vec![
-            said.accepted.accepted(&message, generation),
-            said.resolved.resolved_refs(generation),
+            mesh.accepted.accepted(&message, generation),
+            mesh.resolved.resolved_refs(generation),
         ];
-        conditions.extend(said.of_all(generation));
+        conditions.extend(mesh.of_all(generation));
         let status = statuses.entry(metadata.key()).or_default();
         status.ancestors.push(PolicyAncestorStatus {
             ancestor_ref: ParentRef {
                 group: Some(EXPERIMENTAL_GATEWAY_GROUP.into()),
                 kind: Some(Kind::XMesh.as_str().into()),
-                name: said.mesh.to_owned(),
+                name: mesh.mesh.to_owned(),
                 ..ParentRef::default()
             },
             controller_name: controller_name.to_owned(),

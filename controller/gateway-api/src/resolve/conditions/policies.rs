@@ -53,22 +53,24 @@ impl<'w> PolicyInput<'_, 'w> {
             backend_policies: _,
             x_backends,
         } = backends.checked();
-        let of_tls = statuses(attached, routes, tls_policies, cx);
+        let tls_statuses = statuses(attached, routes, tls_policies, cx);
         let cx = &*cx;
         let name = cx.options.controller_name.as_str();
-        let of_meshes = super::mesh_policies::statuses(gateways, mesh_policies, mesh_trust, name);
-        let of_telemetry = super::telemetry_policies::statuses(gateways, telemetry_policies, name);
-        let of_requests = [&traffic_policies.traffic, &traffic_policies.access];
-        let [of_traffic, of_access] = of_requests
+        let mesh_statuses =
+            super::mesh_policies::statuses(gateways, mesh_policies, mesh_trust, name);
+        let telemetry_statuses =
+            super::telemetry_policies::statuses(gateways, telemetry_policies, name);
+        let request_policies = [&traffic_policies.traffic, &traffic_policies.access];
+        let [traffic_statuses, access_statuses] = request_policies
             .map(|policies| super::traffic_policies::statuses(attached, routes, policies, cx));
         let kinds: [(Kind, StatusesOfKind); 9] = [
-            (Kind::BackendTlsPolicy, of_tls),
-            (Kind::GatewayMeshPolicy, of_meshes),
+            (Kind::BackendTlsPolicy, tls_statuses),
+            (Kind::GatewayMeshPolicy, mesh_statuses),
             (
                 Kind::MeshOcgPolicy,
                 super::ocg_policies::statuses(mesh_trust, name),
             ),
-            (Kind::XTelemetryPolicy, of_telemetry),
+            (Kind::XTelemetryPolicy, telemetry_statuses),
             (
                 Kind::XBackend,
                 super::x_backends::statuses(attached, routes, x_backends, name),
@@ -77,8 +79,8 @@ impl<'w> PolicyInput<'_, 'w> {
                 Kind::XBackendTrafficPolicy,
                 super::x_backends::of_policies(attached, routes, x_traffic_policies, cx),
             ),
-            (Kind::TrafficPolicy, of_traffic),
-            (Kind::AccessPolicy, of_access),
+            (Kind::TrafficPolicy, traffic_statuses),
+            (Kind::AccessPolicy, access_statuses),
             (
                 Kind::BackendPolicy,
                 super::backend_policies::statuses(attached, routes, backends, cx),
@@ -137,14 +139,14 @@ fn statuses(
 }
 
 /// Index of a policy, and the reason if it does not apply to a target.
-pub(super) type Judged = (usize, Option<Grounds>);
+pub(super) type PolicyOutcome = (usize, Option<Grounds>);
 
 /// A Gateway, a policy's index, and the policy's errors for the Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
 /// The result is sorted by Gateway name. `judge` returns each policy that affects a Gateway, once
 /// per target.
-pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
+pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = PolicyOutcome>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
 ) -> Vec<AffectedGateway> {
@@ -167,7 +169,7 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,
-    judge: impl Fn(PolicedBackend<'r>) -> Vec<Judged>,
+    judge: impl Fn(PolicedBackend<'r>) -> Vec<PolicyOutcome>,
 ) -> Vec<AffectedGateway> {
     by_gateway(gateways, |gateway| {
         backends(gateway, routes).into_iter().flat_map(&judge)
@@ -228,9 +230,10 @@ pub(super) fn backends<'r>(
             };
             // TLS settings have no effect with TLS passthrough.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
-            let told = route.policed.iter().copied();
-            backends
-                .extend(told.filter(|it| !is_passed || !matches!(it, PolicedBackend::WithTls(_))));
+            let policed = route.policed.iter().copied();
+            backends.extend(
+                policed.filter(|it| !is_passed || !matches!(it, PolicedBackend::WithTls(_))),
+            );
         }
     }
     backends

@@ -33,7 +33,7 @@ pub(crate) fn statuses(
         let affected: Vec<Condition> = policies
             .affect(route.object.kind, name, generation)
             .collect();
-        let of_parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
+        let parent_statuses = route.parents.iter().enumerate().filter_map(|(i, parent)| {
             let gateway = gateways.get(parent.parent.gateway)?;
             let found = (
                 displaced.get(&(place, i)),
@@ -51,7 +51,7 @@ pub(crate) fn statuses(
         });
         // Every route has this vector, so avoid the default minimum capacity of four.
         let mut parents = Vec::with_capacity(route.parents.len());
-        parents.extend(of_parents);
+        parents.extend(parent_statuses);
         (
             route.object.clone(),
             RouteStatus {
@@ -60,12 +60,12 @@ pub(crate) fn statuses(
             },
         )
     };
-    let of_gateway_api =
+    let is_gateway_api =
         |(_, route): &(usize, &CheckedRoute<'_>)| route.object.kind.is_gateway_api();
     routes
         .iter()
         .enumerate()
-        .filter(of_gateway_api)
+        .filter(is_gateway_api)
         .map(status)
         .collect()
 }

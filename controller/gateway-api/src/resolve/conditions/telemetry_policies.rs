@@ -19,7 +19,7 @@ pub(crate) fn statuses(
     for gateway in gateways {
         let tracing = &gateway.tracing;
         let oldest = tracing.policy.map(crate::api::Metadata::key);
-        for policy in policies.of(gateway.metadata) {
+        for policy in policies.for_gateway(gateway.metadata) {
             let metadata = &policy.object.metadata;
             let generation = metadata.generation;
             let conditions = match &oldest {

@@ -24,8 +24,8 @@ pub(crate) fn statuses(
     for (gateway, place, mut accepted) in affected {
         if let Some(policy) = policies.get(place) {
             accepted.add(&policy.accepted);
-            let told = (&accepted, policy.message());
-            add_programmed(&mut statuses, policy.metadata, &gateway, told, cx);
+            let outcome = (&accepted, policy.message());
+            add_programmed(&mut statuses, policy.metadata, &gateway, outcome, cx);
         }
     }
     statuses

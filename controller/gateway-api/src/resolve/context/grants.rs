@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_grant_permits() {
+    fn grant_permits_only_listed_references() {
         let service = Referent {
             group: "",
             kind: "Service",

@@ -136,10 +136,10 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// The match `by` takes precedence over the unreachable match.
-    pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
+    /// The match `hidden_by` takes precedence over the unreachable match.
+    pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, hidden_by: String) {
         self.0.push(Problem {
-            hidden_by: Some(by),
+            hidden_by: Some(hidden_by),
             ..Problem::new(object, message)
         });
     }

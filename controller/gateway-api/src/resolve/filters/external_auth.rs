@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unsupported_external_auth_is_refused() {
         let http = |headers: &[&str]| ExternalAuth {
             protocol: "HTTP".to_owned(),
             http: Some(ExternalAuthHttp {

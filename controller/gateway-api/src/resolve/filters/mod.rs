@@ -157,13 +157,13 @@ impl<'w> RuleFilters<'w> {
 
 /// If true, no other route may receive the rule's requests.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
-    let of_backends = backends.iter().flat_map(|backend| &backend.filters);
-    filters.iter().chain(of_backends).any(|filter| {
-        let of_type = matches!(
+    let backend_filters = backends.iter().flat_map(|backend| &backend.filters);
+    filters.iter().chain(backend_filters).any(|filter| {
+        let is_protecting_type = matches!(
             filter.type_,
             FilterType::ExternalAuth | FilterType::ExtensionRef | FilterType::Other(_)
         );
-        of_type || filter.external_auth.is_some() || filter.extension_ref.is_some()
+        is_protecting_type || filter.external_auth.is_some() || filter.extension_ref.is_some()
     })
 }
 

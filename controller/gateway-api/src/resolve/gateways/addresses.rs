@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_costs_only_itself() {
+    fn invalid_ip_address_affects_only_itself() {
         let (read, accepted) = read(&["999.1.1.1", "192.0.2.1"]);
         assert!(accepted.good());
         assert_eq!(read.usable, ["192.0.2.1"]);

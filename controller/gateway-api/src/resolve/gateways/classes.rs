@@ -54,8 +54,8 @@ impl<'w> Classes<'w> {
             let reference = parameters_ref.as_ref();
             let field = "spec.parametersRef";
             let parameters = parameters::find(field, reference, Scope::Named, world, &mut verdict);
-            let of_controller = options.configuration.as_deref().into_iter();
-            let layers: Vec<_> = of_controller.chain(parameters.valid()).collect();
+            let controller_configuration = options.configuration.as_deref().into_iter();
+            let layers: Vec<_> = controller_configuration.chain(parameters.valid()).collect();
             let (settings, _) = GatewaySettings::of(&layers, &Labels::default());
             let checked = CheckedClass {
                 verdict,

@@ -32,10 +32,10 @@ pub(super) fn find<'w>(
     }
     let (resolved, http) = backends.collector(referrer, collector, cx);
     let ResolvedRef {
-        policed: told,
+        policed: backend_policed,
         target,
     } = resolved;
-    policed.extend(told);
+    policed.extend(backend_policed);
     match target? {
         BackendTarget::Backend(backend) => Ok(FoundCollector { backend, http }),
         BackendTarget::Refused(why) => Err((Reason::Invalid, why)),

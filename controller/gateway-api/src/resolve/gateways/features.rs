@@ -216,11 +216,11 @@ pub(crate) fn supported(definitions: &Definitions) -> String {
         .collect();
     releases.sort_unstable();
     releases.dedup();
-    let words: Vec<String> = releases
+    let names: Vec<String> = releases
         .iter()
         .map(|(release, channel)| format!("{release} ({} channel)", channel.as_str()))
         .collect();
-    format!("Gateway API {} is supported", words.join(" and "))
+    format!("Gateway API {} is supported", names.join(" and "))
 }
 
 #[cfg(test)]
@@ -284,9 +284,9 @@ mod tests {
         };
         let all = BTreeMap::from([(Kind::Gateway, release), (Kind::HttpRoute, unknown)]);
         let why = unsupported(&Definitions::Installed(all)).expect("a reason");
-        let words = "v1.5 to v1.7 are supported, but Gateway is from v1.4, HTTPRoute has \
+        let expected = "v1.5 to v1.7 are supported, but Gateway is from v1.4, HTTPRoute has \
             bundle-version \"\"";
-        assert!(why.contains(words), "{why}");
+        assert!(why.contains(expected), "{why}");
     }
 
     #[test]

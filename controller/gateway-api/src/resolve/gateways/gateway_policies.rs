@@ -60,7 +60,7 @@ impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
         policies
     }
 
-    pub(crate) fn of(&self, gateway: &Metadata) -> Vec<&CheckedPolicy<'w, P>> {
+    pub(crate) fn for_gateway(&self, gateway: &Metadata) -> Vec<&CheckedPolicy<'w, P>> {
         let name = (gateway.namespace.as_str(), gateway.name.as_str());
         let places = self.by_gateway.get(&name).into_iter().flatten();
         places.filter_map(|place| self.all.get(*place)).collect()

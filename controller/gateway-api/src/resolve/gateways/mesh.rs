@@ -183,7 +183,7 @@ impl<'w> NamedMesh<'w> {
                 accepted: Verdict::default(),
             });
         }
-        let oldest = policies.of(&gateway.metadata);
+        let oldest = policies.for_gateway(&gateway.metadata);
         let MeshPolicy { object, accepted } = oldest.first()?;
         let metadata = &object.metadata;
         Some(Self {

@@ -55,13 +55,13 @@ impl<'w> MeshTrust<'w> {
         for mesh in &cx.world.x_meshes {
             if let (Some(ocg), true) = (&mesh.spec.ocg, cx.options.extra_minimal_ocg) {
                 let source = format!("XMesh/{}", mesh.metadata.name);
-                let mut said = TrustingMesh::new(&mesh.metadata.name, source, &[]);
-                said.compare(ocg, gateways, certificates, bundles, cx);
-                all.push(said);
+                let mut trusting_mesh = TrustingMesh::new(&mesh.metadata.name, source, &[]);
+                trusting_mesh.compare(ocg, gateways, certificates, bundles, cx);
+                all.push(trusting_mesh);
             }
         }
         let mut published = OcgBundles::new();
-        let mut taken: HashSet<&str> = all.iter().map(|said| said.mesh).collect();
+        let mut taken: HashSet<&str> = all.iter().map(|mesh| mesh.mesh).collect();
         let policies = cx.world.mesh_ocg_policies.iter();
         let mut policies: Vec<&'w MeshOcgPolicy> = policies.map(AsRef::as_ref).collect();
         policies.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -70,25 +70,25 @@ impl<'w> MeshTrust<'w> {
             let first = all.len();
             for mesh in targets(policy, cx) {
                 let source = Kind::MeshOcgPolicy.named(policy.metadata.key()).to_string();
-                let mut said = TrustingMesh::new(mesh, source, &policy.spec.gateways);
-                said.policy = Some(&policy.metadata);
-                said.accepted = accepted.clone();
+                let mut trusting_mesh = TrustingMesh::new(mesh, source, &policy.spec.gateways);
+                trusting_mesh.policy = Some(&policy.metadata);
+                trusting_mesh.accepted = accepted.clone();
                 if cx.world.x_meshes.get("", mesh).is_none() {
                     let why = format!("XMesh {mesh} does not exist");
-                    said.accepted.refuse(Reason::TargetNotFound, why);
+                    trusting_mesh.accepted.refuse(Reason::TargetNotFound, why);
                 } else if !taken.insert(mesh) {
                     let why = format!(
                         "the trust of XMesh {mesh} is already set, by the XMesh itself or by an \
                         older policy"
                     );
-                    said.accepted.refuse(Reason::Conflicted, why);
+                    trusting_mesh.accepted.refuse(Reason::Conflicted, why);
                 }
-                said.is_published = policy.spec.publish == Some(true);
-                said.compare(&policy.spec.ocg, gateways, certificates, bundles, cx);
-                all.push(said);
+                trusting_mesh.is_published = policy.spec.publish == Some(true);
+                trusting_mesh.compare(&policy.spec.ocg, gateways, certificates, bundles, cx);
+                all.push(trusting_mesh);
             }
-            let of_policy = all.get_mut(first..).unwrap_or_default();
-            let applies = of_policy.iter().any(|said| said.accepted.good());
+            let policy_meshes = all.get_mut(first..).unwrap_or_default();
+            let applies = policy_meshes.iter().any(|mesh| mesh.accepted.good());
             if policy.spec.publish == Some(true) {
                 let mut faults = Verdict::default();
                 if applies {
@@ -96,8 +96,8 @@ impl<'w> MeshTrust<'w> {
                 } else {
                     ocg_bundles::keep(policy, &mut published);
                 }
-                for said in of_policy {
-                    said.resolved.add(&faults);
+                for mesh in policy_meshes {
+                    mesh.resolved.add(&faults);
                 }
             }
         }
@@ -116,23 +116,23 @@ impl<'w> MeshTrust<'w> {
     ) -> Option<Condition> {
         let key = gateway.client_key.as_ref()?;
         gateway.mesh.as_ref()?;
-        let said = self.meshes.iter();
-        let said = said.filter(|it| it.accepted.good() && it.is_about(gateway));
+        let meshes = self.meshes.iter();
+        let meshes = meshes.filter(|it| it.accepted.good() && it.is_about(gateway));
         let name = gateway.name().to_string();
         let (mut trusted, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let mut rests = Vec::new();
-        for said in said {
-            let words = said.describe();
-            if let Some((_, why)) = said.resolved.fault() {
-                unknown.push(format!("{}: {why}", said.source));
-            } else if said.untrusted.contains(&name) {
-                refused.push(words);
+        for mesh in meshes {
+            let description = mesh.describe();
+            if let Some((_, why)) = mesh.resolved.fault() {
+                unknown.push(format!("{}: {why}", mesh.source));
+            } else if mesh.untrusted.contains(&name) {
+                refused.push(description);
             } else {
-                rests.extend(said.trust_in(&name).map(|trust| SignatureTrust {
-                    of: words.clone(),
+                rests.extend(mesh.trust_in(&name).map(|trust| SignatureTrust {
+                    of: description.clone(),
                     ..trust.clone()
                 }));
-                trusted.push(words);
+                trusted.push(description);
             }
         }
         let (status, reason, message) = if !refused.is_empty() {

@@ -124,8 +124,9 @@ fn authorities(
         let text = text.ok_or_else(|| {
             format!("{key} of Gateway {name} has no ca.crt; add the CA certificate that signed its tls.crt")
         })?;
-        let of_gateway = certificates(text).map_err(|why| format!("ca.crt of {key} {why}"))?;
-        for certificate in of_gateway {
+        let gateway_certificates =
+            certificates(text).map_err(|why| format!("ca.crt of {key} {why}"))?;
+        for certificate in gateway_certificates {
             if !all.contains(&certificate) {
                 all.push(certificate);
             }

@@ -36,8 +36,8 @@ impl OwnSettings {
     ) -> Self {
         let mut refused = Verdict::default();
         let own = own_parameters(gateway, cx, &mut refused);
-        let of_controller = cx.options.configuration.as_deref();
-        let layers: Vec<_> = of_controller
+        let controller_configuration = cx.options.configuration.as_deref();
+        let layers: Vec<_> = controller_configuration
             .into_iter()
             .chain(class.parameters.valid())
             .chain(own.valid())

@@ -12,11 +12,11 @@ pub(crate) fn unserved(
     world: &World,
 ) -> BTreeMap<NamespacedName, GatewayStatus> {
     let class_of = |gateway: &Gateway| classes.get(&gateway.spec.gateway_class_name);
-    let of_single = world.gateways.iter().filter(|gateway| {
+    let single_gateways = world.gateways.iter().filter(|gateway| {
         class_of(gateway).is_some_and(|class| *class.gateways() == FleetGateways::Single)
     });
     let mut by_class: BTreeMap<&str, Vec<&Gateway>> = BTreeMap::new();
-    for gateway in of_single {
+    for gateway in single_gateways {
         let class = gateway.spec.gateway_class_name.as_str();
         by_class.entry(class).or_default().push(gateway);
     }

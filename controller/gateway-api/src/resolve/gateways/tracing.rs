@@ -42,7 +42,9 @@ pub(super) fn check<'w>(
     cx: &ResolveContext<'w, '_>,
 ) -> (GatewayTracing<'w>, Option<String>) {
     let mut found = GatewayTracing::default();
-    if let Some(TelemetryPolicy { object, accepted }) = policies.of(gateway.metadata).first() {
+    if let Some(TelemetryPolicy { object, accepted }) =
+        policies.for_gateway(gateway.metadata).first()
+    {
         found.policy = Some(&object.metadata);
         found.accepted = accepted.clone();
         if gateway.merged.is_some() {

@@ -126,8 +126,8 @@ impl Upstreams {
 
 /// Returns `None` if only a full resolution can determine the differences.
 pub(super) fn difference(
-    then: Upstreams,
-    now: Upstreams,
+    before: Upstreams,
+    after: Upstreams,
     known: &KnownServices,
     sets_of: SetsOfServices<'_>,
 ) -> Option<(BackendDelta, EndpointDelta)> {
@@ -140,9 +140,9 @@ pub(super) fn difference(
         Some(())
     };
     let mut delta = BackendDelta::default();
-    let old = then.backends.into_iter();
+    let old = before.backends.into_iter();
     let mut old: BTreeMap<String, Backend> = old.map(|it| (it.name.clone(), it)).collect();
-    for backend in now.backends {
+    for backend in after.backends {
         match old.remove(&backend.name) {
             Some(before) if before == backend => {}
             Some(_) => return None,
@@ -160,8 +160,8 @@ pub(super) fn difference(
         return Some((delta, EndpointDelta::default()));
     }
     let names = |sets: Vec<EndpointSet>| sets.into_iter().map(|set| set.name);
-    let old: BTreeSet<String> = names(then.endpoints).collect();
-    let new: BTreeSet<String> = names(now.endpoints).collect();
+    let old: BTreeSet<String> = names(before.endpoints).collect();
+    let new: BTreeSet<String> = names(after.endpoints).collect();
     let (sets, problems) = sets_of(&services);
     let is_added = |set: &EndpointSet| new.contains(&set.name) && !old.contains(&set.name);
     let endpoints = EndpointDelta {

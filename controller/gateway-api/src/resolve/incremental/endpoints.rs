@@ -79,9 +79,9 @@ impl SliceIndex {
                 .filter_map(|name| world.endpoint_slices.get(&key.namespace, name))
                 .map(AsRef::as_ref)
                 .collect();
-            let (of_service, of_slices) = endpoint_sets(service, &slices, options);
-            sets.extend(of_service);
-            problems.extend(of_slices);
+            let (service_sets, slice_problems) = endpoint_sets(service, &slices, options);
+            sets.extend(service_sets);
+            problems.extend(slice_problems);
         }
         (sets, problems)
     }

@@ -48,10 +48,10 @@ pub fn resolve(
     // Each slice with its Service before and after the change.
     let mut slices = Vec::new();
     for key in changed {
-        let (then, now) = (before.get(key), world.get(key));
+        let (old, new) = (before.get(key), world.get(key));
         match key.kind {
             Kind::EndpointSlice => {
-                let of = [then, now].map(|slice| slice.as_ref().and_then(service_of));
+                let of = [old, new].map(|slice| slice.as_ref().and_then(service_of));
                 services.extend(of.iter().flatten().cloned());
                 slices.push((&key.name.name, of));
             }
@@ -61,7 +61,7 @@ pub fn resolve(
                 services.insert(key.name.clone());
             }
             kind if is_incremental(kind) => {
-                previous.routes.insert(key.clone(), then?);
+                previous.routes.insert(key.clone(), old?);
             }
             _ => return None,
         }
@@ -74,11 +74,11 @@ pub fn resolve(
     // Scanning all slices dominates the cost, so scan them only once.
     let index = SliceIndex::of(world, &services);
     let mut index_before = index.clone();
-    for (name, [then, now]) in slices {
-        if let Some(service) = now {
+    for (name, [old, new]) in slices {
+        if let Some(service) = new {
             index_before.remove(&service, name);
         }
-        if let Some(service) = then {
+        if let Some(service) = old {
             index_before.insert(service, name);
         }
     }

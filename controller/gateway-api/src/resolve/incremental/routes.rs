@@ -84,26 +84,26 @@ pub fn resolve(
         return None;
     }
     let now = neighbourhood(world, &routes, options)?;
-    let mut then = now.clone();
+    let mut before = now.clone();
     for route in routes.values() {
-        then.insert(route.clone());
+        before.insert(route.clone());
     }
     for (name, service) in services {
         match service {
-            Some(service) => then.services.insert(service),
+            Some(service) => before.services.insert(service),
             None => {
-                then.services.remove(&name);
+                before.services.remove(&name);
             }
         }
     }
     let neighbours = resolver.neighbours.get_or_insert_default();
-    let then = neighbours.resolve_by_host(&then, options);
-    let sizes_then = std::mem::take(&mut neighbours.sizes);
+    let before = neighbours.resolve_by_host(&before, options);
+    let sizes_before = std::mem::take(&mut neighbours.sizes);
     let now = neighbours.resolve_by_host(&now, options);
     let sizes_now = std::mem::take(&mut neighbours.sizes);
     let most = options.most_of_gateways;
-    let sizes = sizes_after(&resolver.sizes, &sizes_then, &sizes_now, most)?;
-    let delta = differences(&routes, &known, sets_of, then, now)?;
+    let sizes = sizes_after(&resolver.sizes, &sizes_before, &sizes_now, most)?;
+    let delta = differences(&routes, &known, sets_of, before, now)?;
     resolver.sizes.extend(sizes);
     Some(delta)
 }
@@ -112,13 +112,13 @@ pub fn resolve(
 /// routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
-    then: &BTreeMap<NamespacedName, u64>,
+    old: &BTreeMap<NamespacedName, u64>,
     now: &BTreeMap<NamespacedName, u64>,
     most: u64,
 ) -> Option<BTreeMap<NamespacedName, u64>> {
     let size_after = |(gateway, now): (&NamespacedName, &u64)| {
         let before = *known.get(gateway)?;
-        let others = before.checked_sub(*then.get(gateway)?)?;
+        let others = before.checked_sub(*old.get(gateway)?)?;
         let after = others.checked_add(*now)?;
         let has_room = before.max(after) <= MAX_PER_GATEWAY;
         has_room.then(|| (gateway.clone(), after))
@@ -139,7 +139,7 @@ fn differences(
     changed: &PreviousRoutes,
     known: &KnownServices,
     sets_of: SetsOfServices<'_>,
-    (then, hidden_then): (Resolution, Hidden),
+    (old, hidden_old): (Resolution, Hidden),
     (now, hidden_now): (Resolution, Hidden),
 ) -> Option<RouteDelta> {
     let Resolution {
@@ -159,26 +159,26 @@ fn differences(
     } = now;
     let Statuses {
         gateway_classes,
-        gateways: of_gateways,
+        gateways: gateway_statuses,
         listener_sets,
         routes,
         policies,
     } = statuses;
-    let before = then.statuses;
+    let before = old.statuses;
     if gateway_classes != before.gateway_classes
-        || of_gateways != before.gateways
+        || gateway_statuses != before.gateways
         || listener_sets != before.listener_sets
         || policies != before.policies
         || !routes.keys().eq(before.routes.keys())
-        || gateways.len() != then.gateways.len()
-        || problems != then.problems
-        || hidden_now != hidden_then
+        || gateways.len() != old.gateways.len()
+        || problems != old.problems
+        || hidden_now != hidden_old
     {
         return None;
     }
     let mut delta = RouteDelta::default();
-    for (then, now) in then.gateways.into_iter().zip(gateways) {
-        let (gateway, differences) = differences_of(then, now, known, sets_of)?;
+    for (old, now) in old.gateways.into_iter().zip(gateways) {
+        let (gateway, differences) = differences_of(old, now, known, sets_of)?;
         if !differences.is_empty() {
             delta.gateways.push((gateway, differences));
         }
@@ -212,7 +212,7 @@ fn status_changes(
 }
 
 fn differences_of(
-    then: ResolvedGateway,
+    before: ResolvedGateway,
     now: ResolvedGateway,
     known: &KnownServices,
     sets_of: SetsOfServices<'_>,
@@ -231,9 +231,9 @@ fn differences_of(
         let rest: (NamespacedName, Snapshot, Vec<_>) = (gateway, snapshot, keys);
         (rest, tables, upstreams)
     };
-    let (then, old_tables, old) = split(then);
+    let (before, old_tables, old) = split(before);
     let (now, new_tables, new) = split(now);
-    if then != now {
+    if before != now {
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
@@ -246,14 +246,14 @@ fn differences_of(
         }
         (reached, with_sessions)
     };
-    let (reached_then, sessions_then) = names(|host| &host.before);
+    let (reached_before, sessions_before) = names(|host| &host.before);
     let (reached_now, sessions_now) = names(|host| &host.after);
     let is_known = |name: &&str| {
         let either = new.knows(name, known).or_else(|| old.knows(name, known));
         either.unwrap_or_default()
     };
-    let mut differ = reached_then.symmetric_difference(&reached_now);
-    if sessions_then != sessions_now || !differ.all(is_known) {
+    let mut differ = reached_before.symmetric_difference(&reached_now);
+    if sessions_before != sessions_now || !differ.all(is_known) {
         return None;
     }
     let (backends, endpoints) = backends::difference(old, new, known, sets_of)?;

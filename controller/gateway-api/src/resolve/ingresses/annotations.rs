@@ -2,7 +2,7 @@
 
 use super::contour;
 use super::nginx::{self, NginxSettings};
-use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, IngressSpec, Metadata, OF_OTHERS};
+use crate::api::{ALLOW_HTTP, FORCE_SSL_REDIRECT, FOREIGN_ANNOTATIONS, IngressSpec, Metadata};
 use crate::resolve::context::Problems;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::ObjectKey;
@@ -70,7 +70,7 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
     ))
 }
 
-pub(super) fn tell(
+pub(super) fn report(
     object: &ObjectKey,
     metadata: &Metadata,
     nginx: Option<&NginxSettings>,
@@ -97,7 +97,9 @@ fn of_others<'m>(
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let reads_nginx = nginx.is_some();
     names.filter(move |name| {
-        OF_OTHERS.iter().any(|(of, _)| name.starts_with(of))
+        FOREIGN_ANNOTATIONS
+            .iter()
+            .any(|(of, _)| name.starts_with(of))
             && !contour::is_known(name)
             && !(reads_nginx && nginx::is_known(name))
     })

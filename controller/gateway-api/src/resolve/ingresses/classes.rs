@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::api::{
-    ANNOTATIONS_OF, CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy,
+    ANNOTATION_DIALECT, CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy,
     INGRESS_CLASS, Ingress, IngressClass, IngressClassParameters, IngressClassSpec,
     IngressSettings, NamespacedName, ProxyClass,
 };
@@ -22,11 +22,11 @@ pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
 pub(crate) struct IngressClasses<'w> {
     settings: Option<&'w IngressSettings>,
-    of_objects: NamedClasses<'w>,
+    object_classes: NamedClasses<'w>,
     /// For each class, the other controller whose annotations also apply.
     annotations_of: BTreeMap<&'w str, &'w str>,
     /// Classes that apply only to HTTPProxies.
-    of_settings: NamedClasses<'w>,
+    settings_classes: NamedClasses<'w>,
 }
 
 #[derive(Default)]
@@ -67,19 +67,19 @@ impl<'w> IngressClasses<'w> {
             let metadata = &class.metadata;
             Some((
                 metadata.name.as_str(),
-                metadata.annotations.get(ANNOTATIONS_OF)?,
+                metadata.annotations.get(ANNOTATION_DIALECT)?,
             ))
         });
         Self {
             settings,
             annotations_of: annotations_of.collect(),
-            of_objects: NamedClasses {
+            object_classes: NamedClasses {
                 by_name: by_name.collect(),
                 default: default
                     .filter(|class| is_ours(class))
                     .map(|class| class.metadata.name.as_str()),
             },
-            of_settings: of_settings(settings, default_gateway),
+            settings_classes: of_settings(settings, default_gateway),
         }
     }
 
@@ -91,10 +91,10 @@ impl<'w> IngressClasses<'w> {
         self.settings
     }
 
-    pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
+    pub(crate) fn find(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
-        self.of_objects.find(class)
+        self.object_classes.find(class)
     }
 
     pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
@@ -102,27 +102,27 @@ impl<'w> IngressClasses<'w> {
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
         let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
         let class = annotation.or(spec.ingress_class_name.as_deref());
-        let of_objects = self.of_objects.find(class);
-        of_objects.or_else(|| self.of_settings.find(class))
+        let found = self.object_classes.find(class);
+        found.or_else(|| self.settings_classes.find(class))
     }
 
     pub(crate) fn gateway(&self, ingress: &'w Ingress) -> Option<(&'w str, &'w str)> {
-        let (_, gateway) = self.of(ingress)?;
+        let (_, gateway) = self.find(ingress)?;
         gateway.as_ref().ok().copied()
     }
 
-    pub(crate) fn tell(&self, problems: &mut Problems) {
+    pub(crate) fn report(&self, problems: &mut Problems) {
         for (name, of) in &self.annotations_of {
             if *of != NGINX {
                 let key = Kind::IngressClass.named(NamespacedName::new("", name));
                 let why = format!(
-                    "metadata.annotations {ANNOTATIONS_OF} {of:?} is unknown; expected {NGINX}, or \
+                    "metadata.annotations {ANNOTATION_DIALECT} {of:?} is unknown; expected {NGINX}, or \
                      no such annotation"
                 );
                 problems.add(key, why);
             }
         }
-        for (name, gateway) in &self.of_objects.by_name {
+        for (name, gateway) in &self.object_classes.by_name {
             if let Err(why) = gateway {
                 let key = Kind::IngressClass.named(NamespacedName::new("", name));
                 problems.add(key, format!("{why}; no Ingress of the class is served"));

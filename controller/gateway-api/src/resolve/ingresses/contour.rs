@@ -3,7 +3,7 @@
 use sesame_proto::schema::retry::Condition;
 use sesame_proto::schema::{Forward, Retry};
 
-use crate::api::{Metadata, OF_CONTOUR};
+use crate::api::{CONTOUR_PREFIX, Metadata};
 use crate::resolve::listeners::{MAX_VERSION, MIN_VERSION};
 use crate::resolve::syntax::durations;
 
@@ -32,12 +32,12 @@ const KNOWN: [&str; 9] = [
 ];
 
 pub(super) fn is_known(name: &str) -> bool {
-    let name = name.strip_prefix(OF_CONTOUR);
+    let name = name.strip_prefix(CONTOUR_PREFIX);
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
 fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
-    metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
+    metadata.annotations.get(&format!("{CONTOUR_PREFIX}{name}"))
 }
 
 pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
@@ -57,7 +57,7 @@ pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
         (!["1.2", "1.3"].contains(&value)).then(|| {
             let expected = "expected \"1.2\" or \"1.3\"";
             format!(
-                "metadata.annotations {OF_CONTOUR}{name}: {value:?} is not supported; {expected}"
+                "metadata.annotations {CONTOUR_PREFIX}{name}: {value:?} is not supported; {expected}"
             )
         })
     })
@@ -136,8 +136,9 @@ impl Forwarding {
     }
 
     fn fault(&mut self, name: &str, value: &str, expected: &str) {
-        let message =
-            format!("metadata.annotations {OF_CONTOUR}{name}: {value:?} has no effect; {expected}");
+        let message = format!(
+            "metadata.annotations {CONTOUR_PREFIX}{name}: {value:?} has no effect; {expected}"
+        );
         self.faults.push(message);
     }
 }
@@ -172,7 +173,8 @@ mod tests {
 
     fn metadata(annotations: &[(&str, &str)]) -> Metadata {
         let named = annotations.iter();
-        let named = named.map(|(name, value)| (format!("{OF_CONTOUR}{name}"), (*value).to_owned()));
+        let named =
+            named.map(|(name, value)| (format!("{CONTOUR_PREFIX}{name}"), (*value).to_owned()));
         Metadata {
             annotations: named.collect(),
             ..Metadata::default()

@@ -63,15 +63,15 @@ pub(crate) fn check_all<'w>(
     classes: &IngressClasses<'w>,
 ) -> Vec<CheckedIngress<'w>> {
     let world = lookup.cx.world;
-    classes.tell(&mut lookup.cx.problems);
+    classes.report(&mut lookup.cx.problems);
     let mut ingresses: Vec<&'w Ingress> = world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     let canaries = Canaries::of(&ingresses, classes);
     let with_class = ingresses.iter();
-    let with_class = with_class.filter_map(|it| Some((classes.of(it)?.0, *it)));
+    let with_class = with_class.filter_map(|it| Some((classes.find(it)?.0, *it)));
     let hosts = RuleHosts::of(with_class);
     let check = |ingress: &'w Ingress| {
-        let (class, named) = classes.of(ingress)?;
+        let (class, named) = classes.find(ingress)?;
         let class = IngressClassOf {
             name: class,
             reads_nginx: classes.reads_nginx(class),
@@ -150,7 +150,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let nginx = nginx.as_ref();
         let withheld = annotations::withheld(&ingress.metadata, nginx);
         let problems = &mut self.cx.problems;
-        annotations::tell(&checked.object, &ingress.metadata, nginx, problems);
+        annotations::report(&checked.object, &ingress.metadata, nginx, problems);
         let settings = RuleSettings {
             ingress,
             class: class.name,
@@ -166,7 +166,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let mut faults = IngressFaults::default();
         let cx = &mut self.rule_context(&owner);
         let hosts = rules::check(&settings, withheld, cx, &mut faults);
-        tls::tell(ingress, &checked.object, gateway.1, self.cx, &mut faults);
+        tls::report(ingress, &checked.object, gateway.1, self.cx, &mut faults);
         let mut served = 0_usize;
         for (host, rules) in hosts {
             let standing = rules.standing;

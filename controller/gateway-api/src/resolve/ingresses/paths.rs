@@ -23,13 +23,15 @@ pub(super) fn read_path(
         path_type,
         backend: _,
     } = path;
-    let of_nginx = settings.paths().filter(|it| it.are_expressions);
-    let rewrite = of_nginx.map(|it| it.rewrite(path, regexes)).transpose()?;
+    let nginx_paths = settings.paths().filter(|it| it.are_expressions);
+    let rewrite = nginx_paths
+        .map(|it| it.rewrite(path, regexes))
+        .transpose()?;
     let rewrite = rewrite.flatten();
     let type_ = match path_type.as_str() {
         "Exact" => PathMatchType::Exact,
         "ImplementationSpecific" if value.is_empty() => return Ok((RouteMatch::all(), rewrite)),
-        "Prefix" | "ImplementationSpecific" if of_nginx.is_some() => {
+        "Prefix" | "ImplementationSpecific" if nginx_paths.is_some() => {
             return Ok((Paths::read_match(path, regexes)?, rewrite));
         }
         "ImplementationSpecific" if is_expression(value) => {

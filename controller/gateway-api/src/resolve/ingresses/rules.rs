@@ -150,10 +150,10 @@ pub(super) fn check<'w>(
     if let Some(backend) = default_backend {
         // The default backend is an additional last rule.
         let index = rules.len();
-        let of_host = hosts.entry(Hostname::any()).or_default();
+        let host_rules = hosts.entry(Hostname::any()).or_default();
         let at = ("defaultBackend", index);
-        let action = settings.action(at, backend, cx, (of_host, faults));
-        of_host.add(index, 0, RouteMatch::all(), action);
+        let action = settings.action(at, backend, cx, (host_rules, faults));
+        host_rules.add(index, 0, RouteMatch::all(), action);
     }
     for rules in hosts.values_mut() {
         for rule in &mut rules.rules {
@@ -232,8 +232,8 @@ fn add_names<'w>(
         let host = Hostname::parse(&rule.host).ok();
         let other = host.and_then(|host| names.redirect(&host));
         if let Some((other, redirect)) = other.filter(|(other, _)| is_free(other, cx)) {
-            let of_other = hosts.entry(other).or_default();
-            of_other.add(index, 0, RouteMatch::all(), Action::Redirect(redirect));
+            let other_rules = hosts.entry(other).or_default();
+            other_rules.add(index, 0, RouteMatch::all(), Action::Redirect(redirect));
         }
     }
 }
@@ -267,12 +267,12 @@ fn check_rule<'w>(
         }
     };
     let one_label = one_label(&hostname);
-    let of_host = hosts.entry(hostname).or_default();
+    let host_rules = hosts.entry(hostname).or_default();
     let Some(http) = http else {
         if let Some(backend) = &settings.ingress.spec.default_backend {
             let at = ("defaultBackend", index);
-            let action = settings.action(at, backend, cx, (of_host, faults));
-            of_host.add(index, 0, one_label.applied_to(RouteMatch::all()), action);
+            let action = settings.action(at, backend, cx, (host_rules, faults));
+            host_rules.add(index, 0, one_label.applied_to(RouteMatch::all()), action);
         }
         return;
     };
@@ -281,14 +281,14 @@ fn check_rule<'w>(
             path: Kind::Exact("/".to_owned()),
             ..RouteMatch::all()
         });
-        of_host.add(index, APP_ROOT, root, Action::Redirect(redirect));
+        host_rules.add(index, APP_ROOT, root, Action::Redirect(redirect));
     }
     for (at, path) in http.paths.iter().enumerate() {
         let place = (index, at);
         match read_path(path, settings, cx.regexes) {
             Ok(read) => {
                 let matching = (read, &one_label);
-                settings.add_path(place, (host, path), matching, cx, (of_host, faults));
+                settings.add_path(place, (host, path), matching, cx, (host_rules, faults));
             }
             Err(why) => {
                 let message = format!("rules[{index}].http.paths[{at}].{why}{}", answered());
@@ -296,7 +296,7 @@ fn check_rule<'w>(
                 let route_match = one_label.applied_to(widened(path, settings, cx.regexes));
                 let mut refusing = CheckedRule::refusing(index, vec![route_match]);
                 refusing.first = at;
-                of_host.rules.push(refusing);
+                host_rules.rules.push(refusing);
             }
         }
     }

@@ -103,7 +103,7 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
     implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
-pub(super) fn tell(
+pub(super) fn report(
     ingress: &Ingress,
     object: &ObjectKey,
     listeners: &ListenersOfGateway<'_, '_>,

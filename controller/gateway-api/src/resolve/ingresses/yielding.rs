@@ -11,8 +11,8 @@ use crate::world::Kind;
 
 pub(crate) fn give_way(gateways: &mut [CheckedGateway<'_>], routes: &Routes<'_>) {
     let mut taken: BTreeSet<(usize, u16, &str)> = BTreeSet::new();
-    let of_tls = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);
-    for (_, (gateway, listeners)) in of_tls.flat_map(CheckedRoute::attaches_to) {
+    let tls_routes = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);
+    for (_, (gateway, listeners)) in tls_routes.flat_map(CheckedRoute::attaches_to) {
         for (place, hosts) in listeners {
             let on = gateways
                 .get(gateway)

@@ -51,18 +51,18 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
-    for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
-        let lost: Vec<Option<Grounds>> = of_one_object
+    for object_claims in claims.chunk_by(|a, b| a.rank == b.rank) {
+        let lost: Vec<Option<Grounds>> = object_claims
             .iter()
             .map(|claim| taken(held.get(&port_key(claim))?, claim, gateways))
             .collect();
         let mut own: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
-        for (claim, lost) in of_one_object.iter().zip(&lost) {
+        for (claim, lost) in object_claims.iter().zip(&lost) {
             if lost.is_none() {
                 own.entry(port_key(claim)).or_default().add(claim);
             }
         }
-        for (claim, lost) in of_one_object.iter().zip(lost) {
+        for (claim, lost) in object_claims.iter().zip(lost) {
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
@@ -95,14 +95,14 @@ impl<'a> PortClaims<'a> {
 
     /// Returns a claim that cannot share the port with `claim`.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
-        let of_claim = family(claim.protocol);
-        let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
-        if !whole_port && self.families.iter().all(|other| *other == of_claim) {
+        let claim_family = family(claim.protocol);
+        let whole_port = matches!(claim_family, Family::Tcp | Family::Udp);
+        if !whole_port && self.families.iter().all(|other| *other == claim_family) {
             return None;
         }
         let mut others = self.all.iter().copied();
         others.find(|other| {
-            (whole_port || family(other.protocol) != of_claim) && !std::ptr::eq(*other, claim)
+            (whole_port || family(other.protocol) != claim_family) && !std::ptr::eq(*other, claim)
         })
     }
 
@@ -115,7 +115,7 @@ impl<'a> PortClaims<'a> {
 /// Messages name only Gateways, because other objects may belong to other tenants.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
-    let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
+    let holder_name = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
         Some(gateway) if holder.rank.gateway != claim.rank.gateway => {
             format!("{gateway}, which is served by the same Envoys and takes precedence")
         }
@@ -124,7 +124,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     if let Some(holder) = held.refusing(claim) {
         let message = format!(
             "port {port} is used by {}, with a protocol that cannot share it with {}; choose another port",
-            whose(holder),
+            holder_name(holder),
             word(claim.protocol)
         );
         return Some((Reason::ProtocolConflict, message));
@@ -133,7 +133,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     let message = format!(
         "port {port} and hostname {:?} are used by {}; choose another hostname or port",
         claim.hostname.as_str(),
-        whose(holder)
+        holder_name(holder)
     );
     Some((Reason::HostnameConflict, message))
 }

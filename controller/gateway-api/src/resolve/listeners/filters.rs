@@ -38,8 +38,8 @@ pub(crate) fn resolve<'w>(
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
     let filters = listener.spec.filters.as_ref();
-    let of_list = || check(listener, filters?, meshed).err();
-    if let Some((reason, why)) = withheld.or_else(of_list) {
+    let list_fault = || check(listener, filters?, meshed).err();
+    if let Some((reason, why)) = withheld.or_else(list_fault) {
         listener.accepted.refuse(reason, why);
         listener.filters.refuse = was_good;
         return;

@@ -59,9 +59,9 @@ fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey>
         Some(schema::Protocol::RawTcp | schema::Protocol::RawUdp) => &[],
         None => &[false, true],
     };
-    let of_port = |port: u16| {
+    let port_keys = |port: u16| {
         let key = move |tls: &bool| (port, *tls, hostname.key().to_owned());
         families.iter().map(key)
     };
-    listener.port.into_iter().flat_map(of_port).collect()
+    listener.port.into_iter().flat_map(port_keys).collect()
 }

@@ -21,11 +21,11 @@ use crate::status::{Grounds, Reason};
 
 /// Returns violations of the API schema, and invalid Sesame options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
-    let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
-    let of_schema = check(protocol, tls).err();
-    of_schema
+    let option_faults = tls.map(|tls| TlsOptions::read(protocol, tls).1);
+    let schema_fault = check(protocol, tls).err();
+    schema_fault
         .into_iter()
-        .chain(of_options.into_iter().flatten())
+        .chain(option_faults.into_iter().flatten())
         .collect()
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn resolve<'w>(
     }
     for (name, value) in tls_options::of_others(&tls.options) {
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
-        tell(owner, listener, &message, cx);
+        report(owner, listener, &message, cx);
     }
     // Invalid options are already reported in `accepted`.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
@@ -287,13 +287,13 @@ fn advise<'w>(
     message: String,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    tell(owner, listener, &message, cx);
+    report(owner, listener, &message, cx);
     if !listener.advice.contains(&message) {
         listener.advice.push(message);
     }
 }
 
-fn tell(
+fn report(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,
     message: &str,

@@ -68,7 +68,7 @@ impl TlsOptions {
             faults.extend(
                 outcome
                     .err()
-                    .map(|why| format!("tls.options {:?}: {why}", told(key))),
+                    .map(|why| format!("tls.options {:?}: {why}", excerpt(key))),
             );
         }
         if read.min_version > read.max_version && read.max_version != Version::Unset {
@@ -105,7 +105,7 @@ impl TlsOptions {
             }
             TICKET_KEYS => {
                 if !is_dns_subdomain(value) {
-                    return Err(format!("{:?} is not the name of a Secret", told(value)));
+                    return Err(format!("{:?} is not the name of a Secret", excerpt(value)));
                 }
                 self.session_ticket_keys = Some(value.to_owned());
             }
@@ -119,7 +119,7 @@ impl TlsOptions {
             LISTENER_OPTION => {
                 self.source = CertificateSource::named(value).ok_or_else(|| {
                     let words = one_of(&CertificateSource::WORDS);
-                    format!("{:?} is not {words}", told(value))
+                    format!("{:?} is not {words}", excerpt(value))
                 })?;
             }
             _ => {
@@ -231,7 +231,7 @@ fn version(value: &str) -> Result<Version, String> {
     let found = VERSIONS.iter().find(|(name, _)| *name == value);
     found.map(|(_, version)| *version).ok_or_else(|| {
         let names = VERSIONS.map(|(name, _)| name);
-        format!("{:?} is not {}", told(value), one_of(&names))
+        format!("{:?} is not {}", excerpt(value), one_of(&names))
     })
 }
 
@@ -244,7 +244,7 @@ fn list(
     let mut parts: Vec<String> = Vec::new();
     for part in value.split(',') {
         let part = part.trim_matches([' ', '\t']);
-        check(part).map_err(|expected| format!("{:?} is not {expected}", told(part)))?;
+        check(part).map_err(|expected| format!("{:?} is not {expected}", excerpt(part)))?;
         if parts.iter().any(|before| before == part) {
             return Err(format!("{part:?} is listed twice"));
         }
@@ -263,7 +263,7 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-fn told(value: &str) -> String {
+fn excerpt(value: &str) -> String {
     value.chars().take(MAX_REPORTED).collect()
 }
 
@@ -322,10 +322,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_says_what_was_expected() {
+    fn invalid_option_error_names_expected_values() {
         let long = "x".repeat(5000);
         let many = format!("a{}", ",a".repeat(5000));
-        for (key, value, said) in [
+        for (key, value, expected) in [
             (MIN_VERSION, "1.1", "\"1.1\" is not 1.2 or 1.3"),
             (MIN_VERSION, "TLSv1_2", "is not 1.2 or 1.3"),
             (MAX_VERSION, "", "\"\" is not 1.2 or 1.3"),
@@ -372,7 +372,7 @@ mod tests {
             ),
         ] {
             let (_, faults) = options(&Protocol::Https, TlsMode::Terminate, &[(key, value)]);
-            assert!(faults.contains(said), "{key} {value:.20}: {faults}");
+            assert!(faults.contains(expected), "{key} {value:.20}: {faults}");
             assert!(faults.len() < 600, "{faults}");
         }
         let both = [(MIN_VERSION, "1.3"), (MAX_VERSION, "1.2")];

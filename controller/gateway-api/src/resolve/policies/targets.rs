@@ -158,18 +158,18 @@ impl<'w> PolicyTargets<'w> {
         section: Section<'a>,
     ) -> impl Iterator<Item = usize> {
         let places = self.places(kind, name).iter();
-        let of_section = places.filter(move |(_, it)| *it == section);
-        of_section.map(|(place, _)| *place)
+        let section_places = places.filter(move |(_, it)| *it == section);
+        section_places.map(|(place, _)| *place)
     }
 
     /// A policy for the section `part` takes precedence over one for the whole object. If `part` is
     /// empty, only a policy for the whole object applies.
     pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
-        let of = |section| places.iter().find(|(_, it)| *it == section);
+        let find = |section| places.iter().find(|(_, it)| *it == section);
         let part = Some(part).filter(|part| !part.is_empty());
-        let of_part = part.and_then(|part| of(Some(part)));
-        of_part.or_else(|| of(None)).map(|(place, _)| *place)
+        let part_place = part.and_then(|part| find(Some(part)));
+        part_place.or_else(|| find(None)).map(|(place, _)| *place)
     }
 
     /// Each error reports an older policy for the same section, or a missing target.

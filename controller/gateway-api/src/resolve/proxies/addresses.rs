@@ -58,8 +58,8 @@ fn read(
     }
     if !allow.is_empty() && !deny.is_empty() {
         let why = "expected either ipAllowPolicy or ipDenyPolicy, not both";
-        let words = ("IPFilterError", "IncompatibleIPAddressFilters");
-        return Err((words, why.to_owned()));
+        let code = ("IPFilterError", "IncompatibleIPAddressFilters");
+        return Err((code, why.to_owned()));
     }
     let networks = |field: &str, list: &[ProxyAddressRange]| {
         ranges(field, list).map_err(|why| (("IPFilterError", "InvalidCIDR"), why))

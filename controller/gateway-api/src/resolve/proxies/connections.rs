@@ -34,8 +34,8 @@ impl RouteConnections {
             "infinity" | "infinite" => Some(0),
             text => {
                 let timeout = durations::milliseconds(text).map_err(|why| {
-                    let words = ("RouteError", "TimeoutPolicyNotValid");
-                    (words, format!("timeoutPolicy.idleConnection: {why}"))
+                    let code = ("RouteError", "TimeoutPolicyNotValid");
+                    (code, format!("timeoutPolicy.idleConnection: {why}"))
                 })?;
                 Some(timeout).filter(|timeout| *timeout > 0)
             }
@@ -93,7 +93,7 @@ impl RouteConnections {
 
 pub(super) fn read<'w>(
     service: &'w ProxyService,
-    of_route: &RouteConnections,
+    route_connections: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
     warnings: &mut Vec<RouteFault>,
 ) -> Result<Connection, RouteFault> {
@@ -107,28 +107,28 @@ pub(super) fn read<'w>(
     let protocol = protocol.transpose()?;
     let validation = service.validation.as_ref();
     let own_tls = validation.map(|validation| {
-        own_tls(validation, &of_route.host, cx).map_err(|(reason, why)| {
-            let words = match reason {
+        own_tls(validation, &route_connections.host, cx).map_err(|(reason, why)| {
+            let code = match reason {
                 Reason::RefNotPermitted => ("TLSError", "CACertificateNotDelegated"),
                 _ => UNVERIFIED,
             };
-            (words, format!("validation.{why}"))
+            (code, format!("validation.{why}"))
         })
     });
-    let of_strategy = of_route.load_balancer.as_ref();
-    let load_balancer = with_slow_start(service, of_strategy).unwrap_or_else(|why| {
+    let strategy = route_connections.load_balancer.as_ref();
+    let load_balancer = with_slow_start(service, strategy).unwrap_or_else(|why| {
         let name = &service.name;
         let why = format!("service {name}: slowStartPolicy has no effect: {why}");
         warnings.push((("ServiceError", "SlowStartInvalid"), why));
-        of_strategy.cloned()
+        strategy.cloned()
     });
     Ok(Connection {
         protocol,
         own_tls: own_tls.transpose()?,
         settings: BackendSettings {
             load_balancer,
-            idle_timeout_ms: of_route.idle_timeout_ms,
-            health_check: of_route.health_check.clone(),
+            idle_timeout_ms: route_connections.idle_timeout_ms,
+            health_check: route_connections.health_check.clone(),
             ..BackendSettings::default()
         },
     })

@@ -105,13 +105,14 @@ fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;
     };
-    let of_scheme = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
-    let of_host = |c: char| c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"".contains(c);
+    let is_scheme_char =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let is_host_char = |c: char| c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"".contains(c);
     let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
     scheme.starts_with(|c: char| c.is_ascii_lowercase())
-        && scheme.chars().all(of_scheme)
+        && scheme.chars().all(is_scheme_char)
         && !host.is_empty()
-        && name.chars().all(of_host)
+        && name.chars().all(is_host_char)
         && (port.chars().all(|c| c.is_ascii_digit()) || host.ends_with(']'))
 }
 

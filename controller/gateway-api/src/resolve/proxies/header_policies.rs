@@ -75,7 +75,7 @@ pub(super) fn variables_without_value(
     service: OfService<'_>,
 ) -> Vec<String> {
     let set = spec.map(|it| it.set.as_slice()).unwrap_or_default();
-    let of_header = |ProxyHeader { name, value }: &ProxyHeader| {
+    let header_warnings = |ProxyHeader { name, value }: &ProxyHeader| {
         let Value { parts, unknown } = Value::read(value, "", service);
         let fingerprint = |kind: &Kind| {
             let fact = match kind {
@@ -98,7 +98,7 @@ pub(super) fn variables_without_value(
     };
     set.iter()
         .take(MAX_PROXY_HEADERS)
-        .flat_map(of_header)
+        .flat_map(header_warnings)
         .collect()
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn check_all<'w>(
             gateway: classed
                 .gateway
                 .map(|(namespace, name)| NamespacedName::new(namespace, name)),
-            details: details.take(name),
+            details: details.remove(name),
             orphaned: !is_root && !reached.contains(name),
             routes: routes_of.remove(name).unwrap_or_default(),
         })
@@ -163,16 +163,16 @@ fn add<'w>(
 ) {
     let (namespace, name) = root.gateway;
     let gateway = NamespacedName::new(namespace, name);
-    let words = ("ListenerError", "ErrorIdentifyingListener");
+    let code = ("ListenerError", "ErrorIdentifyingListener");
     let Some((position, listeners)) = lookup.gateway(namespace, name) else {
         details.error(
             &root.name,
-            words,
+            code,
             format!("Gateway {gateway} does not exist"),
         );
         return;
     };
-    tls::tell(root, listeners, details);
+    tls::report(root, listeners, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     let mut found = listeners.find(&root.host, owner, lookup.cx);
     let takes_connections = root.proxy.spec.tcpproxy.is_some();
@@ -187,10 +187,10 @@ fn add<'w>(
     }
     let connections = parts.connections.as_ref();
     let connections = connections.filter(|_| !tls::is_faulty(root));
-    let of_connections = connections.and_then(|connections| {
+    let tcp_route = connections.and_then(|connections| {
         tcp::add(root, connections, (position, listeners), lookup, details)
     });
-    if let Some((name, added)) = of_connections {
+    if let Some((name, added)) = tcp_route {
         routes_of.entry(name).or_default().push(added);
     }
     if found.is_empty() && !takes_connections {
@@ -199,14 +199,14 @@ fn add<'w>(
             root.host.domain(),
             root.name.namespace
         );
-        details.error(&root.name, words, why);
+        details.error(&root.name, code, why);
         return;
     }
     let policy = cors::of_root(root, lookup.regexes, details);
     // Look up token providers' Secrets in the root's namespace, even for included routes.
     let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
-    providers.tell(&root.name, details);
+    providers.report(&root.name, details);
     let root = (root, policy.as_ref(), &providers);
     let mut skipped_below = None;
     for place in &parts.places {
@@ -278,11 +278,11 @@ fn rules<'w>(
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
     }
-    let of_root = &root.proxy.metadata.unknown;
-    let of_place = &place.proxy.metadata.unknown;
-    let unknown = of_root
+    let root_unknown = &root.proxy.metadata.unknown;
+    let place_unknown = &place.proxy.metadata.unknown;
+    let unknown = root_unknown
         .refusal("routes")
-        .or_else(|| of_place.refusal("routes"));
+        .or_else(|| place_unknown.refusal("routes"));
     let refuse = |index, route_match: RouteMatch, status| CheckedRule {
         first: place.number,
         action: Action::respond(status),
@@ -302,8 +302,8 @@ fn rules<'w>(
                 continue;
             }
         };
-        let of_route = || of_place.refusal_of("routes", index);
-        let unknown = unknown.clone().or_else(of_route);
+        let route_refusal = || place_unknown.refusal_of("routes", index);
+        let unknown = unknown.clone().or_else(route_refusal);
         let host = root.virtualhost;
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.limit(&limits, place, (index, route));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::details::{Details, Words};
+use super::details::{DetailCode, Details};
 use crate::api::{DuplicateHosts, HttpProxy, IngressSettings, NamespacedName, ProxyHost};
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -80,20 +80,20 @@ fn find<'w>(
     for (name, classed) in proxies {
         match root(name, *classed, settings) {
             Some(Ok(root)) => roots.push(root),
-            Some(Err((words, why))) => details.error(name, words, why),
+            Some(Err((code, why))) => details.error(name, code, why),
             None => {}
         }
     }
     roots.sort_by(|a, b| a.proxy.metadata.by_age(&b.proxy.metadata));
     let mut owners: BTreeMap<((&str, &str), &Hostname), Owners<'_>> = BTreeMap::new();
     for root in &roots {
-        let of_host = owners.entry((root.gateway, &root.host)).or_default();
-        of_host.push((&root.name, &root.virtualhost.fqdn));
+        let host_owners = owners.entry((root.gateway, &root.host)).or_default();
+        host_owners.push((&root.name, &root.virtualhost.fqdn));
     }
     let mut losers: BTreeSet<NamespacedName> = BTreeSet::new();
-    for of_host in owners.values().filter(|of_host| of_host.len() > 1) {
-        for (name, fqdn) in of_host.iter().skip(usize::from(!none_has_it)) {
-            let why = taken(name, fqdn, of_host, none_has_it);
+    for host_owners in owners.values().filter(|host_owners| host_owners.len() > 1) {
+        for (name, fqdn) in host_owners.iter().skip(usize::from(!none_has_it)) {
+            let why = taken(name, fqdn, host_owners, none_has_it);
             details.error(name, ("VirtualHostError", "DuplicateVhost"), why);
             losers.insert((*name).clone());
         }
@@ -110,18 +110,18 @@ fn root<'w>(
         gateway,
     }: Classed<'w>,
     settings: Option<&IngressSettings>,
-) -> Option<Result<Root<'w>, (Words, String)>> {
+) -> Option<Result<Root<'w>, (DetailCode, String)>> {
     let virtualhost = proxy.spec.virtualhost.as_ref()?;
     let namespaces = settings.and_then(|it| it.root_namespaces.as_ref());
     if namespaces.is_some_and(|allowed| !allowed.contains(&name.namespace)) {
-        let words = ("RootNamespaceError", "RootProxyNotAllowedInNamespace");
+        let code = ("RootNamespaceError", "RootProxyNotAllowedInNamespace");
         let why = "root HTTPProxy cannot be defined in this namespace; see rootNamespaces in \
                    spec.ingress of the configuration";
-        return Some(Err((words, why.to_owned())));
+        return Some(Err((code, why.to_owned())));
     }
     let Some(gateway) = gateway else {
-        let words = ("ListenerError", "ErrorIdentifyingListener");
-        return Some(Err((words, format!("class {class} names no Gateway"))));
+        let code = ("ListenerError", "ErrorIdentifyingListener");
+        return Some(Err((code, format!("class {class} names no Gateway"))));
     };
     let root = hostname(&virtualhost.fqdn).map(|host| Root {
         name: name.clone(),
@@ -134,13 +134,13 @@ fn root<'w>(
 }
 
 /// The message must not reveal roots in other namespaces.
-fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
-    let winners = if none_has_it { of_host.len() } else { 1 };
-    let others = of_host.iter().take(winners).map(|(other, _)| *other);
+fn taken(name: &NamespacedName, fqdn: &str, owners: &Owners<'_>, none_has_it: bool) -> String {
+    let winners = if none_has_it { owners.len() } else { 1 };
+    let others = owners.iter().take(winners).map(|(other, _)| *other);
     let others = others.filter(|other| *other != name);
     let seen = others.filter(|other| other.namespace == name.namespace);
     let seen: Vec<String> = seen.map(ToString::to_string).take(MAX_NAMED).collect();
-    let by = if seen.is_empty() {
+    let users = if seen.is_empty() {
         "an HTTPProxy in another namespace".to_owned()
     } else {
         format!("HTTPProxy {}", seen.join(", "))
@@ -150,7 +150,7 @@ fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: b
     } else {
         "which is older"
     };
-    format!("fqdn {fqdn:?} is used by {by}, {outcome}; choose another one")
+    format!("fqdn {fqdn:?} is used by {users}, {outcome}; choose another one")
 }
 
 fn hostname(fqdn: &str) -> Result<Hostname, String> {

@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
 use super::answers::{direct_response, redirect};
 use super::conditions::Inherited;
 use super::connections::RouteConnections;
-use super::details::Words;
+use super::details::DetailCode;
 use super::forwarding::{internal_redirect, retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::services;
@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::names;
 
 /// Contour's type and reason, and a message.
-pub(super) type RouteFault = (Words, String);
+pub(super) type RouteFault = (DetailCode, String);
 
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
@@ -87,28 +87,28 @@ fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
 }
 
 fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
-    let of_services = route.services.iter().flat_map(|service| {
+    let service_policies = route.services.iter().flat_map(|service| {
         let own = Some((service.name.as_str(), service.port));
         [
             (&service.request_headers_policy, own),
             (&service.response_headers_policy, own),
         ]
     });
-    let of_route = [
+    let route_policies = [
         (&route.request_headers_policy, None),
         (&route.response_headers_policy, None),
     ];
-    let policies = of_route.into_iter().chain(of_services);
+    let policies = route_policies.into_iter().chain(service_policies);
     let warnings =
         policies.flat_map(|(policy, service)| variables_without_value(policy.as_ref(), service));
     warnings.map(|why| (("SpecError", "IgnoredField"), why))
 }
 
 impl<'w> ReadRoute<'w> {
-    fn fail(&mut self, (words, why): RouteFault) {
+    fn fail(&mut self, (code, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests get {status}");
-        self.errors.push((words, why));
+        self.errors.push((code, why));
     }
 
     pub(super) fn refuse(&mut self, index: usize, fault: RouteFault) {
@@ -185,20 +185,20 @@ impl<'w> ReadRoute<'w> {
             }
         }
         let path = path_rewrite(route.path_rewrite_policy.as_ref(), prefix)?;
-        let words = ("RouteError", "RequestHeadersPolicyInvalid");
+        let code = ("RouteError", "RequestHeadersPolicyInvalid");
         let read = header_policy(
             route.request_headers_policy.as_ref(),
             cx.referrer.namespace,
             None,
         );
-        let (request, host) = read.map_err(|why| (words, why))?;
-        let words = ("RouteError", "ResponseHeaderPolicyInvalid");
+        let (request, host) = read.map_err(|why| (code, why))?;
+        let code = ("RouteError", "ResponseHeaderPolicyInvalid");
         let read = response_policy(
             route.response_headers_policy.as_ref(),
             cx.referrer.namespace,
             None,
         );
-        let response = read.map_err(|why| (words, why))?;
+        let response = read.map_err(|why| (code, why))?;
         self.rule.request_headers = request.map(Box::new);
         self.rule.response_headers = response.map(Box::new);
         forward.rewrite = (path.is_some() || host.is_some()).then(|| {

@@ -22,23 +22,22 @@ pub(super) struct ServiceShares {
 /// If a Service is unusable, only requests in its share get an error.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
-    of_route: &RouteConnections,
+    route_connections: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Result<ServiceShares, RouteFault> {
-    let words = ("ServiceError", "ServicesNotValid");
-    limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
-        .map_err(|why| (words, why))?;
+    let code = ("ServiceError", "ServicesNotValid");
+    limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS).map_err(|why| (code, why))?;
     let mut shares = ServiceShares::default();
     let even = shares_evenly(services);
     for service in services {
-        let weight = weight(service).map_err(|why| (words, why))?;
-        let backend = backend(service, of_route, cx, route);
+        let weight = weight(service).map_err(|why| (code, why))?;
+        let backend = backend(service, route_connections, cx, route);
         if service.mirror {
             if !shares.mirrors.is_empty() {
-                let words = ("ServiceError", "OnlyOneMirror");
+                let code = ("ServiceError", "OnlyOneMirror");
                 return Err((
-                    words,
+                    code,
                     "only one service per route may be a mirror".to_owned(),
                 ));
             }
@@ -56,9 +55,9 @@ pub(super) fn read<'w>(
             .push(share(service, backend, weight, cx.referrer.namespace)?);
     }
     if shares.backends.iter().all(|share| share.weight == 0) {
-        let words = ("ServiceError", "ServicesNotValid");
+        let code = ("ServiceError", "ServicesNotValid");
         return Err((
-            words,
+            code,
             "no service gets requests; add one that is not a mirror".to_owned(),
         ));
     }
@@ -85,24 +84,24 @@ fn share(
     weight: u32,
     namespace: &str,
 ) -> Result<WeightedBackend, RouteFault> {
-    let of_service = Some((service.name.as_str(), service.port));
-    let words = ("ServiceError", "RequestHeadersPolicyInvalid");
+    let service_port = Some((service.name.as_str(), service.port));
+    let code = ("ServiceError", "RequestHeadersPolicyInvalid");
     let request = header_policy(
         service.request_headers_policy.as_ref(),
         namespace,
-        of_service,
+        service_port,
     );
-    let (request_headers, host) = request.map_err(|why| (words, why))?;
+    let (request_headers, host) = request.map_err(|why| (code, why))?;
     if host.is_some() {
-        return Err((words, "Host can only be set for the route".to_owned()));
+        return Err((code, "Host can only be set for the route".to_owned()));
     }
-    let words = ("ServiceError", "ResponseHeadersPolicyInvalid");
+    let code = ("ServiceError", "ResponseHeadersPolicyInvalid");
     let response = response_policy(
         service.response_headers_policy.as_ref(),
         namespace,
-        of_service,
+        service_port,
     );
-    let response_headers = response.map_err(|why| (words, why))?;
+    let response_headers = response.map_err(|why| (code, why))?;
     Ok(WeightedBackend {
         backend: backend.unwrap_or_default(),
         weight,
@@ -114,7 +113,7 @@ fn share(
 
 fn backend<'w>(
     service: &'w ProxyService,
-    of_route: &RouteConnections,
+    route_connections: &RouteConnections,
     cx: &mut RuleContext<'_, 'w, '_>,
     route: &mut ReadRoute<'w>,
 ) -> Option<String> {
@@ -139,13 +138,13 @@ fn backend<'w>(
         let why = format!("service {name}: {field} is not supported and has no effect");
         route.warnings.push((("SpecError", "IgnoredField"), why));
     }
-    let refuse = |route: &mut ReadRoute<'_>, (words, why): RouteFault| {
+    let refuse = |route: &mut ReadRoute<'_>, (code, why): RouteFault| {
         let share = format!("its share gets {UNAVAILABLE}");
         let why = format!("service {name}: {why}; {share}");
-        route.errors.push((words, why));
+        route.errors.push((code, why));
         None
     };
-    let connection = match connections::read(service, of_route, cx, &mut route.warnings) {
+    let connection = match connections::read(service, route_connections, cx, &mut route.warnings) {
         Ok(connection) => connection,
         Err(fault) => return refuse(route, fault),
     };
@@ -158,10 +157,10 @@ fn backend<'w>(
         Ok(backend) => return Some(backend),
         Err(fault) => fault,
     };
-    let words = match reason {
+    let code = match reason {
         Reason::BackendNotFound => ("ServiceError", "ServiceUnresolvedReference"),
         Reason::NoValidCaCertificate => connections::UNVERIFIED,
         _ => ("ServiceError", "ServiceNotValid"),
     };
-    refuse(route, (words, why))
+    refuse(route, (code, why))
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use sesame_proto::schema::WeightedBackend;
 
 use super::connections::{self, RouteConnections};
-use super::details::{Details, Words};
+use super::details::{DetailCode, Details};
 use super::roots::{Proxies, Root};
 use super::services::{shares_evenly, weight};
 use super::tree::path_fault;
@@ -43,7 +43,7 @@ pub(super) fn find<'w>(
         let name = proxy.metadata.key();
         path.push(name.clone());
         is_good &= is_known(proxy, details);
-        let mut fault = |words, why: String| details.error(&name, words, why + CLOSED);
+        let mut fault = |code, why: String| details.error(&name, code, why + CLOSED);
         let include = tcp.include.as_ref().or(tcp.includes.as_ref());
         let Some(include) = include else {
             if tcp.services.is_empty() {
@@ -86,8 +86,8 @@ pub(super) fn find<'w>(
         proxy = found.proxy;
         let Some(next) = &proxy.spec.tcpproxy else {
             let why = "tcpproxy is missing, but another HTTPProxy includes it";
-            let words = ("TCPProxyError", "NothingDefined");
-            details.error(&child, words, format!("{why}{CLOSED}"));
+            let code = ("TCPProxyError", "NothingDefined");
+            details.error(&child, code, format!("{why}{CLOSED}"));
             return None;
         };
         tcp = next;
@@ -147,8 +147,8 @@ pub(super) fn add<'w>(
     details: &mut Details,
 ) -> Option<(NamespacedName, usize)> {
     let Connections { proxy, tcp } = connections;
-    let of_root = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
-    let (found, listener) = listeners.of_connections(&root.host, of_root)?;
+    let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
+    let (found, listener) = listeners.of_connections(&root.host, owner)?;
     let terminates = listener.tls.is_some();
     let owner = RuleOwner::of(Kind::HttpProxy, &proxy.metadata);
     let mut cx = lookup.rule_context(&owner);
@@ -160,8 +160,8 @@ pub(super) fn add<'w>(
     let name = proxy.metadata.key();
     let (backends, policed) = match services(tcp, &mut cx, &name, details) {
         Ok(shares) => shares,
-        Err((words, why)) => {
-            details.error(&name, words, format!("tcpproxy: {why}{CLOSED}"));
+        Err((code, why)) => {
+            details.error(&name, code, format!("tcpproxy: {why}{CLOSED}"));
             return None;
         }
     };
@@ -189,20 +189,20 @@ fn services<'w>(
     cx: &mut RuleContext<'_, 'w, '_>,
     name: &NamespacedName,
     details: &mut Details,
-) -> Result<(Vec<WeightedBackend>, Vec<PolicedBackend<'w>>), (Words, String)> {
+) -> Result<(Vec<WeightedBackend>, Vec<PolicedBackend<'w>>), (DetailCode, String)> {
     let services = tcp.services.as_slice();
     let invalid = ("TCPProxyError", "ServicesNotValid");
     limits::entries("services", services.len(), 1..=MAX_BACKEND_REFS)
         .map_err(|why| (invalid, why))?;
-    let (of_proxy, mut warnings) = RouteConnections::of_tcp(tcp);
+    let (proxy_connections, mut warnings) = RouteConnections::of_tcp(tcp);
     let even = shares_evenly(services);
     let (mut backends, mut all_policed) = (Vec::new(), Vec::new());
     for service in services {
         let weight = weight(service).map_err(|why| (invalid, why))?;
         let passes = cx.traffic == Traffic::Connections;
         check(service, passes, name, details).map_err(|why| (invalid, why))?;
-        let connection = connections::read(service, &of_proxy, cx, &mut warnings)
-            .map_err(|(words, why)| (words, format!("service {}: {why}", service.name)))?;
+        let connection = connections::read(service, &proxy_connections, cx, &mut warnings)
+            .map_err(|(code, why)| (code, format!("service {}: {why}", service.name)))?;
         let target = (cx.referrer.namespace, service.name.as_str());
         let ResolvedRef { policed, target } =
             cx.backends
@@ -223,8 +223,8 @@ fn services<'w>(
             ..WeightedBackend::default()
         });
     }
-    for (words, why) in warnings {
-        details.warn(name, words, format!("tcpproxy: {why}"));
+    for (code, why) in warnings {
+        details.warn(name, code, format!("tcpproxy: {why}"));
     }
     Ok((backends, all_policed))
 }

@@ -8,7 +8,7 @@ use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{self, ForwardClientCertificate};
 
 use super::connections::secret_ref;
-use super::details::{Details, Words};
+use super::details::{DetailCode, Details};
 use super::roots::Root;
 use crate::api::{
     Listener, ListenerTls, NamespacedName, Protocol, ProxyClientValidation,
@@ -121,7 +121,7 @@ pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
-fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
+fn fault(root: &Root<'_>) -> Option<(DetailCode, &'static str)> {
     let connections = root.proxy.spec.tcpproxy.is_some();
     let Some(tls) = &root.virtualhost.tls else {
         let why = "Spec.TCPProxy requires that either Spec.TLS.Passthrough or Spec.TLS.SecretName \
@@ -174,20 +174,24 @@ fn is_version(text: &str) -> bool {
     ["1.2", "1.3"].contains(&text)
 }
 
-pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
+pub(super) fn report(
+    root: &Root<'_>,
+    listeners: &ListenersOfGateway<'_, '_>,
+    details: &mut Details,
+) {
     let held = "; the host is not served over HTTPS";
     if let Some(tls) = &root.virtualhost.tls {
         for why in ignored(tls, root.proxy.spec.tcpproxy.is_some()) {
             details.warn(&root.name, ("TLSError", "IgnoredField"), why);
         }
     }
-    if let Some((words, why)) = fault(root) {
-        details.error(&root.name, words, format!("{why}{held}"));
+    if let Some((code, why)) = fault(root) {
+        details.error(&root.name, code, format!("{why}{held}"));
         return;
     }
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     if let Some(listener) = listeners.added(&root.host, owner) {
-        tell_listener(&root.name, listener, held, details);
+        report_listener(&root.name, listener, held, details);
     }
 }
 
@@ -214,7 +218,7 @@ fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
     warnings
 }
 
-fn tell_listener(
+fn report_listener(
     name: &NamespacedName,
     listener: &CheckedListener<'_>,
     held: &str,
@@ -224,13 +228,13 @@ fn tell_listener(
     if let Some((Reason::OtherRoute, why)) = &listener.conflict {
         details.warn(name, ("TLSError", "Overridden"), format!("{why}{held}"));
     } else if listener.conflict.is_some() && (listener.clients.is_some() || connections) {
-        let (words, field) = if connections {
+        let (code, field) = if connections {
             (("TCPProxyError", "Overridden"), "tcpproxy")
         } else {
             (("TLSError", "ClientValidationInvalid"), "clientValidation")
         };
         let why = "the Gateway or a ListenerSet has a listener for this host";
-        details.error(name, words, format!("{field}: {why}{held}"));
+        details.error(name, code, format!("{field}: {why}{held}"));
     } else if listener.conflict.is_some() {
         let why = "the Gateway or a ListenerSet has a listener for this host; clients get its \
                    certificate";

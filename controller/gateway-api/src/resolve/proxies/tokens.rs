@@ -103,13 +103,13 @@ impl<'w> TokenProviders<'w> {
         providers
     }
 
-    pub(super) fn tell(&self, root: &NamespacedName, details: &mut Details) {
-        let of_providers = self.by_name.iter().filter_map(|(_, it)| it.as_ref().err());
-        for (words, why) in self.fault.iter().chain(of_providers) {
-            details.error(root, *words, why);
+    pub(super) fn report(&self, root: &NamespacedName, details: &mut Details) {
+        let provider_faults = self.by_name.iter().filter_map(|(_, it)| it.as_ref().err());
+        for (code, why) in self.fault.iter().chain(provider_faults) {
+            details.error(root, *code, why);
         }
-        for (words, why) in &self.warnings {
-            details.warn(root, *words, why);
+        for (code, why) in &self.warnings {
+            details.warn(root, *code, why);
         }
     }
 
@@ -326,11 +326,11 @@ fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<
 fn providers<'r, 'w>(
     roots: &'r [Root<'w>],
 ) -> impl Iterator<Item = (&'r Root<'w>, &'w ProxyJwtProvider)> {
-    let of_root = |root: &'r Root<'w>| {
+    let root_providers = |root: &'r Root<'w>| {
         let providers = root.virtualhost.jwt_providers.iter();
         providers.map(move |provider| (root, provider))
     };
-    roots.iter().flat_map(of_root)
+    roots.iter().flat_map(root_providers)
 }
 
 pub(crate) fn remote_key_sets<'w>(

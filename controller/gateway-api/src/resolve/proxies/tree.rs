@@ -62,8 +62,8 @@ impl<'w> IncludeTree<'_, 'w> {
         *number = number.saturating_add(1);
         let spec = &proxy.spec;
         let own = spec.routes.len().saturating_add(spec.includes.len()).max(1);
-        let of_namespace = (root.proxy.metadata.namespace.as_str(), name.clone());
-        let size = self.sizes.entry(of_namespace).or_default();
+        let size_key = (root.proxy.metadata.namespace.as_str(), name.clone());
+        let size = self.sizes.entry(size_key).or_default();
         *size = size.saturating_add(own);
         if *size > MAX_PROXY_ROUTES {
             let why = format!(
@@ -72,8 +72,8 @@ impl<'w> IncludeTree<'_, 'w> {
                  of further includes get 502",
                 root.proxy.metadata.namespace
             );
-            let words = ("SpecError", "TooManyRoutes");
-            self.details.error(&root.name, words, why);
+            let code = ("SpecError", "TooManyRoutes");
+            self.details.error(&root.name, code, why);
             places.push(Place {
                 name,
                 proxy,
@@ -167,10 +167,10 @@ impl<'w> IncludeTree<'_, 'w> {
         }
         if !conditions.is_empty() && seen.contains(&below) {
             let why = format!("include {child} has the same conditions as an earlier include");
-            let words = ("IncludeError", "DuplicateMatchConditions");
+            let code = ("IncludeError", "DuplicateMatchConditions");
             self.details.error(
                 &own,
-                words,
+                code,
                 format!("{why}; the earlier one gets the requests"),
             );
             return Ok(None);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_method() {
+    fn invalid_grpc_methods_are_refused() {
         let regex = || Some(StringMatchType::RegularExpression);
         for (type_, service, method) in [
             (None, "", ""),

@@ -56,7 +56,7 @@ impl MatchRank {
                 (true, length, PathRank::Regex)
             }
         };
-        let of_host = usize::from(conditions.one_label);
+        let host_conditions = usize::from(conditions.one_label);
         Self::Http(HttpRank {
             not_exact,
             not_layered_regex: !layered
@@ -65,7 +65,7 @@ impl MatchRank {
             path_length: Reverse(length),
             kind,
             any_method: conditions.method.is_empty(),
-            headers: Reverse(conditions.headers.len().saturating_sub(of_host)),
+            headers: Reverse(conditions.headers.len().saturating_sub(host_conditions)),
             query_params: Reverse(conditions.query_params.len()),
         })
     }
@@ -146,17 +146,17 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
-        let (exact, kind, path) = match &it.path {
+    fn of_http_routes(route_match: &RouteMatch) -> impl Ord + use<> {
+        let (exact, kind, path) = match &route_match.path {
             Kind::Exact(path) => (true, 0, path),
             Kind::Prefix(path) => (false, 0, path),
             Kind::TextPrefix(path) => (false, 1, path),
             Kind::Regex(path) => (false, 2, path),
         };
-        let values = (it.headers.len(), it.query_params.len());
+        let values = (route_match.headers.len(), route_match.query_params.len());
         (
             (!exact, Reverse(path.len()), kind),
-            (it.method.is_empty(), Reverse(values)),
+            (route_match.method.is_empty(), Reverse(values)),
         )
     }
 

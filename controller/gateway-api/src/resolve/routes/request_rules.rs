@@ -131,7 +131,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
         let policy = policies.map_or_else(TrafficSettings::default, |policies| {
-            policies.of(self.object.kind, target, rule)
+            policies.settings_for(self.object.kind, target, rule)
         });
         let most = schema::RateLimit::MAX_OF_ROUTE;
         let count = policy.rate_limits.len() + self.inherited;

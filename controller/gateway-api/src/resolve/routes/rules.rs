@@ -188,7 +188,7 @@ impl CheckedRule {
     }
 
     /// Returns how many times Envoy evaluates each match of the rule for one request.
-    pub(crate) fn looks(&self) -> u64 {
+    pub(crate) fn evaluations(&self) -> u64 {
         let answer = match self.action {
             Action::Forward(_) => Answer::Forwarded,
             Action::Redirect(_) => Answer::Redirected,
@@ -209,9 +209,9 @@ impl CheckedRule {
             Action::Respond(response) => RuleAnswer::Direct(Some(response)),
         };
         let filters = self.filters.as_ref().and_then(|it| it.to_schema(None));
-        let of_policies = self.filters.as_ref().map(|it| it.external_auths(None, ""));
+        let policy_auths = self.filters.as_ref().map(|it| it.external_auths(None, ""));
         let own = self.external_auth.as_deref().cloned();
-        let external_auths: Vec<_> = of_policies.into_iter().flatten().chain(own).collect();
+        let external_auths: Vec<_> = policy_auths.into_iter().flatten().chain(own).collect();
         let size = RuleSize::new(&RuleParts {
             name: route,
             answer,
@@ -318,7 +318,7 @@ impl Rules {
             .map(|rule| {
                 let own = rule.matches.iter().map(|it| it.instructions);
                 own.fold(0, u64::saturating_add)
-                    .saturating_mul(rule.looks())
+                    .saturating_mul(rule.evaluations())
             })
             .fold(0, u64::saturating_add);
         if cost <= MAX_PER_ROUTE {

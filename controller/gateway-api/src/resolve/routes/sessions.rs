@@ -102,13 +102,14 @@ impl<'w> Shape<'w> {
             cookie,
             header: of_header,
         } = spec;
-        let of_config = cookie_config.as_ref();
-        let of_config = of_config.map(|CookieConfig { lifetime_type }| lifetime_type.as_deref());
+        let config_lifetime = cookie_config.as_ref();
+        let config_lifetime =
+            config_lifetime.map(|CookieConfig { lifetime_type }| lifetime_type.as_deref());
         let older = Self {
             header,
             name: session_name.as_deref().filter(|name| !name.is_empty()),
             name_field: "sessionName",
-            lifetime_type: of_config.flatten(),
+            lifetime_type: config_lifetime.flatten(),
             lifetime_field: "cookieConfig.lifetimeType",
             path: None,
             absolute_timeout: absolute_timeout.as_deref(),

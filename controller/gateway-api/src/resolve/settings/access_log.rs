@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_queries_has_to_say_so() {
+    fn receivers_require_matching_query_setting() {
         let of = |protocol: &str, queries: Option<&str>| {
             read_sink(&LogReceiver {
                 protocol: protocol.into(),

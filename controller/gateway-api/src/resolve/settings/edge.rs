@@ -75,7 +75,7 @@ impl EdgeDefaults {
             upgrades,
         } = settings;
         let mut wrong = Vec::new();
-        let words = [
+        let word_fields = [
             (
                 "escapedSlashes",
                 "escaped-slashes",
@@ -95,11 +95,14 @@ impl EdgeDefaults {
                 UnderscoresAction::WORDS,
             ),
         ];
-        for (field, name, value, words) in words {
+        for (field, name, value, words) in word_fields {
             let Some(value) = value else { continue };
             if !words.contains(&value) {
                 let words = words.join(", ");
-                wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
+                wrong.push(format!(
+                    "{field}: {:?} is not one of {words}",
+                    excerpt(value)
+                ));
                 continue;
             }
             // Values are capitalized in configurations, but not in annotations.
@@ -166,7 +169,7 @@ impl EdgeDefaults {
                 }
                 Err(why) => wrong.push(format!(
                     "metadata.annotations[{PREFIX}{}]: {why}",
-                    told(name)
+                    excerpt(name)
                 )),
             }
         }
@@ -249,7 +252,7 @@ fn one_of<T: Copy>(value: &str, words: &[(&str, T)]) -> Result<T, String> {
     let known = words.iter().find(|(word, _)| *word == value);
     known.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("{:?} is not one of {}", told(value), words.join(", "))
+        format!("{:?} is not one of {}", excerpt(value), words.join(", "))
     })
 }
 
@@ -258,12 +261,12 @@ fn number(value: &str, most: u32) -> Result<u32, String> {
         Ok(number) if (1..=most).contains(&number) => Ok(number),
         _ => Err(format!(
             "{:?} is not a number from 1 to {most}",
-            told(value)
+            excerpt(value)
         )),
     }
 }
 
-fn told(text: &str) -> &str {
+fn excerpt(text: &str) -> &str {
     let end = text
         .char_indices()
         .nth(MAX_REPORTED)
@@ -306,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_said_aloud_are_the_defaults() {
-        let said = [
+    fn explicit_defaults_equal_implicit_ones() {
+        let defaults = [
             ("escaped-slashes", "redirect"),
             ("repeated-slashes", "merge"),
             ("header-underscores", "reject"),
         ];
-        assert_eq!(of(&said), (None, Vec::new()));
+        assert_eq!(of(&defaults), (None, Vec::new()));
         assert_eq!(of(&[]), (None, Vec::new()));
     }
 

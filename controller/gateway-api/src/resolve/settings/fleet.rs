@@ -40,8 +40,8 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     word(&mut found, "management", management, FleetManagement::WORDS);
     let gateways = gateways.as_ref().map(FleetGateways::as_str);
     word(&mut found, "gateways", gateways, FleetGateways::WORDS);
-    let of_workload = workload.as_ref().map(FleetWorkload::as_str);
-    word(&mut found, "workload", of_workload, FleetWorkload::WORDS);
+    let workload_value = workload.as_ref().map(FleetWorkload::as_str);
+    word(&mut found, "workload", workload_value, FleetWorkload::WORDS);
     found.extend(replicas.and_then(|replicas| replicas_fault(replicas, workload.as_ref())));
     let policy = image_pull_policy.as_ref().map(ImagePullPolicy::as_str);
     word(
@@ -170,8 +170,8 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let mut found = Vec::new();
     let words = TolerationOperator::WORDS;
     word(&mut found, "operator", Some(operator.as_str()), words);
-    let of_effect = effect.as_ref().map(TaintEffect::as_str);
-    word(&mut found, "effect", of_effect, TaintEffect::WORDS);
+    let effect_value = effect.as_ref().map(TaintEffect::as_str);
+    word(&mut found, "effect", effect_value, TaintEffect::WORDS);
     if !found.is_empty() {
         return found.into_iter().next();
     }

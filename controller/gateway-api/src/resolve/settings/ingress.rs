@@ -29,8 +29,8 @@ pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o
     ours.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     ours.into_iter().find_map(|class| {
         let reference = class.spec.parameters_ref.as_ref();
-        let mut told_elsewhere = Verdict::default();
-        let found = parameters::find("", reference, Scope::Named, world, &mut told_elsewhere);
+        let mut discarded = Verdict::default();
+        let found = parameters::find("", reference, Scope::Named, world, &mut discarded);
         found.valid()?.spec.ingress.as_ref()
     })
 }

@@ -29,7 +29,7 @@ pub(super) struct Merged {
 
 /// Overwrites the fields in `$on` that the layer `$of` sets. The caller merges the fields in
 /// braces. The compiler reports fields that are in neither list.
-macro_rules! lay {
+macro_rules! overlay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;
         $(if $field.is_some() {
@@ -40,7 +40,7 @@ macro_rules! lay {
 }
 
 impl Merged {
-    pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
+    pub(super) fn apply(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
         // These fields do not configure individual Gateways.
         let SesameConfigurationSpec {
@@ -66,11 +66,11 @@ impl Merged {
             self.edge(edge, &source);
         }
         if let Some(rotation) = rotation {
-            lay! { RotationSettings {} = rotation, over self.rotation, self.sources, &source;
+            overlay! { RotationSettings {} = rotation, over self.rotation, self.sources, &source;
                 bundle_overlap as "spec.rotation.bundleOverlap",
             }
         }
-        if let Some(spec) = tracing.as_ref().filter(|it| tracing::is_said(it)) {
+        if let Some(spec) = tracing.as_ref().filter(|it| tracing::is_set(it)) {
             self.sources
                 .insert("spec.tracing".to_owned(), source.clone());
             self.tracing = Some(ConfiguredTracing {
@@ -101,54 +101,54 @@ impl Merged {
             offset,
             allowed,
         } = rules;
-        let mut note = |field: &str| {
+        let mut record = |field: &str| {
             let field = format!("spec.ports.{field}");
             self.sources.insert(field, source.to_owned());
         };
         if let Some(map) = map {
             self.ports.map(map, source);
-            note("map");
+            record("map");
         }
         if let Some(offset) = offset {
             self.ports.set_offset(*offset, source);
-            note("offset");
+            record("offset");
         }
         if let Some(allowed) = allowed {
             self.ports.allow(allowed, source);
-            note("allowed");
+            record("allowed");
         }
     }
 
     fn access_log(&mut self, rules: &AccessLogRules, namespace: &str, source: &str) {
-        lay! { AccessLogRules { format, on_host, sinks } = rules, over self.access_log, self.sources, source;
+        overlay! { AccessLogRules { format, on_host, sinks } = rules, over self.access_log, self.sources, source;
             enabled as "spec.accessLog.enabled",
             min_status as "spec.accessLog.minStatus",
             min_duration as "spec.accessLog.minDuration",
             percent as "spec.accessLog.percent",
         }
-        let mut note = |field: &str| {
+        let mut record = |field: &str| {
             let field = format!("spec.accessLog.{field}");
             self.sources.insert(field, source.to_owned());
         };
         if format.is_some() {
             self.log.format.clone_from(format);
-            note("format");
+            record("format");
         }
         if on_host.is_some() {
             self.log.on_host = *on_host;
-            note("onHost");
+            record("onHost");
         }
         if let Some(sinks) = sinks {
             self.log.sinks = Some(ConfiguredSinks {
                 namespace: namespace.to_owned(),
                 sinks: sinks.clone(),
             });
-            note("sinks");
+            record("sinks");
         }
     }
 
     fn publishing(&mut self, publishing: &Publishing, source: &str) {
-        lay! { Publishing { upstream, annotations, labels } = publishing, over self.publishing, self.sources, source;
+        overlay! { Publishing { upstream, annotations, labels } = publishing, over self.publishing, self.sources, source;
             type_ as "spec.publishing.type",
             ip_family_policy as "spec.publishing.ipFamilyPolicy",
             ip_families as "spec.publishing.ipFamilies",
@@ -162,7 +162,7 @@ impl Merged {
         }
         if let Some(upstream) = upstream {
             let under = self.publishing.upstream.get_or_insert_default();
-            lay! { UpstreamSettings {} = upstream, over under, self.sources, source;
+            overlay! { UpstreamSettings {} = upstream, over under, self.sources, source;
                 gateway_class_name as "spec.publishing.upstream.gatewayClassName",
             }
         }
@@ -176,7 +176,7 @@ impl Merged {
     }
 
     fn fleet(&mut self, fleet: &FleetSettings, source: &str) {
-        lay! { FleetSettings { images, resources } = fleet, over self.fleet, self.sources, source;
+        overlay! { FleetSettings { images, resources } = fleet, over self.fleet, self.sources, source;
             management as "spec.fleet.management",
             gateways as "spec.fleet.gateways",
             workload as "spec.fleet.workload",
@@ -190,7 +190,7 @@ impl Merged {
         }
         if let Some(images) = images {
             let under = self.fleet.images.get_or_insert_default();
-            lay! { FleetImages {} = images, over under, self.sources, source;
+            overlay! { FleetImages {} = images, over under, self.sources, source;
                 agent as "spec.fleet.images.agent",
                 envoy as "spec.fleet.images.envoy",
             }
@@ -218,7 +218,7 @@ impl Merged {
     }
 
     fn edge(&mut self, edge: &EdgeSettings, source: &str) {
-        lay! { EdgeSettings {} = edge, over self.edge, self.sources, source;
+        overlay! { EdgeSettings {} = edge, over self.edge, self.sources, source;
             escaped_slashes as "spec.edge.escapedSlashes",
             repeated_slashes as "spec.edge.repeatedSlashes",
             header_underscores as "spec.edge.headerUnderscores",
@@ -281,8 +281,8 @@ mod tests {
             ..Publishing::default()
         };
         let mut merged = Merged::default();
-        merged.lay(&layer("class", class, Some("5m")));
-        merged.lay(&layer("gateway", gateway, None));
+        merged.apply(&layer("class", class, Some("5m")));
+        merged.apply(&layer("gateway", gateway, None));
         let Merged {
             publishing,
             edge,
@@ -342,7 +342,7 @@ mod tests {
                 fleet: Some(fleet),
                 ..SesameConfigurationSpec::default()
             };
-            merged.lay(&configuration(name, spec));
+            merged.apply(&configuration(name, spec));
         }
         let Merged { fleet, sources, .. } = merged;
         assert_eq!(fleet.management, Some(FleetManagement::Managed));

@@ -59,7 +59,7 @@ impl GatewaySettings {
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
         for layer in layers {
-            merged.lay(layer);
+            merged.apply(layer);
         }
         let Merged {
             publishing,
@@ -98,8 +98,8 @@ impl GatewaySettings {
     }
 
     pub(crate) fn gateways(&self) -> &FleetGateways {
-        let said = self.fleet.gateways.as_ref();
-        said.unwrap_or(&FleetGateways::Isolated)
+        let setting = self.fleet.gateways.as_ref();
+        setting.unwrap_or(&FleetGateways::Isolated)
     }
 
     /// Returns true if the same Envoys serve all Gateways of the class.
@@ -146,8 +146,8 @@ impl GatewaySettings {
     /// Returns the Service type. On the Pod network, the default is a cluster IP, because Pod
     /// addresses are short-lived.
     pub fn publishing_type(&self) -> &PublishingType {
-        let said = self.publishing.type_.as_ref();
-        said.unwrap_or(if self.is_on_pod_network() {
+        let setting = self.publishing.type_.as_ref();
+        setting.unwrap_or(if self.is_on_pod_network() {
             &PublishingType::ClusterIp
         } else {
             &PublishingType::Headless

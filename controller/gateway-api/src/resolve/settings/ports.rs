@@ -142,9 +142,9 @@ pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => Ok(first..=last),
         _ => {
-            let told: String = text.chars().take(MAX_REPORTED).collect();
+            let excerpt: String = text.chars().take(MAX_REPORTED).collect();
             Err(format!(
-                "{told:?} is neither a port nor a range of ports; expected a value such as \"443\" or \"8000-8999\""
+                "{excerpt:?} is neither a port nor a range of ports; expected a value such as \"443\" or \"8000-8999\""
             ))
         }
     }

@@ -31,7 +31,7 @@ const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
 /// True if the settings override lower layers.
-pub(super) fn is_said(spec: &TracingSettings) -> bool {
+pub(super) fn is_set(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_enabled_is_refused_otherwise() {
+    fn tracing_settings_require_enabled_mode_and_provider() {
         for mode in [
             None,
             Some(TracingMode::Disabled),

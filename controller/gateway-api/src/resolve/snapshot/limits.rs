@@ -46,16 +46,16 @@ pub(super) fn shared_filters<'a>(
 ) -> Vec<SharedFilter> {
     let mut by_name: BTreeMap<String, SharedFilter> = BTreeMap::new();
     for attached in listeners {
-        let of_listener = &attached.listener.traffic.filters;
+        let listener_filters = &attached.listener.traffic.filters;
         let attachments = attached.attachments.iter();
         let routes = attachments.filter_map(|it| routes.get(it.route));
         let rules = routes.flat_map(|route| route.rules.of_requests());
-        let of_rules = rules.filter_map(|rule| {
+        let rule_settings = rules.filter_map(|rule| {
             let mut settings = FilterSettings::clone(rule.filters.as_deref()?);
-            settings.add(of_listener);
+            settings.add(listener_filters);
             Some(settings)
         });
-        for settings in std::iter::once(of_listener.clone()).chain(of_rules) {
+        for settings in std::iter::once(listener_filters.clone()).chain(rule_settings) {
             let new = settings.shared(|name| by_name.contains_key(name));
             by_name.extend(new.into_iter().map(|it| (it.name.clone(), it)));
         }

@@ -66,11 +66,11 @@ pub(crate) fn assemble<'w>(
     let client_key = gateway.client_key.as_deref();
     let mut log_output = gateway.log.output.clone();
     let sinks = log_output.iter_mut().flat_map(|output| &mut output.sinks);
-    let of_sinks = sinks.map(|sink| &mut sink.backend);
-    let of_spans = tracing.iter_mut().map(|it| &mut it.backend);
-    let mut collectors: Vec<&mut String> = of_spans.chain(of_sinks).collect();
+    let sink_backends = sinks.map(|sink| &mut sink.backend);
+    let span_backends = tracing.iter_mut().map(|it| &mut it.backend);
+    let mut collectors: Vec<&mut String> = span_backends.chain(sink_backends).collect();
     for collector in &mut collectors {
-        ReachedBy::by_key(client_key).note(collector);
+        ReachedBy::by_key(client_key).append_to(collector);
     }
     let filters = share_filters(&served, &mut tables);
     let upstreams = upstreams::find(&mut tables, &mut collectors, backends, &tls, cx);
@@ -96,10 +96,10 @@ pub(crate) fn assemble<'w>(
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
-    let of_hosts = listeners.filter_map(|listener| listener.client_bundle.as_deref());
-    bundles.extend(of_hosts.map(|bundle| (bundle.name.as_str(), bundle)));
-    let of_meshes = meshes().filter_map(|it| it.bundle.as_ref());
-    bundles.extend(of_meshes.map(|bundle| (bundle.name.as_str(), bundle)));
+    let client_bundles = listeners.filter_map(|listener| listener.client_bundle.as_deref());
+    bundles.extend(client_bundles.map(|bundle| (bundle.name.as_str(), bundle)));
+    let mesh_bundles = meshes().filter_map(|it| it.bundle.as_ref());
+    bundles.extend(mesh_bundles.map(|bundle| (bundle.name.as_str(), bundle)));
     let trust_bundles = bundle_names(terminations(), originations())
         .into_iter()
         .filter_map(|name| bundles.get(name))

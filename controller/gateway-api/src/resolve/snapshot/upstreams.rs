@@ -31,8 +31,8 @@ pub(crate) fn find<'w>(
 ) -> Upstreams {
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     let (mut names, with_sessions) = names(tables);
-    let of_collectors: Vec<String> = collectors.iter().map(|it| (**it).clone()).collect();
-    for collector in &of_collectors {
+    let collector_names: Vec<String> = collectors.iter().map(|it| (**it).clone()).collect();
+    for collector in &collector_names {
         if let Err(place) = names.binary_search(&collector.as_str()) {
             names.insert(place, collector);
         }

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostname_normalizes_to_what_clients_request() {
+    fn hostname_normalizes_to_requested_form() {
         let meant = |text: &str| Hostname::meant(text).map(|hostname| hostname.0);
         for (text, expected) in [
             ("a.test", Some("a.test")),

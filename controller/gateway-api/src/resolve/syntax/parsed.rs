@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_used_is_remembered() {
+    fn only_used_entries_are_remembered() {
         let mut parsed = Parsed::default();
         let parse = |text: &str| Ok(text.len());
         assert_eq!(parsed.get("a", parse), Ok(1));

@@ -276,10 +276,10 @@ fn capture_name(name: &str) -> Result<(), String> {
     }
 }
 
-fn literal(it: &Literal) -> Result<(), String> {
-    match &it.kind {
+fn literal(character: &Literal) -> Result<(), String> {
+    match &character.kind {
         LiteralKind::HexFixed(kind) | LiteralKind::HexBrace(kind) => match kind {
-            HexLiteralKind::X if u32::from(it.c) <= 0xff => Ok(()),
+            HexLiteralKind::X if u32::from(character.c) <= 0xff => Ok(()),
             HexLiteralKind::X => {
                 Err(r"has \x with more than one byte; write the character itself".to_owned())
             }
@@ -296,18 +296,18 @@ fn literal(it: &Literal) -> Result<(), String> {
 }
 
 /// RE2 would match a multi-byte character byte by byte.
-fn class_literal(it: &Literal) -> Result<(), String> {
-    if !it.c.is_ascii() && is_verbatim(it) {
+fn class_literal(character: &Literal) -> Result<(), String> {
+    if !character.c.is_ascii() && is_verbatim(character) {
         return Err(format!(
             "has the multi-byte character {:?} in a class; use alternatives: (a|b)",
-            it.c
+            character.c
         ));
     }
-    literal(it)
+    literal(character)
 }
 
-fn is_verbatim(it: &Literal) -> bool {
-    matches!(it.kind, LiteralKind::Verbatim)
+fn is_verbatim(character: &Literal) -> bool {
+    matches!(character.kind, LiteralKind::Verbatim)
 }
 
 #[cfg(test)]

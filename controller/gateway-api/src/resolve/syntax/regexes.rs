@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken() {
+    fn expressions_are_accepted_or_refused() {
         for good in [
             "/a/[0-9]+",
             ".*",

@@ -160,9 +160,9 @@ pub(super) fn unaffordable(
     for (order, candidate) in candidates {
         let (place, instructions) = (order.place, candidate.route_match.instructions);
         if instructions > 0 && seen.insert(place) {
-            let cost = candidate.rule.looks().saturating_mul(instructions);
-            let of_route = costs.entry(place.route).or_default();
-            *of_route = of_route.saturating_add(cost);
+            let cost = candidate.rule.evaluations().saturating_mul(instructions);
+            let route_cost = costs.entry(place.route).or_default();
+            *route_cost = route_cost.saturating_add(cost);
         }
     }
     let mut total = 0_u64;

@@ -28,7 +28,7 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         routes: &Routes<'_>,
         problems: &mut Problems,

@@ -38,7 +38,7 @@ use crate::status::Grounds;
 /// for all other listeners' hostnames. The number of these virtual hosts grows quadratically. With
 /// more listeners, each responds with 421 only for names in its own certificates, because clients
 /// reuse connections only for those names.
-const MAX_EACH_BESIDE: usize = 128;
+const MAX_MISDIRECTING_LISTENERS: usize = 128;
 
 /// Backend names also encode how to reach the Backend (see `reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
@@ -66,7 +66,7 @@ impl Findings {
     }
 
     /// Reports the findings as problems.
-    pub(crate) fn tell(
+    pub(crate) fn report(
         self,
         routes: &Routes<'_>,
         problems: &mut Problems,
@@ -75,9 +75,9 @@ impl Findings {
             mut shadowed,
             displaced,
         } = self;
-        let displaced = displaced.tell(routes, problems);
+        let displaced = displaced.report(routes, problems);
         let hidden = shadowed.take_hidden(routes);
-        let unreached = shadowed.tell(routes, problems);
+        let unreached = shadowed.report(routes, problems);
         (
             LostRequests {
                 displaced,
@@ -156,7 +156,7 @@ pub(crate) fn build<'a>(
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
             hosts.add_listener(with_hosts, &room, routes, findings);
-            if by_server_name.len() > MAX_EACH_BESIDE {
+            if by_server_name.len() > MAX_MISDIRECTING_LISTENERS {
                 hosts.add_misdirected_by_certificate(listener, by_server_name, &owners);
             } else {
                 hosts.add_misdirected(listener, by_server_name);
@@ -300,9 +300,9 @@ pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Ex
         let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
         names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
     }
-    let of_routes = host.routes.iter().flat_map(|route| &route.external_auth);
-    let asked = host.external_auth.iter().chain(of_routes);
-    names.extend(asked.map(|auth| auth.backend.as_str()));
+    let route_auths = host.routes.iter().flat_map(|route| &route.external_auth);
+    let auths = host.external_auth.iter().chain(route_auths);
+    names.extend(auths.map(|auth| auth.backend.as_str()));
 }
 
 fn forwards(host: &schema::VirtualHost) -> impl Iterator<Item = &schema::Forward> {

@@ -28,23 +28,23 @@ impl<'a> ReachedBy<'a> {
     pub(super) fn forward(self, mut forward: Forward) -> Forward {
         self.record_in(&mut forward.backends);
         for mirror in &mut forward.mirrors {
-            self.note(&mut mirror.backend);
+            self.append_to(&mut mirror.backend);
         }
         forward
     }
 
     pub(super) fn external_auth(self, mut auth: ExternalAuth) -> ExternalAuth {
-        self.note(&mut auth.backend);
+        self.append_to(&mut auth.backend);
         auth
     }
 
     pub(super) fn record_in(self, shares: &mut [WeightedBackend]) {
         for share in shares {
-            self.note(&mut share.backend);
+            self.append_to(&mut share.backend);
         }
     }
 
-    pub(crate) fn note(self, name: &mut String) {
+    pub(crate) fn append_to(self, name: &mut String) {
         if name.is_empty() || self == Self::default() {
             return;
         }
@@ -54,8 +54,8 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
-        let mut parts = noted.split(SEPARATOR);
+    pub(crate) fn split(encoded: &'a str) -> (&'a str, Self) {
+        let mut parts = encoded.split(SEPARATOR);
         let name = parts.next().unwrap_or_default();
         let mut part = || parts.next().filter(|part| !part.is_empty());
         let reached_by = Self {

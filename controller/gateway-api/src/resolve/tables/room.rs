@@ -87,18 +87,18 @@ impl RoomOfGateways {
 
     fn reason(self) -> String {
         let Self { each, all } = self;
-        let of_gateway = format!(
+        let gateway_limit = format!(
             "because all namespaces together are limited to {}",
             in_words(each)
         );
         if each < MAX_PER_GATEWAY {
             format!(
-                "{of_gateway}, the Gateway's share of {} for all Gateways of this controller (see \
+                "{gateway_limit}, the Gateway's share of {} for all Gateways of this controller (see \
                 its option --memory-mib)",
                 in_words(all)
             )
         } else {
-            of_gateway
+            gateway_limit
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) struct Room {
 }
 
 /// Messages for route authors, by route index.
-pub(super) type LeftOut = BTreeMap<usize, String>;
+pub(super) type ExcludedRoutes = BTreeMap<usize, String>;
 
 impl Room {
     pub(super) fn new<'l>(
@@ -229,15 +229,15 @@ impl Room {
         listener: &PlacedListener<'_>,
         domain: &Hostname,
         routes: &Routes<'_>,
-    ) -> LeftOut {
+    ) -> ExcludedRoutes {
         let size_of = |route: usize| routes.get(route).map_or(0, |route| route.size);
         let entries = covering.iter().map(|(_, attachment)| attachment.route);
         let upper = entries.clone().map(size_of).fold(0, u64::saturating_add);
         if self.left_out.is_empty() && upper <= MAX_PER_VIRTUAL_HOST {
-            return LeftOut::new();
+            return ExcludedRoutes::new();
         }
         let entries: BTreeSet<usize> = entries.collect();
-        let mut left_out: LeftOut = entries
+        let mut left_out: ExcludedRoutes = entries
             .iter()
             .filter_map(|route| Some((*route, self.left_out.get(route)?.clone())))
             .collect();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_share_what_all_may_have() {
+    fn gateways_share_total_limit() {
         const MAX: u64 = MAX_PER_GATEWAY;
         let each = |all: u64, wanted: &[u64]| {
             RoomOfGateways::divide(all, wanted.len(), || wanted.to_vec()).each

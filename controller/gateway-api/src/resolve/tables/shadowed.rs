@@ -87,7 +87,7 @@ impl Shadowed {
     }
 
     /// Reports each route's first unreachable match, and returns them by route index.
-    pub(crate) fn tell(
+    pub(crate) fn report(
         self,
         routes: &Routes<'_>,
         problems: &mut Problems,
@@ -131,8 +131,8 @@ impl Shadowed {
                 "{lost_at} is never reached: its requests go to {who}, which comes first because {why}{others}"
             );
             let MatchPlace { rule, match_, .. } = winner.place;
-            let by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
-            problems.add_hidden(loser.object.clone(), message.clone(), by);
+            let hidden_by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
+            problems.add_hidden(loser.object.clone(), message.clone(), hidden_by);
             let is_equal = matches!(winner.first, First::Place);
             let is_proxy = |route: &CheckedRoute<'_>| route.object.kind == Kind::HttpProxy;
             let duplicate = is_equal && is_proxy(before) && is_proxy(loser);

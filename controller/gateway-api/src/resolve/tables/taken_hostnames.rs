@@ -13,17 +13,17 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
-    let takers: Vec<Taker<'_, '_>> = listeners
+    let receivers: Vec<Receiver<'_, '_>> = listeners
         .iter()
         .filter(|listener| listener.listener.rank > Rank::default())
-        .map(|listener| Taker::of(listener))
+        .map(|listener| Receiver::new(listener))
         .collect();
-    if takers.is_empty() {
+    if receivers.is_empty() {
         return;
     }
-    let exact: HashMap<&str, &Taker<'_, '_>> = takers
+    let exact: HashMap<&str, &Receiver<'_, '_>> = receivers
         .iter()
-        .map(|taker| (taker.listener.hostname.key(), taker))
+        .map(|receiver| (receiver.listener.hostname.key(), receiver))
         .collect();
     let all: HashSet<&str> = listeners
         .iter()
@@ -31,9 +31,9 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .collect();
     // Skip exact hostnames: no hostname is more specific, and there may be thousands of them.
     for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
-        let behind: Vec<&Taker<'_, '_>> = takers
+        let behind: Vec<&Receiver<'_, '_>> = receivers
             .iter()
-            .filter(|taker| taker.goes_behind(loser))
+            .filter(|receiver| receiver.goes_behind(loser))
             .collect();
         if behind.is_empty() {
             continue;
@@ -45,14 +45,15 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
                 if domain.is_exact() {
                     let owner = domain.covering_keys().find(|key| all.contains(key));
                     let nearest = owner.and_then(|key| exact.get(key));
-                    let taker = nearest.filter(|taker| taker.takes_from(loser, attachment.route));
-                    lost.extend(taker.map(|taker| taker.with_holder(loser)));
+                    let receiver =
+                        nearest.filter(|receiver| receiver.takes_from(loser, attachment.route));
+                    lost.extend(receiver.map(|receiver| receiver.with_holder(loser)));
                 } else {
-                    let takers = behind.iter().filter(|taker| {
-                        domain.intersect(taker.listener.hostname).is_some()
-                            && taker.takes_from(loser, attachment.route)
+                    let receivers = behind.iter().filter(|receiver| {
+                        domain.intersect(receiver.listener.hostname).is_some()
+                            && receiver.takes_from(loser, attachment.route)
                     });
-                    lost.extend(takers.map(|taker| taker.with_holder(loser)));
+                    lost.extend(receivers.map(|receiver| receiver.with_holder(loser)));
                 }
             }
             for (hostname, holder) in lost {
@@ -74,13 +75,13 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
 }
 
 /// A listener that may take hostnames from listeners of higher-ranking objects.
-struct Taker<'p, 'a> {
+struct Receiver<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
 }
 
-impl<'p, 'a> Taker<'p, 'a> {
-    fn of(listener: &'p PlacedListener<'a>) -> Self {
+impl<'p, 'a> Receiver<'p, 'a> {
+    fn new(listener: &'p PlacedListener<'a>) -> Self {
         let attachments = listener.attachments.iter();
         Self {
             listener,

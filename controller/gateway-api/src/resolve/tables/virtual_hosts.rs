@@ -13,7 +13,7 @@ use super::Findings;
 use super::candidates::{MatchCandidate, unaffordable};
 use super::displaced::Displaced;
 use super::placed::{HostnameOwners, PlacedListener};
-use super::room::{Hosted, LeftOut, Room, WithHosts};
+use super::room::{ExcludedRoutes, Hosted, Room, WithHosts};
 use super::shadowed;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
@@ -179,7 +179,7 @@ impl VirtualHosts {
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
-    left_out: &LeftOut,
+    left_out: &ExcludedRoutes,
     room: &'a Room,
 ) -> Vec<(Order, MatchCandidate<'a>)> {
     let mut candidates = Vec::new();

@@ -196,8 +196,8 @@ fn claim_headers_are_reserved_in_their_namespace() {
     let filters = first(&resolution).filters.as_deref().unwrap();
     assert_eq!(filters.reserved_headers, ["x-user"]);
     assert!(filters.tokens.is_empty() && filters.claim_headers.is_empty());
-    let of_others = elsewhere.replace("namespace: web", "namespace: other");
-    assert_eq!(first(&served(&of_others)).filters, None);
+    let other_namespace = elsewhere.replace("namespace: web", "namespace: other");
+    assert_eq!(first(&served(&other_namespace)).filters, None);
 }
 
 #[test]
@@ -229,10 +229,10 @@ fn gateway_policy_exempts_a_route_from_itself_only() {
             .next()
             .unwrap()
             .conditions;
-        let told = conditions
+        let condition = conditions
             .iter()
             .find(|it| it.type_ == ConditionType::AccessPolicyAffected);
-        let message = &told.unwrap().message;
+        let message = &condition.unwrap().message;
         assert!(
             message.starts_with("AccessPolicies: web/all (exempts "),
             "{message}"
@@ -249,14 +249,14 @@ fn only_policies_of_gateways_may_exempt() {
 }
 
 #[test]
-fn targets_are_told_who_restricts_them() {
+fn targets_report_restricting_policies() {
     let spec = ", ipFilter: {allow: [10.0.0.0/8]}";
     let resolution = served(&policy("p", SCOPES[0], spec));
     let conditions = resolution.route_conditions("r");
     let affected = ConditionType::AccessPolicyAffected;
     assert_eq!(holds(conditions, affected), ConditionState::True);
-    let told = conditions.iter().find(|it| it.type_ == affected);
-    assert_eq!(told.unwrap().message, "AccessPolicies: web/p");
+    let condition = conditions.iter().find(|it| it.type_ == affected);
+    assert_eq!(condition.unwrap().message, "AccessPolicies: web/p");
 }
 
 proptest! {

@@ -134,7 +134,7 @@ fn own_setting_of_a_proxy_precedes_the_policy() {
 }
 
 #[test]
-fn check_without_http2_is_left_out_and_said() {
+fn check_without_http2_is_omitted_and_reported() {
     let spec = "healthCheck: {active: {grpc: {}}, panicThreshold: 20}";
     let resolution = served(&policy("p", "name: a", spec));
     let backend = backend(&resolution);
@@ -153,7 +153,7 @@ fn check_without_http2_is_left_out_and_said() {
 }
 
 #[test]
-fn policy_for_a_port_precedes_and_ties_go_to_the_oldest() {
+fn port_policy_precedes_and_oldest_wins_ties() {
     let timeout = |name, target: &str, seconds: u64| {
         policy(
             name,

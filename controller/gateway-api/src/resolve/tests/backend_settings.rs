@@ -110,8 +110,8 @@ fn health_checks_have_defaults_of_contour() {
         ..check("h", vec![range])
     };
     assert_eq!(backend.health_check.as_deref(), Some(&expected));
-    let told = ["RouteError/HealthCheckPolicyInvalid"];
-    assert_eq!(warnings(&resolution, "r"), told);
+    let invalid = ["RouteError/HealthCheckPolicyInvalid"];
+    assert_eq!(warnings(&resolution, "r"), invalid);
     for fault in [
         "path: ok",
         "path: '/a b'",
@@ -123,12 +123,12 @@ fn health_checks_have_defaults_of_contour() {
     ] {
         let (resolution, backend) = of(&format!(", healthCheckPolicy: {{{fault}}}"), "");
         assert_eq!(backend.health_check, None, "{fault}");
-        assert_eq!(warnings(&resolution, "r"), told, "{fault}");
+        assert_eq!(warnings(&resolution, "r"), invalid, "{fault}");
     }
 }
 
 #[test]
-fn slow_start_needs_a_strategy_that_has_it() {
+fn slow_start_requires_supporting_strategy() {
     let random = ", loadBalancerPolicy: {strategy: Random}";
     let slow = |aggression_per_mille, min_weight_percent| {
         Some(SlowStart {
@@ -154,9 +154,9 @@ fn slow_start_needs_a_strategy_that_has_it() {
         let (resolution, backend) = of(route, &format!(", slowStartPolicy: {{{policy}}}"));
         let got = backend.load_balancer.and_then(|it| it.slow_start);
         assert_eq!(got, expected, "{policy}");
-        let told = warnings(&resolution, "r");
-        let is_told = told == ["ServiceError/SlowStartInvalid"];
-        assert_eq!(is_told, expected.is_none(), "{policy}: {told:?}");
+        let reported = warnings(&resolution, "r");
+        let is_reported = reported == ["ServiceError/SlowStartInvalid"];
+        assert_eq!(is_reported, expected.is_none(), "{policy}: {reported:?}");
     }
 }
 
@@ -188,9 +188,9 @@ fn annotated(annotations: &str) -> String {
 
 #[test]
 fn annotations_of_services_limit_all_references() {
-    let of_proxy = root("r", "routes: [{services: [{name: d, port: 80}]}]");
-    let of_ingress = ingress("i", &rule("i.test", &[path("/", "Prefix", "d")]));
-    let of_route = "---\nkind: HTTPRoute\nmetadata: {name: r, namespace: web}\nspec: {parentRefs: [{name: \
+    let proxy = root("r", "routes: [{services: [{name: d, port: 80}]}]");
+    let ingress_yaml = ingress("i", &rule("i.test", &[path("/", "Prefix", "d")]));
+    let route_yaml = "---\nkind: HTTPRoute\nmetadata: {name: r, namespace: web}\nspec: {parentRefs: [{name: \
                     gw}], rules: [{backendRefs: [{name: d, port: 80}]}]}\n";
     let limits = "projectcontour.io/max-connections: '1', projectcontour.io/max-pending-requests: '2', \
                   projectcontour.io/max-requests: '3', projectcontour.io/max-retries: '4', \
@@ -203,18 +203,18 @@ fn annotations_of_services_limit_all_references() {
         max_connections_per_endpoint: 5,
         retry_budget: None,
     };
-    for object in [&of_proxy, &of_ingress, of_route] {
+    for object in [&proxy, &ingress_yaml, route_yaml] {
         let resolution = with(&[annotated(limits), object.to_owned()]);
         let [backend] = backends(&resolution) else {
             panic!("expected one Backend for {object}");
         };
         assert_eq!(backend.breaker.as_deref(), Some(&expected), "{object}");
     }
-    for (text, is_told) in [("0", false), ("many", true), ("-1", true)] {
+    for (text, is_reported) in [("0", false), ("many", true), ("-1", true)] {
         let annotation = format!("projectcontour.io/max-requests: '{text}'");
-        let resolution = with(&[annotated(&annotation), of_proxy.clone()]);
+        let resolution = with(&[annotated(&annotation), proxy.clone()]);
         assert_eq!(backends(&resolution)[0].name, "Service/web/d/80", "{text}");
-        let told = format!("{:?}", resolution.problems);
-        assert_eq!(told.contains("max-requests"), is_told, "{told}");
+        let problems = format!("{:?}", resolution.problems);
+        assert_eq!(problems.contains("max-requests"), is_reported, "{problems}");
     }
 }

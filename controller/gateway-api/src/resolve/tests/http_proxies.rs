@@ -242,7 +242,7 @@ routes:
 
 #[test]
 fn layers_share_a_host_by_rank_and_specificity() {
-    let of_ingress = rule(
+    let ingress_rule = rule(
         "h.test",
         &[
             path("/foo", "Exact", "a"),
@@ -250,15 +250,15 @@ fn layers_share_a_host_by_rank_and_specificity() {
             path("/bar", "Prefix", "a"),
         ],
     );
-    let of_proxy = "
+    let proxy_spec = "
 routes:
 - {conditions: [{exact: /foo}], services: [{name: b, port: 80}]}
 - {conditions: [{prefix: /bar}], services: [{name: b, port: 80}]}
 - {services: [{name: b, port: 80}]}
 ";
-    let of_route = "hostnames: [h.test]\nrules: [{matches: [{path: {type: Exact, value: /foo}}], \
+    let route_spec = "hostnames: [h.test]\nrules: [{matches: [{path: {type: Exact, value: /foo}}], \
                     backendRefs: [{name: c, port: 80}]}]";
-    let two = [ingress("i", &of_ingress), root("r", of_proxy)];
+    let two = [ingress("i", &ingress_rule), root("r", proxy_spec)];
     let resolution = with(&two);
     for (path, expected) in [
         ("/foo", "web/b/80"),
@@ -271,7 +271,7 @@ routes:
         assert_eq!(ask(&resolution, path), expected, "{path}");
     }
     let [one, other] = two;
-    let resolution = with(&[one, other, route("top", of_route)]);
+    let resolution = with(&[one, other, route("top", route_spec)]);
     assert_eq!(ask(&resolution, "/foo"), "web/c/80");
     assert_eq!(warnings(&resolution, "r"), ["RouteError/Overridden"]);
 }

@@ -5,11 +5,11 @@ use sesame_proto::schema::AddressFilter;
 use super::http_proxies::{NONE, ask, errors, proxy, with};
 use crate::resolve::Resolution;
 
-fn lists(of_host: &str, of_route: &str) -> Resolution {
-    let route = format!("{{services: [{{name: a, port: 80}}]{of_route}}}");
+fn lists(host_lists: &str, route_lists: &str) -> Resolution {
+    let route = format!("{{services: [{{name: a, port: 80}}]{route_lists}}}");
     with(&[proxy(
         "r",
-        &format!("virtualhost: {{fqdn: h.test{of_host}}}\nroutes: [{route}]"),
+        &format!("virtualhost: {{fqdn: h.test{host_lists}}}\nroutes: [{route}]"),
     )])
 }
 
@@ -21,12 +21,12 @@ fn filters(resolution: &Resolution) -> &[AddressFilter] {
     filters.map_or(&[], |it| it.address_filters.as_slice())
 }
 
-const OF_HOST: &str =
+const HOST_LISTS: &str =
     ", ipDenyPolicy: [{source: Peer, cidr: 192.0.2.0/24}, {source: Remote, cidr: '2001:db8::1'}]";
 
 #[test]
 fn route_replaces_list_of_its_host() {
-    let resolution = lists(OF_HOST, "");
+    let resolution = lists(HOST_LISTS, "");
     assert_eq!(errors(&resolution, "r"), NONE);
     let [filter] = filters(&resolution) else {
         panic!("{:?}", filters(&resolution));
@@ -38,7 +38,7 @@ fn route_replaces_list_of_its_host() {
     assert_eq!(denied, [("192.0.2.0/24", true), ("2001:db8::1/128", false)]);
 
     let own = ", ipAllowPolicy: [{source: Remote, cidr: 10.0.0.1}]";
-    let resolution = lists(OF_HOST, own);
+    let resolution = lists(HOST_LISTS, own);
     let [filter] = filters(&resolution) else {
         panic!("{:?}", filters(&resolution));
     };

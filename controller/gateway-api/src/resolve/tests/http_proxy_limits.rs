@@ -96,9 +96,9 @@ fn invalid_or_global_limit_refuses_requests() {
         (global.to_owned(), "RouteError/NotSupported"),
         (both.to_owned(), "RouteError/NotSupported"),
     ] {
-        let of_route = with(&[root("", &at("/", &policy))]);
-        let of_host = with(&[root(&policy, &at("/", ""))]);
-        for resolution in [of_route, of_host] {
+        let route_resolution = with(&[root("", &at("/", &policy))]);
+        let host_resolution = with(&[root(&policy, &at("/", ""))]);
+        for resolution in [route_resolution, host_resolution] {
             assert_eq!(ask(&resolution, "/"), "500", "{policy}");
             assert_eq!(errors(&resolution, "r"), [error], "{policy}");
             assert_eq!(limits(&resolution), [], "{policy}");

@@ -119,14 +119,14 @@ fn invalid_header_policies_withhold_their_route() {
         assert_eq!(errors(&resolution, "r"), expected, "{policy}");
     }
     let policy = format!("requestHeadersPolicy: {{set: [{}]}}", set("Host"));
-    let of_service = format!("routes: [{{services: [{{name: a, port: 80, {policy}}}]}}]");
-    let resolution = with(&[root("r", &of_service)]);
+    let service_spec = format!("routes: [{{services: [{{name: a, port: 80, {policy}}}]}}]");
+    let resolution = with(&[root("r", &service_spec)]);
     let expected = ["ServiceError/RequestHeadersPolicyInvalid"];
     assert_eq!(errors(&resolution, "r"), expected);
 }
 
 #[test]
-fn cors_policy_is_of_whole_tree_and_no_other_layer() {
+fn cors_policy_covers_tree_but_no_other_layer() {
     let spec = |policy: &str| {
         format!(
             "virtualhost: {{fqdn: h.test, corsPolicy: {{{policy}}}}}\nincludes: [{{name: child, \
@@ -134,9 +134,13 @@ fn cors_policy_is_of_whole_tree_and_no_other_layer() {
         )
     };
     let child = proxy("child", "routes: [{services: [{name: b, port: 80}]}]");
-    let of_ingress = ingress("i", &rule("h.test", &[path("/foo", "Exact", "a")]));
+    let ingress_yaml = ingress("i", &rule("h.test", &[path("/foo", "Exact", "a")]));
     let policies = |policy: &str| {
-        let objects = [proxy("r", &spec(policy)), child.clone(), of_ingress.clone()];
+        let objects = [
+            proxy("r", &spec(policy)),
+            child.clone(),
+            ingress_yaml.clone(),
+        ];
         let resolution = with(&objects);
         let tables = &resolution.gateways[0].snapshot.route_tables;
         let routes = tables.iter().flat_map(|table| &table.virtual_hosts);
@@ -261,7 +265,7 @@ fn timeouts_are_default_disabled_or_set() {
 
 #[test]
 fn regex_precedes_prefixes_of_all_layers() {
-    let of_proxy = "routes:\n- {conditions: [{regex: '/a.*'}], services: [{name: a, port: 80}]}\n- {conditions: \
+    let proxy_spec = "routes:\n- {conditions: [{regex: '/a.*'}], services: [{name: a, port: 80}]}\n- {conditions: \
                     [{prefix: /a/very/long/prefix}], services: [{name: b, port: 80}]}";
     let to = |type_: &str, path: &str, service: &str| {
         format!(
@@ -275,8 +279,8 @@ fn regex_precedes_prefixes_of_all_layers() {
         to("RegularExpression", "/r/.*", "c"),
         to("PathPrefix", "/r/longer", "b"),
     ];
-    let of_route = format!("hostnames: [h.test]\nrules: [{}]", rules.join(", "));
-    let resolution = with(&[root("r", of_proxy), super::route("top", &of_route)]);
+    let route_spec = format!("hostnames: [h.test]\nrules: [{}]", rules.join(", "));
+    let resolution = with(&[root("r", proxy_spec), super::route("top", &route_spec)]);
     for (path, expected) in [
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),

@@ -128,14 +128,18 @@ fn annotations_apply_unless_entry_or_port_decides() {
     ] {
         let service = annotated(annotations, port);
         let proxy = to(&format!("name: d, port: 80{entry}"));
-        let of_proxy = with(&[service.clone(), policy.clone(), proxy]);
-        assert_eq!(errors(&of_proxy, "r"), NONE, "{annotations}");
-        let (protocol, tls) = only(&of_proxy);
+        let proxy_resolution = with(&[service.clone(), policy.clone(), proxy]);
+        assert_eq!(errors(&proxy_resolution, "r"), NONE, "{annotations}");
+        let (protocol, tls) = only(&proxy_resolution);
         assert_eq!((protocol, tls.is_some()), (expected, true), "{annotations}");
         if entry.is_empty() {
             let rules = rule("h.test", &[path("/", "Prefix", "d")]);
-            let of_ingress = with(&[service, policy.clone(), ingress("i", &rules)]);
-            assert_eq!(backends(&of_ingress), backends(&of_proxy), "{annotations}");
+            let ingress_resolution = with(&[service, policy.clone(), ingress("i", &rules)]);
+            assert_eq!(
+                backends(&ingress_resolution),
+                backends(&proxy_resolution),
+                "{annotations}"
+            );
         }
     }
 }
@@ -145,13 +149,13 @@ fn annotated_tls_is_never_unverified() {
     let rules = rule("h.test", &[path("/", "Prefix", "d")]);
     for annotations in ["of.tls: web", "of.h2: '80'"] {
         let service = annotated(annotations, "");
-        let of_proxy = with(&[service.clone(), to("name: d, port: 80")]);
-        assert_eq!(ask(&of_proxy, "/"), "503");
+        let proxy_resolution = with(&[service.clone(), to("name: d, port: 80")]);
+        assert_eq!(ask(&proxy_resolution, "/"), "503");
         let error = "ServiceError/TLSUpstreamValidation";
-        assert_eq!(errors(&of_proxy, "r"), [error]);
-        let of_ingress = with(&[service.clone(), ingress("i", &rules)]);
-        assert_eq!(ask(&of_ingress, "/"), "503");
-        assert!(messages(&of_ingress).contains("set a BackendTLSPolicy"));
+        assert_eq!(errors(&proxy_resolution, "r"), [error]);
+        let ingress_resolution = with(&[service.clone(), ingress("i", &rules)]);
+        assert_eq!(ask(&ingress_resolution, "/"), "503");
+        assert!(messages(&ingress_resolution).contains("set a BackendTLSPolicy"));
 
         let ca = authorities("web", "ca", "Opaque");
         let entry = format!("name: d, port: 80, validation: {CA}");
@@ -214,8 +218,10 @@ fn unverified_backend_answers_503_for_its_share() {
         assert_eq!(ask(&resolution, "/"), "1x500 3xweb/b/80", "{service}");
         assert_eq!(errors(&resolution, "r"), [error], "{service}");
     }
-    let told = messages(&with(&[to("name: a, port: 80, protocol: tls")]));
-    assert!(told.contains("set a BackendTLSPolicy for the Service, or validation of its entry"));
+    let problems = messages(&with(&[to("name: a, port: 80, protocol: tls")]));
+    assert!(
+        problems.contains("set a BackendTLSPolicy for the Service, or validation of its entry")
+    );
 }
 
 #[test]
@@ -333,8 +339,12 @@ fn cookie_strategy_keeps_sessions_and_others_warn() {
             .all(|it| !it.session_key.is_empty());
         assert_eq!(has_key, keeps, "{strategy}");
         assert_eq!(errors(&resolution, "r"), NONE, "{strategy}");
-        let told = warnings(&resolution, "r");
-        assert_eq!(told.is_empty(), warning.is_empty(), "{strategy}: {told:?}");
+        let reported = warnings(&resolution, "r");
+        assert_eq!(
+            reported.is_empty(),
+            warning.is_empty(),
+            "{strategy}: {reported:?}"
+        );
         assert!(messages(&resolution).contains(warning), "{strategy}");
     }
 }

@@ -60,13 +60,13 @@ fn connections(resolution: &Resolution) -> String {
 }
 
 const PASS: &str = "passthrough: true";
-const TO_A: &str = "services: [{name: a, port: 80}]";
+const SERVICE_A: &str = "services: [{name: a, port: 80}]";
 
 #[test]
 fn connections_go_to_services_by_weight() {
     for (tls, tcp, expected) in [
-        (PASS, TO_A, "1xa"),
-        ("secretName: s", TO_A, "1xa terminated"),
+        (PASS, SERVICE_A, "1xa"),
+        ("secretName: s", SERVICE_A, "1xa terminated"),
         (
             PASS,
             "services: [{name: a, port: 80}, {name: b, port: 80}]",
@@ -89,18 +89,18 @@ fn connections_go_to_services_by_weight() {
     }
     let settings = |strategy: &str, interval: i32| {
         let check = format!("healthCheckPolicy: {{intervalSeconds: {interval}}}");
-        let tcp = format!("{TO_A}, loadBalancerPolicy: {{strategy: {strategy}}}, {check}");
+        let tcp = format!("{SERVICE_A}, loadBalancerPolicy: {{strategy: {strategy}}}, {check}");
         with(&[root(PASS, &tcp)])
     };
     let resolution = settings("Cookie", -1);
     assert_eq!(connections(&resolution), "1xa");
-    let told = [
+    let expected = [
         "RouteError/HealthCheckPolicyInvalid",
         "TCPProxyError/IgnoredField",
     ];
     let mut warned = warnings(&resolution, "r");
     warned.sort_unstable();
-    assert_eq!(warned, told);
+    assert_eq!(warned, expected);
     let resolution = settings("Random", 5);
     let backend = &resolution.gateways[0].snapshot.backends[0];
     let check = backend.health_check.as_deref().unwrap();
@@ -114,7 +114,7 @@ fn includes_lead_to_services_of_last_proxy() {
     let resolution = with(&[
         root(PASS, "includes: {name: one}"),
         child("one", "include: {name: two}, includes: {name: gone}"),
-        child("two", TO_A),
+        child("two", SERVICE_A),
     ]);
     assert_eq!(connections(&resolution), "1xa");
     for name in ["r", "one", "two"] {
@@ -148,7 +148,7 @@ fn includes_lead_to_services_of_last_proxy() {
 #[test]
 fn fault_closes_connections_and_keeps_requests() {
     let routes = "\nroutes: [{services: [{name: b, port: 80}]}]";
-    let both = format!("{TO_A}, include: {{name: one}}");
+    let both = format!("{SERVICE_A}, include: {{name: one}}");
     let services = |service: &str| format!("services: [{{name: a, port: 80}}, {{{service}}}]");
     for (tls, tcp, error) in [
         (PASS, "", "TCPProxyError/NothingDefined"),
@@ -175,12 +175,12 @@ fn fault_closes_connections_and_keeps_requests() {
         ),
         (
             "secretName: s, passthrough: true",
-            TO_A,
+            SERVICE_A,
             "TLSError/TLSConfigNotValid",
         ),
         (
             "passthrough: true, clientValidation: {caSecret: ca}",
-            TO_A,
+            SERVICE_A,
             "TLSError/TLSConfigNotValid",
         ),
     ] {
@@ -190,7 +190,7 @@ fn fault_closes_connections_and_keeps_requests() {
     }
     let without_tls = proxy(
         "r",
-        &format!("virtualhost: {{fqdn: h.test}}\ntcpproxy: {{{TO_A}}}{routes}"),
+        &format!("virtualhost: {{fqdn: h.test}}\ntcpproxy: {{{SERVICE_A}}}{routes}"),
     );
     let resolution = with(&[without_tls]);
     assert_eq!(connections(&resolution), "closed");
@@ -205,7 +205,7 @@ fn fault_closes_connections_and_keeps_requests() {
     assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0");
     let denied = format!(
         "virtualhost: {{fqdn: h.test, tls: {{{PASS}}}, ipDenyPolicy: [{{source: Peer, cidr: 192.0.2.0/24}}]}}\n\
-         tcpproxy: {{{TO_A}}}"
+         tcpproxy: {{{SERVICE_A}}}"
     );
     let resolution = with(&[proxy("r", &denied)]);
     assert_eq!(connections(&resolution), "closed");
@@ -213,8 +213,8 @@ fn fault_closes_connections_and_keeps_requests() {
 }
 
 #[test]
-fn host_of_tcp_has_requests_on_plain_port_only() {
-    let of_ingress = format!(
+fn tcp_host_serves_requests_on_plain_port_only() {
+    let ingress_spec = format!(
         "tls: [{{hosts: [h.test], secretName: s}}]\n{}",
         rule("h.test", &[path("/x", "Prefix", "b")])
     );
@@ -228,8 +228,8 @@ fn host_of_tcp_has_requests_on_plain_port_only() {
             gateway(&wide),
             CLASS.to_owned(),
             pair(),
-            root_with(tls, TO_A, routes),
-            ingress("i", &of_ingress),
+            root_with(tls, SERVICE_A, routes),
+            ingress("i", &ingress_spec),
         ];
         let resolution = resolved(&all.concat());
         for path in ["/", "/open", "/x"] {
@@ -252,8 +252,8 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
         "r",
         "virtualhost: {fqdn: h.test, tls: {secretName: s}}\nroutes: [{services: [{name: a, port: 80}]}]",
     );
-    for of_host in [secure, root(PASS, TO_A)] {
-        let all = [gateway(&any), CLASS.to_owned(), pair(), of_host.clone()];
+    for host in [secure, root(PASS, SERVICE_A)] {
+        let all = [gateway(&any), CLASS.to_owned(), pair(), host.clone()];
         let without = resolved(&all.concat());
         assert_eq!(warnings(&without, "r"), NONE);
         let resolution = resolved(&(all.concat() + route));
@@ -267,7 +267,12 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
     }
     // The Gateway's own listener has the same hostname.
     let own = https("own", "h.test", "{name: s}");
-    let all = [gateway(&own), CLASS.to_owned(), pair(), root(PASS, TO_A)];
+    let all = [
+        gateway(&own),
+        CLASS.to_owned(),
+        pair(),
+        root(PASS, SERVICE_A),
+    ];
     let resolution = resolved(&all.concat());
     assert_eq!(listener(&resolution).protocol(), Protocol::Https);
     assert_eq!(errors(&resolution, "r"), ["TCPProxyError/Overridden"]);

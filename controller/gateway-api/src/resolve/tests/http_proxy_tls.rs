@@ -78,7 +78,7 @@ routes: [{services: [{name: a, port: 80}]}]
 }
 
 #[test]
-fn what_protects_and_is_not_supported_withholds_routes() {
+fn unsupported_protecting_fields_withhold_routes() {
     let service = "services: [{name: a, port: 80}]";
     for (host, of_route, expected) in [
         ("authorization: {extensionRef: {name: x}}", "", "500"),

@@ -116,7 +116,7 @@ proptest! {
             }
         }
         let mut resolver = Resolver::default();
-        let mut said = resolver.resolve(&world, &Options::default());
+        let mut resolution = resolver.resolve(&world, &Options::default());
         for batch in batches {
             let (before, mut changed) = (world.clone(), Vec::new());
             for (event, name, other_place, rules) in batch {
@@ -125,17 +125,17 @@ proptest! {
                     replace(&mut world, &mut changed, route);
                 }
             }
-            said = compare(&before, &world, &changed, said, &mut resolver);
+            resolution = compare(&before, &world, &changed, resolution, &mut resolver);
         }
     }
 
     #[test]
-    fn so_they_do_whatever_else_there_is(
+    fn route_changes_match_full_resolution_with_any_objects(
         (objects, routes) in (any_objects(), prop::collection::vec((http_route(), any::<Index>()), 1..8)),
     ) {
         let mut world = world_of(objects);
         let mut resolver = Resolver::default();
-        let mut said = resolver.resolve(&world, &Options::default());
+        let mut resolution = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
             let names = world.names(Kind::HttpRoute);
             let (before, mut changed) = (world.clone(), Vec::new());
@@ -145,7 +145,7 @@ proptest! {
                 }
                 replace(&mut world, &mut changed, route);
             }
-            said = compare(&before, &world, &changed, said, &mut resolver);
+            resolution = compare(&before, &world, &changed, resolution, &mut resolver);
         }
     }
 }
@@ -159,14 +159,14 @@ proptest! {
     ) {
         let mut world = world_of(read(any_slices::OBJECTS));
         let mut resolver = Resolver::default();
-        let mut then = resolver.resolve(&world, &Options::default());
+        let mut resolution = resolver.resolve(&world, &Options::default());
         for batch in batches {
             let before = world.clone();
             let mut changed = Vec::new();
             for (there, yaml) in batch {
                 put(&mut world, &mut changed, there, &yaml);
             }
-            then = compare(&before, &world, &changed, then, &mut resolver);
+            resolution = compare(&before, &world, &changed, resolution, &mut resolver);
         }
     }
 
@@ -189,7 +189,7 @@ proptest! {
             }
         }
         let mut resolver = Resolver::default();
-        let mut said = resolver.resolve(&world, &Options::default());
+        let mut resolution = resolver.resolve(&world, &Options::default());
         for (routes, services, slices) in batches {
             let (before, mut changed) = (world.clone(), Vec::new());
             for (name, rules) in routes {
@@ -200,7 +200,7 @@ proptest! {
             for (there, yaml) in services.into_iter().chain(slices) {
                 put(&mut world, &mut changed, there, &yaml);
             }
-            said = compare(&before, &world, &changed, said, &mut resolver);
+            resolution = compare(&before, &world, &changed, resolution, &mut resolver);
         }
     }
 }
@@ -230,17 +230,17 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
 
 /// Asserts that incremental and full resolution agree. Returns false if the change requires full
 /// resolution.
-fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
+fn resolves_incrementally(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
     let options = Options::default();
     let mut resolver = Resolver::default();
-    let then = resolver.resolve(&world, &options);
+    let resolution = resolver.resolve(&world, &options);
     let (before, mut changed) = (world.clone(), Vec::new());
     for route in read(&version(new)) {
         replace(&mut world, &mut changed, route);
     }
-    compare(&before, &world, &changed, then, &mut resolver);
+    compare(&before, &world, &changed, resolution, &mut resolver);
     resolver.resolve(&before, &options);
     let full = Options {
         incremental: false,
@@ -270,8 +270,16 @@ fn hidden_route_beyond_changed_hosts_needs_full_resolution() {
     for service in ["s0", "s1"] {
         let wide = route("wide", 2, both, "/", service);
         let routes = format!("{far}{wide}");
-        assert!(told(&routes, only_a, [("/a", "s0"), ("/b", "s0")]));
-        assert!(!told(&routes, only_a, [("/a", "s0"), ("/", "s0")]));
+        assert!(resolves_incrementally(
+            &routes,
+            only_a,
+            [("/a", "s0"), ("/b", "s0")]
+        ));
+        assert!(!resolves_incrementally(
+            &routes,
+            only_a,
+            [("/a", "s0"), ("/", "s0")]
+        ));
     }
 }
 
@@ -299,25 +307,53 @@ fn apparent_backend_use_is_verified_with_few_references() {
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
     // Incremental resolution checks all references to the Service, unless there are too many.
-    assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
+    assert!(resolves_incrementally(
+        &routes,
+        one,
+        [("/", "s1"), ("/", "s0")]
+    ));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
         .collect();
     let routes = format!("{routes}{many}");
-    assert!(!told(&routes, one, [("/", "s1"), ("/", "s0")]));
-    assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
+    assert!(!resolves_incrementally(
+        &routes,
+        one,
+        [("/", "s1"), ("/", "s0")]
+    ));
+    assert!(resolves_incrementally(
+        &routes,
+        one,
+        [("/", "s1"), ("/a", "s1")]
+    ));
 }
 
 #[test]
 fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
-    assert!(told("", place, [("/", "s0"), ("/", "s3")]));
+    assert!(resolves_incrementally(
+        "",
+        place,
+        [("/", "s0"), ("/", "s3")]
+    ));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
-    assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
+    assert!(resolves_incrementally(
+        &other,
+        place,
+        [("/", "s0"), ("/", "s3")]
+    ));
     // A policy targets `s2`, so the change affects more than a Backend.
-    assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
+    assert!(!resolves_incrementally(
+        "",
+        place,
+        [("/", "s0"), ("/", "s2")]
+    ));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))
         .collect();
-    assert!(!told(&many, place, [("/", "s0"), ("/", "s3")]));
+    assert!(!resolves_incrementally(
+        &many,
+        place,
+        [("/", "s0"), ("/", "s3")]
+    ));
 }

@@ -78,9 +78,9 @@ fn root_needs_one_of_the_root_namespaces() {
 #[test]
 fn duplicate_roots_are_all_invalid_if_asked() {
     let all = path("/", "Prefix", "c");
-    let of_ingress = ingress("i", &rule("h.test", &[all]));
+    let ingress_yaml = ingress("i", &rule("h.test", &[all]));
     let roots = format!("{}{}", root("r", &to("a")), root("s", &to("b")));
-    let objects = format!("{CLASS}{roots}{of_ingress}");
+    let objects = format!("{CLASS}{roots}{ingress_yaml}");
     let resolution = with("{duplicates: AllInvalid}", &objects);
     // Neither root is served, so the Ingress receives the requests.
     assert_eq!(ask(&resolution, "/"), "web/c/80");

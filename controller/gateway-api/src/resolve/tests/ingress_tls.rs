@@ -85,7 +85,7 @@ fn host_with_secret_is_served_over_https() {
 }
 
 #[test]
-fn missing_secret_is_a_fault_and_plain_http_goes_on() {
+fn missing_secret_is_reported_and_http_continues() {
     let resolution = with(&[with_tls(
         "i",
         "h.test",
@@ -111,7 +111,7 @@ fn missing_secret_is_a_fault_and_plain_http_goes_on() {
 }
 
 #[test]
-fn entry_without_hosts_is_for_hosts_of_all_rules() {
+fn entry_without_hosts_covers_hosts_of_all_rules() {
     let rules = "rules: [{host: h.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: a, \
                  port: {number: 80}}}}]}}, {host: \"*.h.test\", http: {paths: [{path: /, pathType: Prefix, \
                  backend: {service: {name: b, port: {number: 80}}}}]}}]";
@@ -147,7 +147,7 @@ fn wildcard_entry_covers_hosts_of_all_ingresses() {
 }
 
 #[test]
-fn rules_of_wider_host_stay_out_of_others_listener() {
+fn wider_host_rules_stay_out_of_other_listeners() {
     let all = "defaultBackend: {service: {name: b, port: {number: 80}}}";
     let own = format!(
         "{all}\ntls: [{{hosts: [own.test], secretName: s}}]\n{}",

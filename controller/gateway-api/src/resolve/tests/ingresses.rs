@@ -114,7 +114,7 @@ fn wildcard_host_covers_exactly_one_label() {
 }
 
 #[test]
-fn default_backend_gets_what_no_rule_takes() {
+fn default_backend_receives_unmatched_requests() {
     let spec = format!(
         "defaultBackend: {{service: {{name: b, port: {{number: 80}}}}}}\n{}",
         "rules:\n- {host: h.test, http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: a, \
@@ -128,13 +128,13 @@ fn default_backend_gets_what_no_rule_takes() {
 }
 
 #[test]
-fn http_route_precedes_an_equal_match_of_an_ingress() {
-    let of_ingress = rule(
+fn http_route_precedes_equal_ingress_match() {
+    let ingress_rule = rule(
         "h.test",
         &[path("/", "Prefix", "a"), path("/api", "Prefix", "a")],
     );
-    let of_route = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
-    let resolution = with(&[ingress("i", &of_ingress), route("r", of_route)]);
+    let route_spec = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
+    let resolution = with(&[ingress("i", &ingress_rule), route("r", route_spec)]);
     assert_eq!(ask(&resolution, "h.test", "/"), "web/b/80");
     // The Ingress's more specific match still receives requests.
     assert_eq!(ask(&resolution, "h.test", "/api/x"), "web/a/80");
@@ -148,9 +148,9 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
         ]
     );
     let wild = rule("*.h.test", &[path("/x", "Prefix", "a")]);
-    let of_route = "hostnames: [\"*.h.test\"]\nrules: [{matches: [{path: {value: /x}}], \
+    let route_spec = "hostnames: [\"*.h.test\"]\nrules: [{matches: [{path: {value: /x}}], \
                     backendRefs: [{name: b, port: 80}]}]";
-    let resolution = with(&[ingress("i", &wild), route("r", of_route)]);
+    let resolution = with(&[ingress("i", &wild), route("r", route_spec)]);
     assert_eq!(ask(&resolution, "a.h.test", "/x"), "web/b/80");
 }
 
@@ -169,7 +169,7 @@ fn older_ingress_precedes_newer_one() {
 }
 
 #[test]
-fn rule_that_cannot_be_served_answers_with_an_error() {
+fn unservable_rule_answers_with_error() {
     let spec = r#"
 rules:
 - host: h.test
@@ -236,7 +236,7 @@ fn plain_text_follows_annotations() {
 }
 
 #[test]
-fn classes_decide_who_serves_an_ingress() {
+fn class_decides_whether_ingress_is_served() {
     let spec = rule("h.test", &[path("/", "Prefix", "a")]);
     let of = |class: &str| ingress("i", &spec).replace("ingressClassName: edge", class);
     let served = |class: &str| {

@@ -47,7 +47,7 @@ fn attached(resolution: &Resolution) -> i32 {
 const EXTRA: &str = "{name: extra, port: 8080, protocol: HTTP}";
 
 #[test]
-fn the_gateway_says_whose_sets_it_takes() {
+fn gateway_limits_namespaces_of_listener_sets() {
     let namespace = "---\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n";
     for (field, own, other) in [
         ("allowedListeners: {}", false, false),
@@ -80,11 +80,11 @@ fn the_gateway_says_whose_sets_it_takes() {
                 let refused = || ConditionState::False(Reason::NotAllowed);
                 (refused(), refused())
             };
-            let said = (
+            let states = (
                 holds(&status.conditions, ConditionType::Accepted),
                 holds(&status.conditions, ConditionType::Programmed),
             );
-            assert_eq!(said, expected, "{field} {name}");
+            assert_eq!(states, expected, "{field} {name}");
             assert_eq!(status.listeners.len(), usize::from(allowed));
         }
         assert_eq!(attached(&resolution), i32::from(own) + i32::from(other));

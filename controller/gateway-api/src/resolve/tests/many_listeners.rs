@@ -7,7 +7,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, secret};
 use super::{gateway, resolved, route};
 
-const OF_A_SET: usize = 64;
+const LISTENERS_PER_SET: usize = 64;
 
 fn listener(number: usize, hostname: &str, key: &str) -> String {
     format!(
@@ -21,12 +21,12 @@ fn in_sets(listeners: &[String]) -> String {
         "  listeners: []\n  allowedListeners: {namespaces: {from: All}}\n",
     );
     let mut parents = Vec::new();
-    for (number, of_set) in listeners.chunks(OF_A_SET).enumerate() {
-        let of_set = of_set.join(", ");
+    for (number, listeners_of_set) in listeners.chunks(LISTENERS_PER_SET).enumerate() {
+        let listeners_of_set = listeners_of_set.join(", ");
         write!(
             text,
             "---\nkind: ListenerSet\nmetadata: {{name: s{number}, namespace: web}}\nspec:\n  parentRef: {{name: gw}}\n  \
-             listeners: [{of_set}]\n"
+             listeners: [{listeners_of_set}]\n"
         )
         .expect("write to a String");
         parents.push(format!("{{kind: ListenerSet, name: s{number}}}"));
@@ -81,8 +81,8 @@ fn listener_among_many_answers_421_for_certificate_names() {
             host,
             ..GET
         };
-        let said = answer(snapshot, &request);
-        assert_eq!(said, expected, "SNI {sni}, host {host}");
+        let answered = answer(snapshot, &request);
+        assert_eq!(answered, expected, "SNI {sni}, host {host}");
     }
     // Only the wildcard listener's route table has virtual hosts for all other hostnames.
     let hosts = snapshot.route_tables.iter();

@@ -147,11 +147,11 @@ fn route(name: &str, spec: &str) -> String {
     )
 }
 
-fn indent(text: &str, by: usize) -> String {
+fn indent(text: &str, width: usize) -> String {
     let lines: Vec<String> = text
         .lines()
         .filter(|line| !line.trim().is_empty())
-        .map(|line| format!("{:by$}{line}", ""))
+        .map(|line| format!("{:width$}{line}", ""))
         .collect();
     lines.join("\n")
 }

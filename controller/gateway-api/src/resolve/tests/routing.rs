@@ -321,26 +321,26 @@ fn only_matches_hidden_everywhere_are_reported() {
         "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
     let problems = |routes: String| {
         let resolution = resolved(&(gateway(listeners) + &routes));
-        let told: Vec<String> = resolution
+        let messages: Vec<String> = resolution
             .problems
             .iter()
             .map(|problem| format!("{}: {}", problem.object, problem.message))
             .collect();
-        told
+        messages
     };
     // `b` is unreachable on port 80, but reachable on port 8080.
     assert_eq!(
         problems(route("a", &on(80)) + &route("b", all)),
         Vec::<String>::new()
     );
-    let told = problems(route("a", all) + &route("b", all));
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = problems(route("a", all) + &route("b", all));
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0].starts_with("HTTPRoute/web/b: rules[0].matches[0] is never reached")
-            && told[0].ends_with(
+        messages[0].starts_with("HTTPRoute/web/b: rules[0].matches[0] is never reached")
+            && messages[0].ends_with(
                 "of HTTPRoute/web/a, which comes first because both have the same age, and its name sorts first"
             ),
-        "{told:?}"
+        "{messages:?}"
     );
     let resolution = resolved(&(gateway(listeners) + &route("a", all) + &route("b", all)));
     let hidden_by: Vec<_> = resolution.problems.iter().map(|it| &it.hidden_by).collect();
@@ -358,12 +358,12 @@ fn only_matches_hidden_everywhere_are_reported() {
         "{message}"
     );
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
-    let told = problems(route("a", &format!("rules: [{rule}]")));
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = problems(route("a", &format!("rules: [{rule}]")));
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0].contains("rules[0].matches[1] is never reached")
-            && told[0].contains("rules[0].matches[0] of this route")
-            && told[0].contains("other unreachable matches of the route: 1"),
-        "{told:?}"
+        messages[0].contains("rules[0].matches[1] is never reached")
+            && messages[0].contains("rules[0].matches[0] of this route")
+            && messages[0].contains("other unreachable matches of the route: 1"),
+        "{messages:?}"
     );
 }

@@ -464,13 +464,13 @@ fn expression_cost_of_largest_route_set_is_bounded() {
         );
     }
     // The oldest routes fit within the limit; every other route gets the condition.
-    let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
+    let displaced = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!(
-        (told("r00"), told("r01")),
+        (displaced("r00"), displaced("r01")),
         (ConditionState::Absent, ConditionState::Absent)
     );
     assert_eq!(
-        (told("r02"), told("r49")),
+        (displaced("r02"), displaced("r49")),
         (ConditionState::True, ConditionState::True)
     );
     assert_eq!(resolution.problems.len(), 48);

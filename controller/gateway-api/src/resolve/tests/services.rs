@@ -75,15 +75,15 @@ fn requested_address_goes_to_load_balancer_or_host() {
         let resolution = published(type_.clone(), &yaml);
         let asked = ["192.0.2.9".to_owned()];
         let none: &[String] = &[];
-        let (of_service, of_hosts) = if balanced {
+        let (service_addresses, host_addresses) = if balanced {
             (&asked[..], none)
         } else {
             (none, &asked[..])
         };
-        assert_eq!(request(&resolution).addresses, of_service, "{type_}");
+        assert_eq!(request(&resolution).addresses, service_addresses, "{type_}");
         assert_eq!(request(&resolution).gives_addresses, gives, "{type_}");
         assert_eq!(
-            resolution.gateways[0].snapshot.addresses, of_hosts,
+            resolution.gateways[0].snapshot.addresses, host_addresses,
             "{type_}"
         );
     }

@@ -199,8 +199,8 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     let resolution = resolved(&yaml);
     let displaced = |resolution: &Resolution, name: &str| {
         let conditions = resolution.route_conditions(name);
-        let of_type = |it: &&Condition| it.type_ == ConditionType::Displaced;
-        let condition = conditions.iter().find(of_type)?;
+        let is_displaced = |it: &&Condition| it.type_ == ConditionType::Displaced;
+        let condition = conditions.iter().find(is_displaced)?;
         assert_eq!(condition.reason, Reason::TooLarge);
         Some(condition.message.clone())
     };

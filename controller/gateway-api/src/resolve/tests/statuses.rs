@@ -66,7 +66,7 @@ fn names_longer_than_dns_label_are_accepted() {
 }
 
 #[test]
-fn what_names_another_controller_is_not_ours() {
+fn objects_of_other_controllers_are_ignored() {
     let yaml = gateway(HTTP).replace("gatewayClassName: sesame", "gatewayClassName: other")
         + "---\nkind: GatewayClass\nmetadata: {name: other}\nspec: {controllerName: example.com/other}\n"
         + &route("r", R);
@@ -78,7 +78,7 @@ fn what_names_another_controller_is_not_ours() {
 }
 
 #[test]
-fn why_a_route_is_not_accepted() {
+fn unaccepted_route_states_reason() {
     let listeners = "
 - {name: http, port: 80, protocol: HTTP, hostname: a.com, allowedRoutes: {namespaces: {from: Same}}}
 - {name: sel, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {team: x}}}}}

@@ -57,8 +57,8 @@ fn passthrough_host_is_excluded_from_https_listener() {
             host,
             ..GET
         };
-        let said = answer(&resolution.gateways[0].snapshot, &request);
-        assert_eq!(said, expected, "{host}");
+        let answered = answer(&resolution.gateways[0].snapshot, &request);
+        assert_eq!(answered, expected, "{host}");
     }
 }
 
@@ -208,7 +208,7 @@ fn chain_joined_without_line_break_is_whole() {
 }
 
 #[test]
-fn why_a_certificate_is_not_used() {
+fn unused_certificate_states_reason() {
     let pem = certificate(&["example.org"]);
     let other = certificate(&["example.org"]);
     let typed = secret("web", "s", &pem.certificate, &pem.key)
@@ -326,7 +326,7 @@ fn certificate_for_other_name_warns_but_serves() {
 }
 
 #[test]
-fn overlapping_hostnames_are_told_on_both_sides_only() {
+fn overlapping_hostnames_are_reported_on_both_sides() {
     let listeners = https("a", "foo.example.com", "{name: s}")
         + &https("b", "foo.example.org", "{name: s}")
         + &https("c", "*.example.com", "{name: s}");
@@ -348,17 +348,17 @@ fn overlapping_hostnames_are_told_on_both_sides_only() {
 
 #[test]
 fn shared_certificate_is_an_overlap_on_both_sides() {
-    let of_both = certificate(&["example.org", "*.example.org"]);
-    let [of_one, of_deep] = ["one.example.net", "a.b.example.org"].map(|name| certificate(&[name]));
+    let apex = certificate(&["example.org", "*.example.org"]);
+    let [one, deep] = ["one.example.net", "a.b.example.org"].map(|name| certificate(&[name]));
     let listeners = https("apex", "example.org", "{name: s}")
         + &https("wild", "*.example.org", "{name: s}")
         + &https("deep", "a.b.example.org", "{name: u}")
         + &https("one", "one.example.net", "{name: t}")
         + &https("two", "two.example.net", "{name: t}");
     let yaml = gateway(&listeners)
-        + &secret("web", "s", &of_both.certificate, &of_both.key)
-        + &secret("web", "t", &of_one.certificate, &of_one.key)
-        + &secret("web", "u", &of_deep.certificate, &of_deep.key);
+        + &secret("web", "s", &apex.certificate, &apex.key)
+        + &secret("web", "t", &one.certificate, &one.key)
+        + &secret("web", "u", &deep.certificate, &deep.key);
     let resolution = resolved(&yaml);
     let condition = |name: &str| {
         let conditions = resolution.listener_conditions(name);
@@ -487,7 +487,7 @@ fn clients_are_validated_by_default_or_by_port() {
 }
 
 #[test]
-fn a_resolver_with_a_memory_says_the_same() {
+fn reused_resolver_gives_same_result() {
     let mut resolver = Resolver::default();
     let options = Options::default();
     let first = super::world(&(gateway(&https("x", "", "{name: s}")) + &good_secret("s")));

@@ -30,10 +30,10 @@ fn set_overrides_gateway_for_own_names_where_allowed() {
             secret("web", name, &pem.certificate, &pem.key)
         })
         .concat();
-    let of_gateway = https("https", WILD, "{name: gateway}");
+    let gateway_listener = https("https", WILD, "{name: gateway}");
     for row in rows() {
         let listeners = if row.gateway {
-            format!("{HTTP}\n{of_gateway}")
+            format!("{HTTP}\n{gateway_listener}")
         } else {
             HTTP.to_owned()
         };
@@ -42,12 +42,12 @@ fn set_overrides_gateway_for_own_names_where_allowed() {
             row.allowed
         );
         let gateway = gateway(&listeners).replace("spec:\n", &allowed);
-        let of_set = row.secret.as_ref().map_or_else(String::new, |secret| {
+        let set_tls = row.secret.as_ref().map_or_else(String::new, |secret| {
             format!(", tls: {{certificateRefs: [{{name: {secret}}}]}}")
         });
         let set = format!(
             "---\nkind: ListenerSet\nmetadata: {{name: set, namespace: web}}\nspec:\n  parentRef: {{name: gw}}\n  \
-             listeners: [{{name: own, port: 443, protocol: HTTPS, hostname: '{}'{of_set}}}]\n",
+             listeners: [{{name: own, port: 443, protocol: HTTPS, hostname: '{}'{set_tls}}}]\n",
             row.hostname
         );
         let resolution = resolved(&(gateway + &set + &secrets));

@@ -150,13 +150,13 @@ fn limit_of_a_gateway_covers_its_proxies() {
         .collect();
     // Envoy supports only one rejection response per route, so the custom response is dropped.
     let plain = "HTTPProxy/web/r/routes/0/rateLimit/plain";
-    let of_gateway = "TrafficPolicy/web/p/all/Gateway/gw";
-    assert_eq!(names, [plain, of_gateway]);
-    assert_eq!(first(&resolution).rate_limits, [plain, of_gateway]);
+    let gateway_limit = "TrafficPolicy/web/p/all/Gateway/gw";
+    assert_eq!(names, [plain, gateway_limit]);
+    assert_eq!(first(&resolution).rate_limits, [plain, gateway_limit]);
 }
 
 #[test]
-fn missing_section_and_tie_are_said() {
+fn missing_section_and_tie_are_reported() {
     let timeouts = |seconds: u64| format!("timeouts: {{request: {seconds}s}}");
     let none = policy(
         "p",
@@ -180,7 +180,7 @@ fn missing_section_and_tie_are_said() {
 }
 
 #[test]
-fn too_many_limits_refuse_the_rule_and_are_said() {
+fn too_many_limits_refuse_rule_and_are_reported() {
     let limits: Vec<String> = (0..8)
         .map(|i| format!("{{name: l{i}, requests: 1, per: Hour}}"))
         .collect();
@@ -208,7 +208,7 @@ fn too_many_limits_refuse_the_rule_and_are_said() {
 }
 
 #[test]
-fn namespace_beyond_its_share_loses_only_its_own_limits() {
+fn namespace_over_share_loses_only_own_limits() {
     let limits: Vec<String> = (0..8)
         .map(|i| format!("{{name: l{i}, requests: 1, per: Hour}}"))
         .collect();
@@ -253,11 +253,13 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
             .count()
     };
     assert_eq!((of("web"), of("aaa")), (8, RateLimit::MAX - 8));
-    let told = resolution
+    let dropped = resolution
         .problems
         .iter()
         .filter(|it| it.message.contains("are dropped"));
-    assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
+    assert!(
+        dropped.clone().count() > 0 && dropped.clone().all(|it| it.object.name.namespace == "aaa")
+    );
 }
 
 /// Scope index, whether there is a rate limit, timeout in seconds, and retry attempts.

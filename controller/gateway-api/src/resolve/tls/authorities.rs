@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_subject_with_several_keys_is_told() {
+    fn only_subject_with_several_keys_is_reported() {
         let authority = |subject: &str, serial: &str, key: u8| Authority {
             pem: format!("{subject} {serial} {key}"),
             subject: subject.to_owned(),
@@ -187,18 +187,18 @@ mod tests {
             public_key: vec![key],
             has_crl: false,
         };
-        let told = |all: &[Authority]| namesakes(all).collect::<Vec<_>>();
+        let messages = |all: &[Authority]| namesakes(all).collect::<Vec<_>>();
         let (one, renewed) = (authority("CN=a", "7", 1), authority("CN=a", "8", 1));
         let other = authority("CN=b", "7", 2);
-        assert_eq!(told(&[]), [""; 0]);
+        assert_eq!(messages(&[]), [""; 0]);
         assert_eq!(
-            told(&[one.clone(), renewed.clone(), other.clone()]),
+            messages(&[one.clone(), renewed.clone(), other.clone()]),
             [""; 0]
         );
         let twin = authority("CN=a", "7", 3);
-        let told = told(&[one, other, renewed, twin]);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let messages = messages(&[one, other, renewed, twin]);
+        assert_eq!(messages.len(), 1, "{messages:?}");
         let begin = "3 CA certificates with different keys have the subject CN=a (serial numbers 7, 8, 7): ";
-        assert!(told[0].starts_with(begin), "{told:?}");
+        assert!(messages[0].starts_with(begin), "{messages:?}");
     }
 }

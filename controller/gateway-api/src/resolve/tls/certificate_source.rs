@@ -42,10 +42,10 @@ impl CertificateSource {
 
     pub(crate) fn fault(gateway: &Metadata) -> Option<String> {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION)?;
-        let told: String = word.chars().take(100).collect();
+        let excerpt: String = word.chars().take(100).collect();
         Self::named(word).is_none().then(|| {
             let words = Self::WORDS.join(" or ");
-            format!("metadata.annotations[{GATEWAY_ANNOTATION}]: {told:?} is not {words}")
+            format!("metadata.annotations[{GATEWAY_ANNOTATION}]: {excerpt:?} is not {words}")
         })
     }
 }

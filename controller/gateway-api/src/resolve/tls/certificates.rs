@@ -46,7 +46,7 @@ pub(crate) struct Certificates<'w, 'c> {
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Keyed by the `KeyRef`'s name.
-    of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
+    ticket_keys: BTreeMap<String, (KeyRef, KeyPair)>,
     on_hosts: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
             seen: HashMap::new(),
             kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
-            of_tickets: BTreeMap::new(),
+            ticket_keys: BTreeMap::new(),
             on_hosts: BTreeSet::new(),
         }
     }
@@ -91,8 +91,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
                 Some((key, None))
             }
             None => {
-                let of_tickets = self.of_tickets.get(name);
-                of_tickets.map(|(key, keys)| (key.clone(), Some(keys)))
+                let found = self.ticket_keys.get(name);
+                found.map(|(key, keys)| (key.clone(), Some(keys)))
             }
         }
     }
@@ -209,11 +209,11 @@ impl<'w, 'c> Certificates<'w, 'c> {
             Some(_) => "its last valid keys are used until the Secret is fixed or deleted",
             None => "each host generates its own keys",
         };
-        self.of_tickets.extend(found.map(|it| (name.clone(), it)));
-        let told = |why| format!("Secret {key} {why}; {instead}");
+        self.ticket_keys.extend(found.map(|it| (name.clone(), it)));
+        let message = |why| format!("Secret {key} {why}; {instead}");
         NamedTicketKeys {
             name,
-            fault: fault.map(|why| (Reason::InvalidCertificateRef, told(why))),
+            fault: fault.map(|why| (Reason::InvalidCertificateRef, message(why))),
         }
     }
 
@@ -228,7 +228,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
             cache,
             seen,
             kept,
-            of_tickets,
+            ticket_keys,
             ..
         } = self;
         cache
@@ -241,10 +241,10 @@ impl<'w, 'c> Certificates<'w, 'c> {
         let kept = kept
             .into_iter()
             .filter_map(|(key, kept)| Some((key, Arc::clone(&kept?.pair))));
-        let of_tickets = of_tickets.into_values().filter_map(|(_, keys)| {
+        let ticket_keys = ticket_keys.into_values().filter_map(|(_, keys)| {
             let secret = ObjectKey::parse_as(Kind::Secret, &keys.name)?;
             Some((secret, Arc::new(keys)))
         });
-        good.chain(kept).chain(of_tickets).collect()
+        good.chain(kept).chain(ticket_keys).collect()
     }
 }

@@ -249,24 +249,28 @@ mod tests {
             let order = order(&certificates, place);
             let shown: Vec<usize> = order.iter().map(|place| file[*place]).collect();
             assert_eq!(shown, expected, "{file:?}");
-            let said = advice("Secret/ns/a", &certificates, &order, 1);
-            assert_eq!(said.is_empty(), file == expected, "{file:?}: {said:?}");
+            let messages = advice("Secret/ns/a", &certificates, &order, 1);
+            assert_eq!(
+                messages.is_empty(),
+                file == expected,
+                "{file:?}: {messages:?}"
+            );
         }
     }
 
     type Change = fn(&mut CertificateParams);
 
     #[test]
-    fn what_clients_refuse_is_told() {
+    fn certificates_that_clients_refuse_are_reported() {
         let of = |change: Change, bytes| {
             let mut params = params("a.test", false);
             change(&mut params);
             let key = KeyPair::generate().expect("a key");
             let made = params.self_signed(&key).expect("a certificate");
             let (_, certificate) = X509Certificate::from_der(made.der()).expect("DER");
-            let of_server = server_advice("Secret/ns/a", &certificate);
+            let server_messages = server_advice("Secret/ns/a", &certificate);
             let mut all = advice("Secret/ns/a", &[certificate], &[0], bytes);
-            all.extend(of_server);
+            all.extend(server_messages);
             all.join("; ")
         };
         assert_eq!(of(|_| {}, 1), "");
@@ -297,8 +301,8 @@ mod tests {
             ),
         ];
         for (change, bytes, expected) in cases {
-            let said = of(change, bytes);
-            assert!(said.contains(expected), "{expected}: {said}");
+            let messages = of(change, bytes);
+            assert!(messages.contains(expected), "{expected}: {messages}");
         }
     }
 

@@ -203,8 +203,8 @@ fn usable_staple(
             does not accept it without one"
         ));
     }
-    let told = || format!("{STAPLE} of {name} {fault}; the certificate is served without it");
-    Ok((Vec::new(), (!staple.is_empty()).then(told)))
+    let message = || format!("{STAPLE} of {name} {fault}; the certificate is served without it");
+    Ok((Vec::new(), (!staple.is_empty()).then(message)))
 }
 
 fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_subject_alt_names_are_refused() {
         for bad in [
             name("Hostname", "", ""),
             name("Hostname", "a.test", "spiffe://a"),

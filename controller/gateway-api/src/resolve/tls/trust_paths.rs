@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    struct Made {
+    struct TestCertificate {
         pem: String,
         issuer: Issuer<'static, KeyPair>,
     }
@@ -107,19 +107,19 @@ mod tests {
         params
     }
 
-    fn root(name: &str, key: KeyPair) -> Made {
+    fn root(name: &str, key: KeyPair) -> TestCertificate {
         let params = params(name);
         let pem = params.self_signed(&key).expect("a root").pem();
-        Made {
+        TestCertificate {
             pem,
             issuer: Issuer::new(params, key),
         }
     }
 
-    fn below(name: &str, above: &Made) -> Made {
+    fn below(name: &str, above: &TestCertificate) -> TestCertificate {
         let (params, key) = (params(name), KeyPair::generate().expect("a key"));
         let signed = params.signed_by(&key, &above.issuer);
-        Made {
+        TestCertificate {
             pem: signed.expect("a certificate").pem(),
             issuer: Issuer::new(params, key),
         }

@@ -13,7 +13,7 @@ use sesame_proto::schema::{StringMatch, WeightedBackend, string_match};
 
 use super::Annotations;
 use super::values::{boolean, number};
-use crate::api::{Ingress, IngressBackend, IngressPath, Metadata, OF_NGINX};
+use crate::api::{Ingress, IngressBackend, IngressPath, Metadata, NGINX_PREFIX};
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::Action;
@@ -53,7 +53,7 @@ pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
         .annotations
-        .get(&format!("{OF_NGINX}canary"));
+        .get(&format!("{NGINX_PREFIX}canary"));
     value.is_some_and(|value| boolean(value) != Ok(false))
 }
 
@@ -61,7 +61,7 @@ impl<'w> Canaries<'w> {
     /// If several canaries have the same path, the oldest takes precedence.
     pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
         let with_class = ingresses.iter().filter_map(|ingress| {
-            let (class, _) = classes.of(ingress)?;
+            let (class, _) = classes.find(ingress)?;
             classes.reads_nginx(class).then_some((*ingress, class))
         });
         let (canaries, others): (Vec<_>, Vec<_>) =
@@ -120,7 +120,7 @@ impl<'w> Canaries<'w> {
 pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<String> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let names = names.filter(|name| {
-        let name = name.strip_prefix(OF_NGINX);
+        let name = name.strip_prefix(NGINX_PREFIX);
         name.is_some_and(|name| name != "canary" && !name.starts_with("canary-"))
     });
     let names: Vec<&str> = names.collect();

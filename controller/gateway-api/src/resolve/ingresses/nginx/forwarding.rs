@@ -18,7 +18,7 @@ const COOKIE: &str = "INGRESSCOOKIE";
 /// Default in ingress-nginx, in milliseconds.
 const IDLE_MS: u64 = 60_000;
 /// Default number of attempts, including the first.
-const TRIES: u32 = 3;
+const DEFAULT_TRIES: u32 = 3;
 
 #[derive(Default)]
 pub(super) struct Forwarding {
@@ -115,7 +115,7 @@ fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
         None => return None,
     };
     let mut retry = Retry {
-        attempts: tries.unwrap_or(TRIES) - 1,
+        attempts: tries.unwrap_or(DEFAULT_TRIES) - 1,
         unprocessed_only: true,
         conditions: vec![
             Condition::ConnectFailure.into(),

@@ -25,14 +25,14 @@ pub(super) use self::server_names::{RuleHosts, ServerNames};
 use self::values::boolean;
 use super::annotations::PlainHttp;
 use super::tls;
-use crate::api::{IngressSpec, MAX_NGINX_CHARACTERS, Metadata, OF_NGINX};
+use crate::api::{IngressSpec, MAX_NGINX_CHARACTERS, Metadata, NGINX_PREFIX};
 use crate::resolve::backends::Connection;
 use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::routes::rules::{Action, CheckedRule};
 use crate::resolve::syntax::hostnames::Hostname;
 
 /// Status of redirects to HTTPS, as in ingress-nginx.
-const TO_HTTPS: u32 = 308;
+const HTTPS_REDIRECT_STATUS: u32 = 308;
 
 const KNOWN: [&str; 53] = [
     "affinity",
@@ -92,7 +92,7 @@ const KNOWN: [&str; 53] = [
 ];
 
 pub(super) fn is_known(name: &str) -> bool {
-    let name = name.strip_prefix(OF_NGINX);
+    let name = name.strip_prefix(NGINX_PREFIX);
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
@@ -148,7 +148,7 @@ impl NginxSettings {
             hosts.into_iter().any(|of_tls| of_tls.covers(host))
         };
         if self.redirects_all || self.redirects_tls && has_tls() {
-            PlainHttp::Redirected(TO_HTTPS)
+            PlainHttp::Redirected(HTTPS_REDIRECT_STATUS)
         } else {
             PlainHttp::Served
         }
@@ -194,13 +194,15 @@ impl<'m> Annotations<'m> {
     }
 
     fn get(&self, name: &str) -> Option<&'m str> {
-        self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
+        self.metadata
+            .annotations
+            .get(&format!("{NGINX_PREFIX}{name}"))
     }
 
     fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
-        let why = |why| format!("metadata.annotations {OF_NGINX}{name} has no effect: {why}");
+        let why = |why| format!("metadata.annotations {NGINX_PREFIX}{name} has no effect: {why}");
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
@@ -212,7 +214,7 @@ impl<'m> Annotations<'m> {
     ) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
-        let why = |why| format!("metadata.annotations {OF_NGINX}{name}: {why}");
+        let why = |why| format!("metadata.annotations {NGINX_PREFIX}{name}: {why}");
         read.map_err(|error| self.withheld.push(why(error))).ok()
     }
 }

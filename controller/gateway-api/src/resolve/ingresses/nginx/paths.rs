@@ -18,7 +18,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
 /// A dot alone does not make a path a regular expression.
-const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
+const REGEX_CHARACTERS: &str = "^*+[](){}|?$\\";
 
 #[derive(Default)]
 pub(in super::super) struct Paths {
@@ -148,7 +148,7 @@ impl Paths {
 /// Returns true if other controllers would read an `ImplementationSpecific` path as a regular
 /// expression.
 pub(in super::super) fn is_expression(path: &str) -> bool {
-    path.contains(|c: char| OF_EXPRESSIONS.contains(c))
+    path.contains(|c: char| REGEX_CHARACTERS.contains(c))
 }
 
 fn ignoring_case(path: &str) -> String {

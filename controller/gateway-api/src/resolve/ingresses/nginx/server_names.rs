@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::Annotations;
 use super::values::{boolean, list};
-use crate::api::{Ingress, Metadata, OF_NGINX};
+use crate::api::{Ingress, Metadata, NGINX_PREFIX};
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::syntax::hostnames::Hostname;
 
 const MAX_ALIASES: usize = 16;
-const TO_OTHER_NAME: u32 = 308;
+const NAME_REDIRECT_STATUS: u32 = 308;
 
 #[derive(Default)]
 pub(in super::super) struct ServerNames {
@@ -48,7 +48,7 @@ impl ServerNames {
             host: name.to_owned(),
             port: None,
             path: None,
-            status: TO_OTHER_NAME,
+            status: NAME_REDIRECT_STATUS,
         };
         // `www.` cannot precede a wildcard.
         Some((Hostname::parse(&other).ok()?, redirect))
@@ -58,7 +58,7 @@ impl ServerNames {
 /// Returns true if the Ingress may serve hosts that its rules do not list.
 pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     metadata.annotations.iter().any(|(name, _)| {
-        let name = name.strip_prefix(OF_NGINX);
+        let name = name.strip_prefix(NGINX_PREFIX);
         matches!(name, Some("server-alias" | "from-to-www-redirect"))
     })
 }

@@ -241,12 +241,12 @@ impl FilterSettings {
     /// These headers are removed from client requests, because clients must not set them.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
-        let of_claims = headers.map(|it| it.header.as_str());
+        let claim_headers = headers.map(|it| it.header.as_str());
         let services = self
             .access
             .values()
             .filter_map(|it| it.external_auth.as_ref());
-        of_claims.chain(services.flat_map(headers_set_by))
+        claim_headers.chain(services.flat_map(headers_set_by))
     }
 
     fn policies(&self) -> Vec<String> {

@@ -23,7 +23,7 @@ const MAX_SOURCES: usize = 4;
 const MAX_CHARACTERS: usize = 253;
 
 /// Proxies set headers with these prefixes, so policies must not set such headers from claims.
-const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
+const RESERVED_PREFIXES: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenCheck {
@@ -79,9 +79,9 @@ pub(super) fn read(
             token_headers.extend(headers_of(&provider));
         }
         providers.push(provider);
-        let of_claims = read_claims(&format!("{at}.claimHeaders"), &spec.claim_headers)?;
+        let claim_headers = read_claims(&format!("{at}.claimHeaders"), &spec.claim_headers)?;
         headers.extend(
-            of_claims
+            claim_headers
                 .into_iter()
                 .map(|(header, path)| schema::ClaimHeader {
                     header,
@@ -285,7 +285,7 @@ fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<St
         }
         check_name(format_args!("{at}.header"), header)?;
         let header = header.to_ascii_lowercase();
-        if !header.starts_with("x-") || TAKEN.iter().any(|it| header.starts_with(it)) {
+        if !header.starts_with("x-") || RESERVED_PREFIXES.iter().any(|it| header.starts_with(it)) {
             return Err(format!(
                 "{at}.header {header:?} is not allowed; expected a name that begins with `x-`, \
                  and that no proxy sets"

@@ -110,14 +110,14 @@ pub(crate) struct TrafficPolicies<'w> {
 
 impl<'w> TrafficPolicies<'w> {
     pub(crate) fn check_all(backends: &mut Backends<'w>, cx: &mut ResolveContext<'w, '_>) -> Self {
-        let of_traffic = ConditionType::TrafficPolicyAffected;
-        let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, of_traffic);
+        let traffic_condition = ConditionType::TrafficPolicyAffected;
+        let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, traffic_condition);
         for object in targets::by_age(&cx.world.traffic_policies) {
             let checked = check::check(object, &mut traffic.targets, cx);
             traffic.all.push(checked);
         }
-        let of_access = ConditionType::AccessPolicyAffected;
-        let mut access = PoliciesOfKind::new(Kind::AccessPolicy, of_access);
+        let access_condition = ConditionType::AccessPolicyAffected;
+        let mut access = PoliciesOfKind::new(Kind::AccessPolicy, access_condition);
         for object in targets::by_age(&cx.world.access_policies) {
             let checked = access::check(object, &mut access.targets, backends, cx);
             access.all.push(checked);
@@ -125,8 +125,8 @@ impl<'w> TrafficPolicies<'w> {
         let mut reserved_headers = ReservedHeaders::new();
         for policy in &access.all {
             for header in policy.settings.filters.reserved_headers() {
-                let of_namespace = reserved_headers.entry(policy.metadata.namespace.clone());
-                of_namespace.or_default().insert(header.to_owned());
+                let namespace_headers = reserved_headers.entry(policy.metadata.namespace.clone());
+                namespace_headers.or_default().insert(header.to_owned());
             }
         }
         Self {
@@ -137,7 +137,12 @@ impl<'w> TrafficPolicies<'w> {
     }
 
     /// If `part` is empty, only settings for the whole object apply.
-    pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
+    pub(crate) fn settings_for(
+        &self,
+        kind: Kind,
+        name: (&str, &str),
+        part: &str,
+    ) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
         for section in [part, None].into_iter().skip(usize::from(part.is_none())) {
@@ -160,9 +165,9 @@ impl<'w> TrafficPolicies<'w> {
         let mut settings = if is_own {
             TrafficSettings::default()
         } else {
-            self.of(kind, (namespace, name), listener)
+            self.settings_for(kind, (namespace, name), listener)
         };
-        settings.add(&self.of(Kind::Gateway, gateway, own));
+        settings.add(&self.settings_for(Kind::Gateway, gateway, own));
         settings.reserved_headers = Arc::clone(&self.reserved_headers);
         settings
     }
@@ -174,7 +179,7 @@ impl<'w> TrafficPolicies<'w> {
         if kinds.any(|it| it.narrows_listeners(gateway)) {
             return None;
         }
-        let settings = self.of(Kind::Gateway, gateway, "");
+        let settings = self.settings_for(Kind::Gateway, gateway, "");
         settings.filters.to_schema(None)
     }
 

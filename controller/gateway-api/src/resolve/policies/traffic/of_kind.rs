@@ -65,7 +65,7 @@ impl<'w> CheckedPolicy<'w> {
         message
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let exempt: Vec<String> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
         if exempt.is_empty() {
@@ -115,8 +115,8 @@ impl<'w> PoliciesOfKind<'w> {
 
     /// A policy for any ListenerSet counts, even if the ListenerSet belongs to another Gateway.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
-        let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
-        let mut sections = of_gateway.map(|(_, section)| section);
+        let gateway_places = self.targets.places(Kind::Gateway, gateway).iter();
+        let mut sections = gateway_places.map(|(_, section)| section);
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
@@ -157,7 +157,7 @@ impl<'w> PoliciesOfKind<'w> {
         let places: BTreeSet<usize> = places.iter().map(|(place, _)| *place).collect();
         let policies = places.iter().filter_map(|place| self.all.get(*place));
         let key = |it: &CheckedPolicy<'_>| it.metadata.key().to_string();
-        let names: Vec<String> = policies.clone().map(CheckedPolicy::told).collect();
+        let names: Vec<String> = policies.clone().map(CheckedPolicy::describe).collect();
         let refusing: Vec<String> = policies.filter(|it| it.settings.refuses).map(key).collect();
         if names.is_empty() {
             return None;

@@ -23,10 +23,10 @@ impl FilterSettings {
         let exempted = exempt.next().is_some();
         let is_stream = grpc && self.max_body_bytes.is_some();
         let strips = reserved_headers.is_some_and(|names| {
-            let of_listener: BTreeSet<&str> = self.reserved_headers().collect();
+            let listener_headers: BTreeSet<&str> = self.reserved_headers().collect();
             names
                 .iter()
-                .any(|name| !of_listener.contains(name.as_str()))
+                .any(|name| !listener_headers.contains(name.as_str()))
         });
         if own.is_none() && !strips && !is_stream && !exempted && !self.changes_same(changed) {
             return None;

@@ -12,10 +12,10 @@ use crate::api::{
 use crate::resolve::syntax::names;
 
 /// Types whose addresses a load balancer provides.
-const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
-const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
+const LOAD_BALANCER_TYPES: &[PublishingType] = &[PublishingType::LoadBalancer];
+const NODE_TYPES: &[PublishingType] = PublishingType::ON_NODES;
 /// Types with a cluster IP.
-const ADDRESSED: &[PublishingType] = &[
+const CLUSTER_IP_TYPES: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
     PublishingType::LoadBalancer,
@@ -105,18 +105,26 @@ impl Faults<'_> {
             upstream,
         } = publishing;
         for (field, there, allowed) in [
-            ("loadBalancerClass", class.is_some(), BALANCED),
-            ("loadBalancerSourceRanges", ranges.is_some(), BALANCED),
+            ("loadBalancerClass", class.is_some(), LOAD_BALANCER_TYPES),
+            (
+                "loadBalancerSourceRanges",
+                ranges.is_some(),
+                LOAD_BALANCER_TYPES,
+            ),
             (
                 "allocateLoadBalancerNodePorts",
                 allocate.is_some(),
-                BALANCED,
+                LOAD_BALANCER_TYPES,
             ),
-            ("externalTrafficPolicy", external.is_some(), ON_NODES),
-            ("nodePorts", node_ports.is_some(), ON_NODES),
+            ("externalTrafficPolicy", external.is_some(), NODE_TYPES),
+            ("nodePorts", node_ports.is_some(), NODE_TYPES),
             ("upstream", upstream.is_some(), UPSTREAM),
-            ("internalTrafficPolicy", internal.is_some(), ADDRESSED),
-            ("sessionAffinity", affinity.is_some(), ADDRESSED),
+            (
+                "internalTrafficPolicy",
+                internal.is_some(),
+                CLUSTER_IP_TYPES,
+            ),
+            ("sessionAffinity", affinity.is_some(), CLUSTER_IP_TYPES),
         ] {
             if there && !allowed.contains(type_) {
                 let words: Vec<&str> = allowed.iter().map(PublishingType::as_str).collect();
