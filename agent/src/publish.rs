@@ -73,7 +73,7 @@ async fn attempt(
     envoy: &Admin,
     target: Configuration<'_>,
     newer: &(impl Fn() -> bool + Send + Sync),
-    words: &mut Vec<String>,
+    messages: &mut Vec<String>,
 ) -> Result<Option<Published>, ApplyError> {
     let reduced = quarantine.reduce(target).await;
     let (encoded, rendered) = match &reduced {
@@ -91,10 +91,10 @@ async fn attempt(
     let report = match applier.apply(desired, Some(envoy)).await {
         Ok(report) => report,
         Err(error @ ApplyError::Empties { .. }) => {
-            if words.is_empty() {
-                words.push(error.to_string());
+            if messages.is_empty() {
+                messages.push(error.to_string());
             }
-            let envoy_words = std::mem::take(words);
+            let envoy_words = std::mem::take(messages);
             return Ok(Some(Published::Refused { envoy_words }));
         }
         Err(error) => return Err(error),
@@ -112,13 +112,13 @@ async fn attempt(
             }));
         }
         Outcome::Refused(refusal) if let_down_by_host(&refusal.envoy_words) => {
-            let words = refusal.envoy_words.join("; ");
-            format!("Envoy cannot read its files: {words}")
+            let messages = refusal.envoy_words.join("; ");
+            format!("Envoy cannot read its files: {messages}")
         }
         Outcome::Refused(refusal) => {
-            words.clone_from(&refusal.envoy_words);
+            messages.clone_from(&refusal.envoy_words);
             let advice = quarantine.learn(refusal, target, rendered, newer).await;
-            return Ok(end(advice, words));
+            return Ok(end(advice, messages));
         }
         Outcome::Unseen { subscriptions, .. } => {
             format!("Envoy neither accepted nor rejected {subscriptions:?} in time")
@@ -130,8 +130,8 @@ async fn attempt(
 }
 
 /// Returns `None` if the caller must retry with fewer parts.
-fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
-    let mut envoy_words = || std::mem::take(words);
+fn end(advice: Advice, messages: &mut Vec<String>) -> Option<Published> {
+    let mut envoy_words = || std::mem::take(messages);
     match advice {
         Advice::Retry => None,
         Advice::Keep => Some(Published::Refused {

@@ -148,8 +148,8 @@ fn resumes(tls: &TlsTermination) -> bool {
 
 fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
-    let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref());
-    let of_listeners = of_listeners.flat_map(|tls| {
+    let listener_tls = listeners.filter_map(|listener| listener.tls.as_ref());
+    let listener_secrets = listener_tls.flat_map(|tls| {
         let TlsTermination {
             keys,
             client_trust_bundle,
@@ -168,8 +168,8 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
         let tickets = Some(session_ticket_keys).filter(|_| resumes(tls));
         keys.iter().chain(tickets).chain([client_trust_bundle])
     });
-    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_deref());
-    let of_backends = of_backends.flat_map(|tls| {
+    let backend_tls = backends.iter().filter_map(|backend| backend.tls.as_deref());
+    let backend_secrets = backend_tls.flat_map(|tls| {
         let BackendTls {
             trust_bundle,
             client_key,
@@ -177,7 +177,7 @@ fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<I
         } = tls;
         [trust_bundle, client_key]
     });
-    of_listeners.chain(of_backends)
+    listener_secrets.chain(backend_secrets)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const FEWEST_FILES: u64 = 512;
 /// restart.
 const LEAST_RESERVE: u64 = 192;
 /// Includes the buffers in both directions.
-const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
+const HEAP_PER_CONNECTION: u64 = 64 << 10;
 /// Returns the heap size for this much memory on a host or in a cgroup. The rest is for the agent,
 /// the kernel and Envoy's other memory.
 pub fn heap_of(memory: u64) -> u64 {
@@ -30,7 +30,7 @@ pub fn heap_of(memory: u64) -> u64 {
 }
 
 /// Mainly the headers of a request that waits for a backend connection.
-const HEAP_OF_A_REQUEST: u64 = 64 << 10;
+const HEAP_PER_REQUEST: u64 = 64 << 10;
 /// More waiting requests than any healthy backend needs.
 const MAX_WAITING: u32 = 100_000;
 /// A listener or backend with fewer connections is practically unusable.
@@ -72,7 +72,7 @@ impl Limits {
         let files = files.min(MAX_FILES);
         let reserve = LEAST_RESERVE.max(files / 8);
         let eighth = count((files - reserve) / 8);
-        let fit = count(heap / HEAP_OF_A_CONNECTION).max(FEW);
+        let fit = count(heap / HEAP_PER_CONNECTION).max(FEW);
         Ok(Self {
             from_clients: (3 * eighth).min(fit),
             to_backends: 3 * eighth,
@@ -85,7 +85,7 @@ impl Limits {
     /// Client connections for the Gateways' own ports: half, or their proportional share if that is
     /// larger. `own` counts these ports, and `added` the ports that only ListenerSets declare. Each
     /// added port keeps at least one connection.
-    pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
+    pub(crate) fn gateway_connections(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
         }
@@ -103,7 +103,7 @@ impl Limits {
 
     /// Requests that may wait for one backend. Together they may use one eighth of the heap.
     pub fn waiting(&self) -> u32 {
-        count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MAX_WAITING)
+        count(self.heap / 8 / HEAP_PER_REQUEST).clamp(FEW, MAX_WAITING)
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
     /// two.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-        let of_one = NAMES.iter().zip(mix);
-        of_one
+        let counts = NAMES.iter().zip(mix);
+        counts
             .flat_map(|(name, count)| vec![vec![*name]; *count])
             .chain(vec![vec!["a", "b"]; shared])
             .collect()
@@ -197,9 +197,9 @@ mod tests {
             let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
             // Each user gets one connection, even if there are more users than connections.
             let most = |all: u32, users: u32| u64::from(all.max(users));
-            let of_gateways = limits.of_gateways(size(&own), size(&added));
-            let gateways = shares(of_gateways, &own);
-            let sets = shares(limits.from_clients - of_gateways, &added);
+            let gateway_connections = limits.gateway_connections(size(&own), size(&added));
+            let gateways = shares(gateway_connections, &own);
+            let sets = shares(limits.from_clients - gateway_connections, &added);
             let clients = sum(&gateways) + sum(&sets);
             prop_assert!(clients <= most(limits.from_clients, size(&own) + size(&added)));
             let backends = sum(&shares(limits.to_backends, &added));
@@ -212,7 +212,7 @@ mod tests {
                 prop_assert!(taken + limits.watched as u64 + 100 < files, "{taken} of {files}");
             }
             if size(&own) > 0 && size(&added) <= limits.from_clients / 2 {
-                prop_assert!(of_gateways >= limits.from_clients / 2);
+                prop_assert!(gateway_connections >= limits.from_clients / 2);
             }
         }
 
@@ -223,7 +223,7 @@ mod tests {
             many in 1_usize..200,
             more in 0_usize..200,
         ) {
-            let share_of_b = |of_a: usize| *shares(all, &users(&[of_a, few], 0)).last().unwrap();
+            let share_of_b = |count: usize| *shares(all, &users(&[count, few], 0)).last().unwrap();
             prop_assert_eq!(share_of_b(many), all / 2 / u32::try_from(few).unwrap());
             prop_assert_eq!(share_of_b(many + more), share_of_b(many));
         }
@@ -233,14 +233,14 @@ mod tests {
     fn gateway_ports_keep_half_beside_many_foreign_ports() {
         let limits = Limits::new(20_000, 2 * GIB).unwrap();
         assert_eq!(limits.from_clients, 6_561);
-        assert_eq!(limits.of_gateways(2, 0), 6_561);
-        assert_eq!(limits.of_gateways(0, 8), 0);
+        assert_eq!(limits.gateway_connections(2, 0), 6_561);
+        assert_eq!(limits.gateway_connections(0, 8), 0);
         // Each port is bound on two addresses.
-        assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        assert_eq!(limits.of_gateways(20, 2), 5_964);
+        assert_eq!(limits.gateway_connections(2, 2 * 1_024), 3_280);
+        assert_eq!(limits.gateway_connections(20, 2), 5_964);
         // Half would leave fewer connections than there are added ports.
-        assert_eq!(limits.of_gateways(2, 6_000), 561);
-        assert_eq!(limits.of_gateways(2, 60_000), 0);
+        assert_eq!(limits.gateway_connections(2, 6_000), 561);
+        assert_eq!(limits.gateway_connections(2, 60_000), 0);
     }
 
     #[test]

@@ -91,8 +91,8 @@ pub(crate) fn render_around<E>(
     let clusters = clusters::render(&backends, &sets, &context, &mut problems);
     context.clusters = &clusters;
     let endpoints = endpoints::render(&backends, &sets, &context);
-    let mut of_routes = RenderProblems::default();
-    let tables = tables(&context, &mut of_routes)?;
+    let mut route_problems = RenderProblems::default();
+    let tables = tables(&context, &mut route_problems)?;
     context.route_tables = &tables;
     let listeners = listeners::render(ports, &context, &mut problems);
     let mut filters = Vec::new();
@@ -102,7 +102,7 @@ pub(crate) fn render_around<E>(
         filters.push(rate_limits::render(rate_limits, &context, &mut problems));
         filters.sort_by(|a, b| a.name.cmp(&b.name));
     }
-    problems.append(of_routes);
+    problems.append(route_problems);
     let granted = &context.subscriptions;
     let inline = granted.inline_of(&backends);
     Ok(Rendered {

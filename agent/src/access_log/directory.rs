@@ -14,7 +14,7 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
-pub(super) const NOWHERE: &str = "/dev/null";
+pub(super) const DEV_NULL: &str = "/dev/null";
 /// Readable by the file's group, for log collectors.
 const LOG_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
@@ -65,7 +65,7 @@ impl LogDirectory {
         let target = if to_file {
             &current
         } else {
-            Path::new(NOWHERE)
+            Path::new(DEV_NULL)
         };
         if fs::read_link(&self.link).is_ok_and(|before| before == target) {
             return Ok(false);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_leads_to_the_file_or_nowhere() {
+    fn link_points_to_log_file_or_dev_null() {
         let (root, log) = log();
         log.prepare().unwrap();
         assert!(log.lead(true).unwrap());

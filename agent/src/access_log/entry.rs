@@ -112,9 +112,11 @@ impl LogFilter {
             took.is_some_and(|took| SignedDuration::from_millis(took) >= least)
         });
         let asked = |host: &String| {
-            let of_it = entry.host.as_deref().unwrap_or_default();
-            let name = of_it.rsplit_once(':').map_or(of_it, |(name, _)| name);
-            of_it.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(host)
+            let logged_host = entry.host.as_deref().unwrap_or_default();
+            let name = logged_host
+                .rsplit_once(':')
+                .map_or(logged_host, |(name, _)| name);
+            logged_host.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(host)
         };
         has_status
             && is_slow
@@ -163,8 +165,10 @@ impl ObjectPattern {
         if parts.len() < 2 || parts.iter().any(String::is_empty) {
             return Err("expected NAMESPACE/NAME, or KIND/NAMESPACE/NAME".to_owned());
         }
-        let of_names = |it: char| it.is_ascii_alphanumeric() || matches!(it, '/' | '.' | '-' | ':');
-        if let Some(other) = text.chars().find(|it| !of_names(*it)) {
+        let is_name_character = |character: char| {
+            character.is_ascii_alphanumeric() || matches!(character, '/' | '.' | '-' | ':')
+        };
+        if let Some(other) = text.chars().find(|it| !is_name_character(*it)) {
             return Err(format!("{other:?} is not allowed in an object's name"));
         }
         Ok(Self(parts))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::ACCESS_LOG;
-use super::directory::{LogDirectory, NOWHERE, open_log};
+use super::directory::{DEV_NULL, LogDirectory, open_log};
 
 /// Longer lines are split. Envoy truncates client-controlled fields, so real lines are far shorter.
 const MAX_BYTES: u64 = 1 << 20;
@@ -18,7 +18,7 @@ const LATE: Duration = Duration::from_secs(3);
 /// Returns `None` if logging to files is off.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
-    (target != Path::new(NOWHERE)).then_some(target)
+    (target != Path::new(DEV_NULL)).then_some(target)
 }
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub(crate) struct Readability {
 
 impl Readability {
     /// `entry` is `None` if parsing failed. Ignores empty lines.
-    pub(crate) fn note(&mut self, line: &str, entry: Option<&LogEntry>) {
+    pub(crate) fn record(&mut self, line: &str, entry: Option<&LogEntry>) {
         if entry.is_some() {
             self.foreign = 0;
             self.known = true;
@@ -45,7 +45,7 @@ mod tests {
         let complains = |lines: &[&str]| {
             let mut readability = Readability::default();
             for line in lines {
-                readability.note(line, LogEntry::read(line).as_ref());
+                readability.record(line, LogEntry::read(line).as_ref());
             }
             readability.complaint(Path::new("access.log")).is_some()
         };

@@ -27,12 +27,12 @@ pub(crate) struct LogRotator {
     unwritable: Option<(String, Instant)>,
     asked: bool,
     /// True if Envoy has not reopened its log since the link or the file last changed.
-    untold: bool,
+    needs_reopen: bool,
     written: Option<WrittenFile>,
     /// Log file that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
     /// The last reported reason why logging is off.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 impl LogRotator {
@@ -50,10 +50,10 @@ impl LogRotator {
             unwritable: None,
             asked: false,
             // An earlier agent may have been killed before it made Envoy reopen the rotated log.
-            untold: true,
+            needs_reopen: true,
             written: None,
             deleted: None,
-            told: None,
+            reported: None,
         }
     }
 
@@ -63,24 +63,24 @@ impl LogRotator {
 
     /// Must be called before Envoy starts.
     pub(crate) fn prepare(&mut self) {
-        self.look_and_say();
+        self.update_and_log();
     }
 
     /// Calls `report` at the start, and whenever the reason why logging is off changes. Never
     /// returns.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
-        report(self.told.clone());
+        report(self.reported.clone());
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            if self.look_and_say() {
-                report(self.told.clone());
+            if self.update_and_log() {
+                report(self.reported.clone());
             }
-            if self.untold {
+            if self.needs_reopen {
                 // The admin connection may lead to an Envoy that has since been replaced.
                 admin.reconnect().await;
                 // If Envoy does not respond or is just starting, try again at the next check.
-                self.untold = admin.post("/reopen_logs").await.is_err();
+                self.needs_reopen = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
                 // Envoy has reopened its log and flushes within a second, so the old file is
                 // complete.
@@ -89,9 +89,9 @@ impl LogRotator {
         }
     }
 
-    fn look_and_say(&mut self) -> bool {
-        let trouble = self.look();
-        if trouble == self.told {
+    fn update_and_log(&mut self) -> bool {
+        let trouble = self.update();
+        if trouble == self.reported {
             return false;
         }
         if let Some(why) = &trouble {
@@ -99,12 +99,12 @@ impl LogRotator {
         } else {
             tracing::info!("access logs are on again");
         }
-        self.told = trouble;
+        self.reported = trouble;
         true
     }
 
     /// Returns why logging is off, or `None` if it is on or disabled.
-    fn look(&mut self) -> Option<String> {
+    fn update(&mut self) -> Option<String> {
         if !self.wanted {
             // An Envoy with older listeners may still open the link, so the link must stay valid.
             let _ = self.lead(false);
@@ -112,7 +112,7 @@ impl LogRotator {
         }
         let why = self.why_unwritable().or_else(|| {
             let path = self.log.current();
-            match self.bring_within_bounds() {
+            match self.enforce_bounds() {
                 Ok(true) => None,
                 Ok(false) => Some(format!("the disk of {} is nearly full", path.display())),
                 Err(error) => Some(format!("{}: {error}", path.display())),
@@ -152,7 +152,7 @@ impl LogRotator {
     }
 
     /// Returns false if the disk is too full for logging.
-    fn bring_within_bounds(&mut self) -> io::Result<bool> {
+    fn enforce_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
             rotate,
@@ -178,7 +178,7 @@ impl LogRotator {
         let replaced = before.filter(|before| !before.is(&now));
         self.written = Some(now);
         if let Some(before) = replaced {
-            self.untold = true;
+            self.needs_reopen = true;
             if before.is_deleted() {
                 self.deleted = Some(before);
             }
@@ -199,7 +199,7 @@ impl LogRotator {
     }
 
     fn lead(&mut self, to_file: bool) -> io::Result<()> {
-        self.untold |= self.log.lead(to_file)?;
+        self.needs_reopen |= self.log.lead(to_file)?;
         Ok(())
     }
 }

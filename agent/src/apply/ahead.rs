@@ -327,13 +327,13 @@ mod tests {
             ..OnDisk::default()
         };
         let ahead = endpoints_ahead(&on_disk(&old), &new).expect("endpoints");
-        let told: Vec<(&str, &[u8])> = ahead
+        let encoded: Vec<(&str, &[u8])> = ahead
             .endpoints
             .iter()
             .map(|it| (it.name.as_str(), &*it.bytes))
             .collect();
         let expected: [(&str, &[u8]); 4] = [("ea", &[2]), ("eb", &[1]), ("ec", &[1]), ("ed", &[1])];
-        assert_eq!(told, expected);
+        assert_eq!(encoded, expected);
         assert!(Arc::ptr_eq(&ahead.route_tables, &old.route_tables));
         assert!(Arc::ptr_eq(&ahead.clusters, &old.clusters));
         assert_eq!(endpoints_ahead(&on_disk(&ahead), &new), None);

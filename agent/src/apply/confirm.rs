@@ -26,10 +26,10 @@ impl Applier {
             }
         };
         for kind in XdsKind::LISTS {
-            check(Subscription::new(kind, ""), self.on_disk.of(kind));
+            check(Subscription::new(kind, ""), self.on_disk.resources(kind));
         }
         for kind in XdsKind::LEAVES {
-            for leaf in self.on_disk.of(kind) {
+            for leaf in self.on_disk.resources(kind) {
                 let subscription = Subscription::new(kind, &leaf.name);
                 check(subscription, std::slice::from_ref(leaf));
             }

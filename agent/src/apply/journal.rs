@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn others_can_read_nothing() {
+    fn journal_files_are_private() {
         let root = tempfile::tempdir().unwrap();
         let mut files = Files::open(XdsLayout::new(root.path().join("xds"))).unwrap();
         let secret = Subscription::new(XdsKind::Secret, "s");

@@ -56,7 +56,7 @@ impl OnDisk {
 
     pub(super) fn has_more_tables_than(&self, rendered: &Rendered) -> bool {
         let both = merge(
-            self.of(XdsKind::RouteTable),
+            self.resources(XdsKind::RouteTable),
             resources(rendered, XdsKind::RouteTable).iter(),
         );
         both.into_iter()
@@ -65,7 +65,7 @@ impl OnDisk {
 
     /// Returns an upper bound on the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
-        let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
+        let leaves = XdsKind::LEAVES.map(|kind| self.resources(kind).len());
         // LDS, CDS, the shares, and the session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
@@ -75,7 +75,7 @@ impl OnDisk {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
             let wanted = resources(rendered, kind);
-            let both = merge(self.of(kind), wanted.iter());
+            let both = merge(self.resources(kind), wanted.iter());
             let kept = both.filter_map(|pair| match pair {
                 EitherOrBoth::Both(here, _) => Some(here.clone()),
                 EitherOrBoth::Left(_) | EitherOrBoth::Right(_) => None,
@@ -85,7 +85,7 @@ impl OnDisk {
         content
     }
 
-    pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
+    pub(crate) fn resources(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 

@@ -178,7 +178,7 @@ fn leaves(old: &OnDisk, new: &Rendered, left_over: &mut LeftOver) -> Result<Leaf
         if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
             continue;
         }
-        for pair in merge(old.of(kind), sorted(kind, wanted)?) {
+        for pair in merge(old.resources(kind), sorted(kind, wanted)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
                 resources: vec![resource.clone()],

@@ -110,8 +110,8 @@ impl Files {
             Arc::<[Resource]>::from(list)
         };
         let leaves = |kind| {
-            let of_kind = self.leaves.iter().filter(|(s, _)| s.kind == kind);
-            of_kind.map(|(_, leaf)| leaf.clone()).collect()
+            let matching = self.leaves.iter().filter(|(s, _)| s.kind == kind);
+            matching.map(|(_, leaf)| leaf.clone()).collect()
         };
         Rendered {
             listeners: list(XdsKind::Listeners),

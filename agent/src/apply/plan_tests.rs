@@ -80,7 +80,7 @@ fn text(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn nothing_changes_nothing_is_written() {
+fn unchanged_target_writes_nothing() {
     assert!(
         plan(&on_disk(base()), &base(), Removal::AtOnce)
             .unwrap()
@@ -181,7 +181,7 @@ fn empty_lists_are_files_too() {
 }
 
 #[test]
-fn what_envoy_has_not_taken_is_written_again() {
+fn unconfirmed_resources_are_written_again() {
     let mut old = on_disk(base());
     old.unconfirmed = [
         Subscription::new(XdsKind::Listeners, ""),

@@ -56,7 +56,7 @@ pub(super) fn clusters(
 ) -> ClusterWrites {
     let mut is_written = again;
     let (mut unused_before, mut unused_now) = (Vec::new(), Vec::new());
-    for pair in merge(old.of(XdsKind::Clusters), wanted.iter().copied()) {
+    for pair in merge(old.resources(XdsKind::Clusters), wanted.iter().copied()) {
         match pair {
             EitherOrBoth::Right(_) => is_written = true,
             EitherOrBoth::Both(before, after) => is_written |= before.bytes != after.bytes,
@@ -139,8 +139,8 @@ impl LeftOver {
         add(XdsKind::Clusters, self.clusters.iter().collect());
         for kind in [XdsKind::Endpoints, XdsKind::Secret] {
             let leaves = self.leaves.iter();
-            let of_kind = leaves.filter(|(of, _)| *of == kind);
-            add(kind, of_kind.map(|(_, leaf)| leaf).collect());
+            let matching = leaves.filter(|(leaf_kind, _)| *leaf_kind == kind);
+            add(kind, matching.map(|(_, leaf)| leaf).collect());
         }
         OnDisk {
             content,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::journal::{Files, JournalEntry};
 use super::on_disk::whole;
-use super::wait::{Rhythm, sum_by_subscription};
+use super::wait::{PollBackoff, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
@@ -33,7 +33,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             restored.push(entry);
         }
         if let Some(envoy) = envoy {
-            taken(envoy, &restored, before).await?;
+            await_restored(envoy, &restored, before).await?;
         }
     }
     files.commit()?;
@@ -48,7 +48,7 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
 
 /// Comparing versions is not enough: a rejection leaves the version unchanged, but Envoy may use
 /// parts of the rejected file.
-async fn taken(
+async fn await_restored(
     envoy: &Admin,
     restored: &[JournalEntry],
     before: Option<Attempts>,
@@ -66,7 +66,7 @@ async fn taken(
     let subscriptions: Vec<Subscription> = expected.iter().map(|(s, _)| s.clone()).collect();
     let before = before.map(|before| sum_by_subscription(&subscriptions, &before));
     let start = Instant::now();
-    let mut rhythm = Rhythm::new();
+    let mut backoff = PollBackoff::new();
     while start.elapsed() < TIMEOUT {
         let Ok(versions) = envoy.version_texts().await else {
             break;
@@ -91,7 +91,7 @@ async fn taken(
                 break;
             }
         }
-        rhythm.pause().await;
+        backoff.pause().await;
     }
     Ok(())
 }

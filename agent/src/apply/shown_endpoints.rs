@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_show_is_proven_by_statistics() {
+    fn changes_without_endpoint_proof_use_statistics() {
         let same = expectation("a", &["10.0.0.1:80"], &["10.0.0.1:80"]);
         assert_eq!(same.shown, None);
         let other = expectation("b", &["10.0.0.1:80"], &[]);

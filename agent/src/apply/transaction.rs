@@ -311,7 +311,7 @@ impl Applier {
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
-            if watcher.taken_by_workers(listeners_before).await > 0 {
+            if watcher.await_workers(listeners_before).await > 0 {
                 let words = self.log.complaints_since(mark);
                 return Ok(Err(Outcome::Refused(Refusal {
                     phase: step.phase,

@@ -85,16 +85,16 @@ impl Watcher<'_> {
         report: &mut ApplyReport,
     ) -> Result<(), Outcome> {
         let start = Instant::now();
-        let mut rhythm = Rhythm::new();
+        let mut backoff = PollBackoff::new();
         let mut complained: Option<Instant> = None;
-        let mut again: Option<Again> = None;
-        let mut silence = Silence::default();
+        let mut retry: Option<Retry> = None;
+        let mut outage = Outage::default();
         let mut answers = 0;
         let mut by_endpoints = shown_endpoints::filter(expected);
         loop {
             match self.pending(expected, &mut by_endpoints).await {
                 Ok(pending) => {
-                    silence = Silence::default();
+                    outage = Outage::default();
                     answers += 1;
                     if pending.is_empty() {
                         break;
@@ -114,11 +114,11 @@ impl Watcher<'_> {
                             }));
                         }
                     } else if answers >= ANSWERS
-                        && again.as_ref().map_or(start, |again| again.at).elapsed()
+                        && retry.as_ref().map_or(start, |retry| retry.at).elapsed()
                             >= self.patience.unseen
                     {
                         answers = 0;
-                        let done = self.unseen(phase, &pending, &mut again, report).await;
+                        let done = self.unseen(phase, &pending, &mut retry, report).await;
                         if let Some(done) = done {
                             return done;
                         }
@@ -132,14 +132,14 @@ impl Watcher<'_> {
                 }
                 Err(error) => {
                     let busy = !error.is_gone() && start.elapsed() < self.patience.step;
-                    if !busy && silence.longer_than(self.patience.gone) {
+                    if !busy && outage.longer_than(self.patience.gone) {
                         return Err(gone(phase, &error));
                     }
                 }
             }
-            rhythm.pause().await;
+            backoff.pause().await;
         }
-        if let Some(Again { files, .. }) = again {
+        if let Some(Retry { files, .. }) = retry {
             report.renamed_again.extend(files);
         }
         Ok(())
@@ -169,8 +169,9 @@ impl Watcher<'_> {
         }
         if !has(XdsKind::Secret) {
             let versions = self.envoy.versions_of_lists_and_route_tables().await?;
-            let is_told = |it: &Expectation| versions.of(&it.subscription, &it.version).is_some();
-            if expected.iter().all(is_told) {
+            let is_reported =
+                |it: &Expectation| versions.of(&it.subscription, &it.version).is_some();
+            if expected.iter().all(is_reported) {
                 return Ok(versions);
             }
             // The short response omits names that are invalid as labels, and files that no resource
@@ -184,7 +185,7 @@ impl Watcher<'_> {
         &self,
         phase: Phase,
         pending: &[&Expectation],
-        again: &mut Option<Again>,
+        retry: &mut Option<Retry>,
         report: &mut ApplyReport,
     ) -> Option<Result<(), Outcome>> {
         if pending.iter().all(|e| e.advisory) {
@@ -196,14 +197,14 @@ impl Watcher<'_> {
             return None;
         }
         let counters = self.attempts(pending).await;
-        let Some(before) = again else {
+        let Some(before) = retry else {
             for expectation in pending {
                 let subscription = &expectation.subscription;
                 if let Err(error) = self.files.place_again(subscription) {
                     tracing::warn!(%error, ?subscription, "cannot rename the file again");
                 }
             }
-            *again = Some(Again {
+            *retry = Some(Retry {
                 at: Instant::now(),
                 files: names(pending),
                 counters,
@@ -244,14 +245,14 @@ impl Watcher<'_> {
     /// At the time limit, records the clusters that are still warming.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
-        let mut rhythm = Rhythm::new();
-        let mut silence = Silence::default();
+        let mut backoff = PollBackoff::new();
+        let mut outage = Outage::default();
         loop {
             match self.envoy.warming().await {
                 Ok(false) => return Ok(()),
-                Ok(true) => silence = Silence::default(),
+                Ok(true) => outage = Outage::default(),
                 Err(error) => {
-                    if error.is_gone() && silence.longer_than(self.patience.gone) {
+                    if error.is_gone() && outage.longer_than(self.patience.gone) {
                         return Err(gone(phase, &error));
                     }
                 }
@@ -261,7 +262,7 @@ impl Watcher<'_> {
                 report.still_warming.extend(names);
                 return Ok(());
             }
-            rhythm.pause().await;
+            backoff.pause().await;
         }
     }
 
@@ -270,18 +271,18 @@ impl Watcher<'_> {
     ///
     /// Returns how many times a worker failed to start a listener. Envoy has removed both versions
     /// of such a listener.
-    pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
+    pub(super) async fn await_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
         };
         let start = Instant::now();
-        let mut rhythm = Rhythm::new();
+        let mut backoff = PollBackoff::new();
         loop {
             let counts = self.envoy.listener_counts().await.unwrap_or(before);
             if counts.all_taken_since(&before) || start.elapsed() > self.patience.workers {
                 return counts.failed.saturating_sub(before.failed);
             }
-            rhythm.pause().await;
+            backoff.pause().await;
         }
     }
 
@@ -291,7 +292,7 @@ impl Watcher<'_> {
         mut wanted: BTreeMap<Subscription, String>,
     ) -> Vec<Subscription> {
         let start = Instant::now();
-        let mut rhythm = Rhythm::new();
+        let mut backoff = PollBackoff::new();
         while !wanted.is_empty() {
             if let Ok(serials) = self.envoy.certificate_serials().await {
                 wanted.retain(|_, serial| !serials.contains(serial));
@@ -299,21 +300,21 @@ impl Watcher<'_> {
             if start.elapsed() > self.patience.serial {
                 break;
             }
-            rhythm.pause().await;
+            backoff.pause().await;
         }
         wanted.into_keys().collect()
     }
 }
 
-struct Again {
+struct Retry {
     at: Instant,
     files: Vec<Subscription>,
     counters: BTreeMap<Subscription, u64>,
 }
 
-pub(crate) struct Rhythm(Duration);
+pub(crate) struct PollBackoff(Duration);
 
-impl Rhythm {
+impl PollBackoff {
     pub(crate) fn new() -> Self {
         Self(FIRST_PAUSE)
     }
@@ -325,9 +326,9 @@ impl Rhythm {
 }
 
 #[derive(Default)]
-struct Silence(Option<Instant>);
+struct Outage(Option<Instant>);
 
-impl Silence {
+impl Outage {
     fn longer_than(&mut self, limit: Duration) -> bool {
         self.0.get_or_insert_with(Instant::now).elapsed() > limit
     }

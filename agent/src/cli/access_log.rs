@@ -81,7 +81,7 @@ impl AccessLogArgs {
             access_log_free_mib,
         } = self;
         let directory = access_log_dir
-            .or_else(of_unit)
+            .or_else(logs_directory)
             .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
@@ -98,7 +98,7 @@ impl AccessLogArgs {
     }
 }
 
-fn of_unit() -> Option<PathBuf> {
+fn logs_directory() -> Option<PathBuf> {
     let all = std::env::var_os(LOGS_DIRECTORY)?;
     std::env::split_paths(&all)
         .next()

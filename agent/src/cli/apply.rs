@@ -172,7 +172,7 @@ impl Waiting<'_> {
             let report = ask(self.agent)?;
             let bundles = report.source.bundles.iter();
             let mut ours = bundles.filter(|one| one.file == self.name && one.digest == self.digest);
-            let told = match ours.next_back() {
+            let progress = match ours.next_back() {
                 Some(BundleReport {
                     state: BundleFileState::Taken,
                     ..
@@ -222,7 +222,7 @@ impl Waiting<'_> {
             };
             if Instant::now() > self.deadline {
                 return Ok(Outcome::Late(format!(
-                    "it was not served within the timeout: {told}"
+                    "it was not served within the timeout: {progress}"
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);

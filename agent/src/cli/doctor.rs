@@ -15,7 +15,7 @@ use super::settings::arguments::in_one_line;
 use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
-use crate::doctor::gather::{Inquiry, gather};
+use crate::doctor::gather::{GatherInputs, gather};
 use crate::doctor::{FindingSeverity, HostFinding, findings};
 use crate::host::{free_ports, processes};
 use crate::run::inspect::{self, InspectedGateway};
@@ -116,7 +116,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let port_map = options.as_ref();
     let port_map = port_map.map(|options| free_ports::assigned(&options.port_map, &state_dir));
     let port_map = port_map.unwrap_or_default();
-    let inquiry = Inquiry {
+    let inputs = GatherInputs {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),
         state_dir,
@@ -129,7 +129,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         cluster,
         left_to,
     };
-    let facts = runtime.block_on(gather(inquiry));
+    let facts = runtime.block_on(gather(inputs));
     Ok(Examined { facts, settings })
 }
 

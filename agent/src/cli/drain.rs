@@ -10,7 +10,7 @@ use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
 /// Grace period for clients that connect after the drain, before Envoy exits.
-const LAST_GUESTS: Duration = Duration::from_secs(1);
+const LATE_CLIENT_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
@@ -64,14 +64,14 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
 
 /// Also stops Envoys that are running without an agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
-    let told = if agent::is_there(agent).await {
+    let requested_grace = if agent::is_there(agent).await {
         // Stop even if the drain fails, connections remain at the timeout, or there are no
         // Gateways.
         let grace = match agent::send_command(agent, drain).await {
-            Ok(0) => LAST_GUESTS,
+            Ok(0) => LATE_CLIENT_GRACE,
             Ok(_) => Duration::ZERO,
             Err(error) => {
-                say(agent, &format!("not drained: {error:#}"))?;
+                write_message(agent, &format!("not drained: {error:#}"))?;
                 Duration::ZERO
             }
         };
@@ -83,23 +83,23 @@ async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> a
     } else {
         None
     };
-    let left = match end_left(&agent.runtime_dir, timeout, told).await {
+    let left = match end_left(&agent.runtime_dir, timeout, requested_grace).await {
         Ok(left) => left,
         Err(error) => {
-            say(agent, &format!("not ended: {error}"))?;
+            write_message(agent, &format!("not ended: {error}"))?;
             return Ok(EXIT_FAULT);
         }
     };
-    let message = match (told, left) {
+    let message = match (requested_grace, left) {
         (Some(_), _) => "the agent and its Envoy have stopped",
         (None, 0) => "neither an agent nor Envoy is running here",
         (None, _) => "no agent was running here; its Envoy has stopped",
     };
-    say(agent, message)?;
+    write_message(agent, message)?;
     Ok(0)
 }
 
-fn say(agent: &AgentArgs, message: &str) -> anyhow::Result<()> {
+fn write_message(agent: &AgentArgs, message: &str) -> anyhow::Result<()> {
     let value = serde_json::json!({ "message": message });
     let read = agent.output.write_next(&value, || format!("{message}\n"));
     read.map(|_| ())

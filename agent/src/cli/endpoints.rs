@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_expression() {
+    fn name_is_not_an_expression() {
         let backends = ["shop/a.b", "Service/shop/c"].map(|it| ObjectPattern::parse(it).unwrap());
         assert_eq!(filter(&backends), r"(?i)(shop/a\.b|Service/shop/c)");
         assert_eq!(filter(&[]), "");

@@ -59,7 +59,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
         request: request(args)?,
     };
     let mut explanation: Explanation = match &args.manifests {
-        Some(_) => of_manifests(agent, args, order)?,
+        Some(_) => from_manifests(agent, args, order)?,
         None => args.state.read(
             agent,
             || agent::ask_about(&agent.socket(), "/explain", &order),
@@ -106,9 +106,9 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
         candidates.any(|it| it.route == route && it.verdict != CandidateVerdict::NoMatch)
     };
     let hidden = problems.iter().filter_map(|problem| {
-        let by = problem.hidden_by.as_deref()?;
+        let hidden_by = problem.hidden_by.as_deref()?;
         let object = problem.object.as_deref()?;
-        matches(by).then(|| format!("{object}: {}", problem.message))
+        matches(hidden_by).then(|| format!("{object}: {}", problem.message))
     });
     hidden.collect()
 }
@@ -145,7 +145,7 @@ fn request(args: &ExplainArgs) -> anyhow::Result<ExplainRequest> {
     })
 }
 
-fn of_manifests(
+fn from_manifests(
     agent: &AgentArgs,
     args: &ExplainArgs,
     mut order: ExplainOrder,

@@ -108,7 +108,7 @@ mod tests {
     use crate::host::free_ports::BoundPort::{Fixed, Free};
 
     #[test]
-    fn pairs_are_read_and_nonsense_is_named() {
+    fn port_map_parses_and_errors_name_fault() {
         assert_eq!(
             port_map("80:8080,443:free,8443:free").unwrap(),
             [(80, Fixed(8080)), (443, Free), (8443, Free)].into()

@@ -116,7 +116,7 @@ pub(crate) fn main(
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
     // The token can be used only once, so first do everything that can fail on this host.
-    let owner = owner::of(state_dir)?;
+    let owner = owner::find(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
     let other_dir = (state_dir != Path::new(DEFAULT_STATE_DIR)).then_some(state.as_path());
@@ -138,7 +138,7 @@ pub(crate) fn main(
 
     let (client, credential) = runtime.block_on(exchange::exchange(&token))?;
     let expires = Credential::parse(&credential).map(|claims| claims.expires);
-    let stored = credentials::of(&token, credential, &state)?;
+    let stored = credentials::from_token(&token, credential, &state)?;
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
@@ -302,11 +302,11 @@ fn text_of(
     };
     let mut text = format!("Host {host} has joined the cluster at {server}, for {scope}.\n");
     if let Some(setting) = set_aside {
-        let told = format!(
+        let hint = format!(
             "`{setting}` in {} is commented out; `sesame-agent leave` restores it.\n",
             config.display()
         );
-        text.push_str(&told);
+        text.push_str(&hint);
     }
     match (started, serving) {
         (true, Some(true)) => text.push_str("Its service is running and serving.\n"),

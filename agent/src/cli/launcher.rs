@@ -78,7 +78,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
                 () = tokio::time::sleep(PLACE), if *take_over => {
-                    match server.take_back() {
+                    match server.reclaim() {
                         Ok(false) => {}
                         Ok(true) => tracing::info!("the other launcher has exited; this one responds again"),
                         Err(error) => tracing::error!(%error, "no launcher responds"),

@@ -51,7 +51,7 @@ pub(crate) fn main(
     let at = || format!("--config {}", config.display());
     let seal = seal.settings(loaded, state_dir);
     if *only_cluster {
-        tell(agent, state_dir, &seal)?;
+        leave_cluster(agent, state_dir, &seal)?;
         return Ok(0);
     }
     let text = settings_file::read(config).with_context(at)?;
@@ -71,11 +71,11 @@ pub(crate) fn main(
             "an agent is still running; stop it and its Envoys with `sesame-agent drain --stop`, then leave"
         );
     }
-    let told = match owner::of(state_dir)? {
-        None => tell(agent, state_dir, &seal),
-        Some(owner) => tell_as(owner, agent, state_dir, &seal),
+    let result = match owner::find(state_dir)? {
+        None => leave_cluster(agent, state_dir, &seal),
+        Some(owner) => leave_cluster_as(owner, agent, state_dir, &seal),
     };
-    if let Err(error) = told {
+    if let Err(error) = result {
         let hint = format!("`sesame-controller hosts revoke {host}` removes it there");
         if !force {
             return Err(error.context(format!(
@@ -106,7 +106,7 @@ fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()
         .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
 }
 
-fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
+fn leave_cluster(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
     agent::runtime()?.block_on(async {
         let keys = SealingKeys::found(seal).await;
         let sealed = StoredToken::of_command(&agent.runtime_dir, keys.into());
@@ -115,7 +115,7 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
 }
 
 /// The agent's user owns the credential.
-fn tell_as(
+fn leave_cluster_as(
     owner: owner::Owner,
     agent: &AgentArgs,
     state_dir: &Path,

@@ -186,10 +186,10 @@ enum Command {
 impl Command {
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
-        serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
+        serves || (matches!(self, Self::Validate(_)) && !self.reports_settings(config))
     }
 
-    fn tells_settings(&self, config: &ConfigArgs) -> bool {
+    fn reports_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),
             Self::Doctor(_) | Self::Collect(_) => true,
@@ -224,7 +224,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         error.exit()
     });
     if let Err(error) = loaded.check() {
-        if !cli.command.tells_settings(&cli.config) {
+        if !cli.command.reports_settings(&cli.config) {
             output::error(&error.into());
         }
         if cli.command.needs_settings(&cli.config) {

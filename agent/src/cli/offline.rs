@@ -40,7 +40,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Res
     let requests = RemoteKeySets::of(manifests.world(), &options).requests();
     if !requests.is_empty() {
         let copies = copies(&requests, keys)?;
-        manifests.take_local(&Substitutes::default(), (&options.namespace, &copies));
+        manifests.set_local(&Substitutes::default(), (&options.namespace, &copies));
         scan = manifests.rescan_paths(&[]);
     }
     let resolution = resolve(manifests.world(), &options);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_needs_a_group() {
+    fn user_requires_group() {
         let both = UserAndGroup { user: 1, group: 2 };
         assert_eq!("1:2".parse(), Ok(both));
         assert!("1".parse::<UserAndGroup>().is_err());

@@ -112,7 +112,7 @@ mod tests {
             seal: None,
             seal_dir: None,
         };
-        let said = SealLikeAgentArgs {
+        let explicit = SealLikeAgentArgs {
             seal: Some(SealMethod::Auto),
             seal_dir: Some("/said".into()),
         };
@@ -128,7 +128,7 @@ mod tests {
             let found = none.settings(&loaded, state);
             assert_eq!(found.method, method, "{text}");
             assert_eq!(found.directory, Path::new(directory), "{text}");
-            let found = said.settings(&loaded, state);
+            let found = explicit.settings(&loaded, state);
             assert_eq!(found.method, SealMethod::Auto, "{text}");
             assert_eq!(found.directory, Path::new("/said"), "{text}");
         }

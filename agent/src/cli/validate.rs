@@ -142,21 +142,21 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         problems,
         resolution,
     } = read;
-    let of_object =
+    let located =
         |problem: &Problem| SourceProblem::of_object(problem, manifests.location(&problem.object));
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
-    let of_objects = resolution.problems.iter().map(of_object);
-    findings.extend(of_objects.map(Finding::from));
+    let located_problems = resolution.problems.iter().map(located);
+    findings.extend(located_problems.map(Finding::from));
     // An expiring certificate is reported once for each Gateway that serves it.
     for (gateway, expiries) in resolution.expiries() {
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
         findings.extend(warnings.map(|warning| {
             let object = Kind::Gateway.named(gateway.clone());
             let message = warning.message;
-            Finding::from(of_object(&Problem::new(object, message)))
+            Finding::from(located(&Problem::new(object, message)))
         }));
     }
-    findings.extend(faults(&resolution.statuses, of_object));
+    findings.extend(faults(&resolution.statuses, located));
     if resolution.gateways.is_empty() && !has_errors(&findings) {
         let message = "no Gateway would be served: none uses a GatewayClass of this controller (--controller-name)";
         let error = SourceProblem::of_file(Severity::Error, "", message.to_owned());
@@ -167,7 +167,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
 
 /// Ignores status Unknown, and conditions that are False only because this command does not program
 /// Envoy.
-fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
+fn faults(statuses: &Statuses, located: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {
         for (section, conditions) in status.sections() {
@@ -190,7 +190,7 @@ fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) ->
                     problem: SourceProblem {
                         severity: Severity::Error,
                         object: Some(named),
-                        ..of_object(&Problem::new(object, message))
+                        ..located(&Problem::new(object, message))
                     },
                     condition: Some(format!("{type_}={status}")),
                 });

@@ -85,8 +85,8 @@ fn text(outcome: &SettingsOutcome) -> String {
             [] => "-".to_owned(),
             values => values.join(", "),
         };
-        let by = if *live { "reload" } else { "restart" };
-        table.add_row([setting.key.clone(), value, from, by.to_owned()]);
+        let method = if *live { "reload" } else { "restart" };
+        table.add_row([setting.key.clone(), value, from, method.to_owned()]);
     }
     let errors = outcome
         .errors

@@ -50,7 +50,7 @@ mod tests {
     use super::ProgramVersion;
 
     #[test]
-    fn a_program_without_a_revision_says_so() {
+    fn version_without_revision_is_marked() {
         for revision in [None, Some("")] {
             let text = ProgramVersion::of(revision).to_string();
             assert!(text.ends_with("(revision unknown)\n"), "{text}");

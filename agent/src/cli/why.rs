@@ -60,8 +60,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
     }
     let object = args.kind.named(args.name.clone());
     let answer = match &args.manifests {
-        Some(_) => of_manifests(args, &object)?,
-        None => of_host(agent, args, &object)?,
+        Some(_) => from_manifests(args, &object)?,
+        None => from_host(agent, args, &object)?,
     };
     agent.output.write(&answer, || text(&answer))?;
     let wrong = answer.conditions.iter().any(ShownCondition::is_fault);
@@ -69,7 +69,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_FAULT })
 }
 
-fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
+fn from_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
     let manifests = args.manifests.clone().unwrap_or_default();
     let read = offline::read(&manifests, &args.host, RemoteKeys::Assumed)?;
     if !read.manifests.world().contains(object) {
@@ -77,18 +77,18 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     }
     let name = object.to_string();
     let gateways = read.resolution.gateways.iter();
-    let of_files = read.problems.iter();
-    let of_files = of_files.filter(|problem| problem.object.as_deref() == Some(&name));
-    let of_object = read.resolution.problems.iter();
-    let of_object = of_object.filter(|problem| problem.object == *object);
+    let file_problems = read.problems.iter();
+    let file_problems = file_problems.filter(|problem| problem.object.as_deref() == Some(&name));
+    let object_problems = read.resolution.problems.iter();
+    let object_problems = object_problems.filter(|problem| problem.object == *object);
     Ok(ObjectAnswer {
         served: gateways
             .flat_map(|gateway| served(&gateway.snapshot, &name))
             .collect(),
         conditions: conditions_of(&status(&read.resolution.statuses, object)?),
-        problems: of_files
+        problems: file_problems
             .map(|problem| problem.message.clone())
-            .chain(of_object.map(|problem| problem.message.clone()))
+            .chain(object_problems.map(|problem| problem.message.clone()))
             .collect(),
         object: name,
     })
@@ -107,7 +107,11 @@ fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     })
 }
 
-fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
+fn from_host(
+    agent: &AgentArgs,
+    args: &WhyArgs,
+    object: &ObjectKey,
+) -> anyhow::Result<ObjectAnswer> {
     let name = object.to_string();
     let socket = agent.socket();
     let served = args.state.read(

@@ -84,7 +84,7 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
             let is_header = is_header(members);
             for (name, member) in members {
                 if KEYS.contains(&name.as_str()) || is_header && VALUES.contains(&name.as_str()) {
-                    take(member, values);
+                    redact_value(member, values);
                 } else {
                     walk(member, values);
                 }
@@ -100,7 +100,7 @@ fn is_header(members: &Map<String, Value>) -> bool {
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
+fn redact_value(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {
             let text = std::mem::replace(text, REDACTED.to_owned());
@@ -110,8 +110,10 @@ fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
             values.extend(words);
             values.push(text.into_bytes());
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| take(item, values)),
-        Value::Object(members) => members.values_mut().for_each(|member| take(member, values)),
+        Value::Array(items) => items.iter_mut().for_each(|item| redact_value(item, values)),
+        Value::Object(members) => members
+            .values_mut()
+            .for_each(|member| redact_value(member, values)),
         _ => {}
     }
 }

@@ -21,7 +21,7 @@ use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct GatherInputs {
     pub(crate) settings: (Option<PathBuf>, Vec<String>),
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
@@ -40,8 +40,8 @@ pub(crate) struct Inquiry {
 }
 
 /// Takes a few milliseconds, plus the time for Envoy to print its version.
-pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
-    let Inquiry {
+pub(crate) async fn gather(inputs: GatherInputs) -> HostFacts {
+    let GatherInputs {
         settings,
         state_dir,
         runtime_dir,
@@ -53,7 +53,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
         agent,
         cluster,
         left_to,
-    } = inquiry;
+    } = inputs;
     let own = envoys(&runtime_dir, None);
     let process = agent
         .pid

@@ -144,9 +144,9 @@ pub(super) async fn ask<T>(
         })?
         .map_err(|error| fail(error.to_string()))?;
     read(&output).ok_or_else(|| {
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let start: String = said.trim().chars().take(100).collect();
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
+        let start: String = printed.trim().chars().take(100).collect();
         fail(format!("expected {expected}, got `{start}`; is it Envoy?"))
     })
 }

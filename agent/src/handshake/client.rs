@@ -99,12 +99,12 @@ impl RecordingVerifier {
             signature_verification_algorithms: algorithms,
             ..
         } = rustls::crypto::ring::default_provider();
-        let of_kind = |scheme: &SignatureScheme| {
+        let has_kind = |scheme: &SignatureScheme| {
             let name = scheme.as_str().unwrap_or_default();
             name.starts_with("RSA") == (proof.kind == ShownKind::Rsa)
         };
         let mut schemes = algorithms.supported_schemes();
-        schemes.retain(of_kind);
+        schemes.retain(has_kind);
         if proof.kind == ShownKind::Other {
             // rustls cannot verify these signatures, but offering the scheme is enough, because the
             // server presents its certificate first.

@@ -46,8 +46,8 @@ pub(crate) fn proofs(
         }
         let address = SocketAddr::new(ip, bound);
         for listener in &port.listeners {
-            let of_listener = of_listener(listener, port, &leaves, changed);
-            all.extend(of_listener.map(|proof| CertificateProof { address, ..proof }));
+            let found = listener_proofs(listener, port, &leaves, changed);
+            all.extend(found.map(|proof| CertificateProof { address, ..proof }));
             if all.len() >= MAX_PROOFS {
                 all.truncate(MAX_PROOFS);
                 return all;
@@ -81,7 +81,7 @@ impl Leaf {
 }
 
 /// The caller must fill in the address.
-fn of_listener<'a>(
+fn listener_proofs<'a>(
     listener: &'a Listener,
     port: &'a Port,
     leaves: &'a BTreeMap<&str, Leaf>,
@@ -120,10 +120,10 @@ fn can_speak(tls: &TlsTermination) -> bool {
 /// listener.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
-    let of_leaf = leaf.names.iter().map(|name| concrete(name));
+    let leaf_names = leaf.names.iter().map(|name| concrete(name));
     let own = (!hostname.is_empty()).then(|| concrete(hostname));
     let exact = own.clone().filter(|_| !hostname.starts_with('*'));
-    let mut candidates = exact.into_iter().chain(of_leaf).chain(own);
+    let mut candidates = exact.into_iter().chain(leaf_names).chain(own);
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_credential_is_refused() {
+    fn invalid_credential_names_are_refused() {
         for path in ["%d", "%d/", "%d/a/b", "%d/../shadow"] {
             let refused = resolved(Some("/run/credentials/x"), path);
             assert!(matches!(refused, Err(CredentialError::Name(_))), "{path}");

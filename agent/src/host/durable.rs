@@ -31,7 +31,7 @@ thread_local! {
 }
 
 #[cfg(test)]
-fn note(step: DiskStep) {
+fn record(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     for directory in missing.into_iter().rev() {
         DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
         #[cfg(test)]
-        note(DiskStep::MakeDirectory(directory.to_owned()));
+        record(DiskStep::MakeDirectory(directory.to_owned()));
         sync_parent(directory)?;
     }
     Ok(())
@@ -61,11 +61,11 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (mut file, _) = open::open_with(&mut options, path, Rule::Own)?;
     file.set_len(0)?;
     #[cfg(test)]
-    note(DiskStep::Write(path.to_owned(), bytes.to_vec()));
+    record(DiskStep::Write(path.to_owned(), bytes.to_vec()));
     file.write_all(bytes)?;
     file.sync_all()?;
     #[cfg(test)]
-    note(DiskStep::SyncFile(path.to_owned()));
+    record(DiskStep::SyncFile(path.to_owned()));
     Ok(())
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     #[cfg(test)]
-    note(DiskStep::Rename(from.to_owned(), to.to_owned()));
+    record(DiskStep::Rename(from.to_owned(), to.to_owned()));
     sync_parent(to)
 }
 
@@ -81,14 +81,14 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
-    note(DiskStep::Remove(path.to_owned()));
+    record(DiskStep::Remove(path.to_owned()));
     Ok(())
 }
 
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
-    note(DiskStep::SyncDirectory(path.to_owned()));
+    record(DiskStep::SyncDirectory(path.to_owned()));
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn memory_of(process: &str) -> u64 {
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     total(&host)
         .into_iter()
-        .chain(of_groups(&groups, Path::new("/sys/fs/cgroup")))
+        .chain(cgroup_limit(&groups, Path::new("/sys/fs/cgroup")))
         .min()
         .unwrap_or(USUAL_MEMORY)
 }
@@ -78,7 +78,7 @@ fn total(meminfo: &str) -> Option<u64> {
 
 /// In a container, `/proc/self/cgroup` may show the host's paths, so try all ancestors up to the
 /// mount point.
-fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
+fn cgroup_limit(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
@@ -122,13 +122,16 @@ mod tests {
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("memory.max"), "max\n").unwrap();
         let groups = "0::/system.slice/sesame.service\n";
-        assert_eq!(of_groups(groups, mount.path()), None);
+        assert_eq!(cgroup_limit(groups, mount.path()), None);
         fs::write(mount.path().join("system.slice/memory.max"), "536870912\n").unwrap();
-        assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
+        assert_eq!(cgroup_limit(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
-        assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
+        assert_eq!(cgroup_limit(groups, mount.path()), Some(256 << 20));
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
-        assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
+        assert_eq!(
+            cgroup_limit("0::/kubepods/x\n", mount.path()),
+            Some(1 << 20)
+        );
     }
 
     #[test]
@@ -138,8 +141,8 @@ mod tests {
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("memory.limit_in_bytes"), "134217728\n").unwrap();
         let groups = "11:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n";
-        assert_eq!(of_groups(groups, mount.path()), Some(128 << 20));
-        assert_eq!(of_groups("nonsense\n", mount.path()), None);
+        assert_eq!(cgroup_limit(groups, mount.path()), Some(128 << 20));
+        assert_eq!(cgroup_limit("nonsense\n", mount.path()), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) struct Listening {
     pub(crate) waiting: u32,
 }
 
-pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
+pub(crate) fn for_process(pid: u32) -> impl Iterator<Item = Listening> {
     let held = held(pid);
     let all = all(pid).into_iter();
     all.filter(move |socket| held.contains_key(&socket.inode))
@@ -104,16 +104,16 @@ mod tests {
             let mut command = Command::new("sleep");
             let mut process = command.arg("600").stdin(socket).spawn().unwrap();
             drop(command);
-            let counted = of(process.id()).count();
+            let counted = for_process(process.id()).count();
             process.kill().unwrap();
             process.wait().unwrap();
             assert_eq!(counted, counts);
-            assert_eq!(of(process.id()).count(), 0);
+            assert_eq!(for_process(process.id()).count(), 0);
         }
     }
 
     #[test]
-    fn connections_wait_until_they_are_taken() {
+    fn connections_wait_until_accepted() {
         for address in [
             // No other test connects to this address.
             SocketAddr::from((Ipv4Addr::new(127, 83, 69, 84), 0)),

@@ -14,7 +14,7 @@ use sesame_files::open::{self, Rule};
 use super::{PathError, create_directory};
 
 /// If an agent is killed while forking, its child may briefly hold the lock.
-const LAST_BREATH: Duration = Duration::from_secs(2);
+const LOCK_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why a directory could not be locked.
@@ -55,7 +55,7 @@ impl Lock {
                 Ok(()) => break,
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let holder = holder(&path);
-                    if lives(&holder) || begun.elapsed() > LAST_BREATH {
+                    if lives(&holder) || begun.elapsed() > LOCK_RELEASE_TIMEOUT {
                         return Err(LockError::Held {
                             directory: directory.to_owned(),
                             holder,

@@ -22,14 +22,14 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Returns `None` unless the missing capability caused the error `words`.
-pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
+/// Returns `None` unless the missing capability caused the error `message`.
+pub(crate) fn explain(port: u16, message: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
-    judge(port, words, first_free)
+    judge(port, message, first_free)
 }
 
-fn judge(port: u16, words: &str, first_free: u16) -> Option<PrivilegedPort> {
-    let low = port < first_free && words.ends_with("Permission denied");
+fn judge(port: u16, message: &str, first_free: u16) -> Option<PrivilegedPort> {
+    let low = port < first_free && message.ends_with("Permission denied");
     low.then_some(PrivilegedPort { port, first_free })
 }
 

@@ -110,12 +110,12 @@ impl InotifyReserve {
 
     /// Acquires missing placeholders and logs shortages. Never returns.
     pub(crate) async fn keep(self) {
-        let mut told = None;
+        let mut reported = None;
         loop {
             tokio::time::sleep(REFILL).await;
             self.lock().settle();
             let shortage = self.level().shortage();
-            if shortage != told {
+            if shortage != reported {
                 if let Some(shortage) = &shortage {
                     tracing::warn!("{shortage}");
                 } else {
@@ -123,7 +123,7 @@ impl InotifyReserve {
                         "enough inotify instances are again reserved for the next Envoys"
                     );
                 }
-                told = shortage;
+                reported = shortage;
             }
         }
     }
@@ -149,7 +149,7 @@ impl fmt::Debug for EnvoyInstances {
 
 impl EnvoyInstances {
     /// Records how many files Envoy watches or will watch.
-    pub fn note(&self, files: usize) {
+    pub fn set_files(&self, files: usize) {
         self.change(|need| need.files = files);
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let reserve = InotifyReserve::default();
         let envoy = reserve.envoy("ns/edge");
         assert_eq!(reserve.level(), ReserveLevel::default());
-        envoy.note(3);
+        envoy.set_files(3);
         let held = |held, wanted| {
             let level = reserve.level();
             assert_eq!((level.held, level.wanted), (held, wanted));
@@ -375,7 +375,7 @@ mod tests {
         envoy.record_running(4, Some(loan));
         held(6, 6);
         let loan = envoy.borrow(1).unwrap();
-        envoy.note(5);
+        envoy.set_files(5);
         drop(loan);
         held(7, 7);
         envoy.record_ended();

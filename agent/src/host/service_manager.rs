@@ -16,35 +16,35 @@ pub(crate) fn watchdog() -> Option<Duration> {
 }
 
 pub(crate) fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// Always call [`reloaded`] afterwards, even if the reload fails.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
         // Send nothing, because systemd treats a reload without a timestamp as failed.
         Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
     }
 }
 
 pub(crate) fn reloaded() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
 pub(crate) fn status(status: &str) {
-    tell(&[NotifyState::Status(status)]);
+    notify(&[NotifyState::Status(status)]);
 }
 
 pub(crate) fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 pub(crate) fn stopping(status: &str) {
-    tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
+    notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "cannot notify the service manager");
     }

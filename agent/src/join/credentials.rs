@@ -66,7 +66,11 @@ pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
 }
 
 /// `state` must be an absolute path.
-pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow::Result<Stored> {
+pub(crate) fn from_token(
+    token: &JoinToken,
+    credential: String,
+    state: &Path,
+) -> anyhow::Result<Stored> {
     let user = json!({"tokenFile": token_path(state)});
     Ok(Stored {
         kubeconfig: serde_saphyr::to_string(&kubeconfig(token, &user))?,

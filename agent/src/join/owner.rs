@@ -23,7 +23,7 @@ pub(crate) struct Owner {
 
 /// Returns `None` unless this process is root and the owner is not. Creates a missing `state`
 /// directory for the service user.
-pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
+pub(crate) fn find(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
     }

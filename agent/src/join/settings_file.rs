@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_is_told_and_nothing_is_hidden() {
+    fn contradicting_settings_are_refused_with_their_line() {
         let wanted = [("kube", json!(true)), ("host", json!("a"))];
         for (text, word) in [
             ("manifests: /m\n", "this host serves that directory"),

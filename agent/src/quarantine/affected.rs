@@ -9,7 +9,7 @@ use sesame_proto::schema::{
     Forward, L4Route, Listener, Port, Route, Snapshot, WeightedBackend, route::Action,
 };
 
-use super::exclude::Gone;
+use super::exclude::Removed;
 use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
@@ -57,7 +57,7 @@ pub fn affected(
     bound: impl Fn(&Port) -> u32,
 ) -> Affected {
     let mut affected = Affected::default();
-    let gone = Gone::new(snapshot, culprits);
+    let removed = Removed::new(snapshot, culprits);
     for (piece, culprit) in culprits {
         affected.refused.push(Refused {
             object: object(piece, snapshot),
@@ -67,14 +67,14 @@ pub fn affected(
         });
     }
     for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
-        for cause in gone.causes_of_listener(listener) {
+        for cause in removed.causes_of_listener(listener) {
             affected
                 .listeners
                 .entry(listener.name.clone())
                 .or_insert_with(|| why(culprits, &cause));
         }
     }
-    record_routes(&mut affected.routes, snapshot, culprits, &gone);
+    record_routes(&mut affected.routes, snapshot, culprits, &removed);
     affected
         .routes
         .retain(|_, route| !(route.rules.is_empty() && route.shares.is_empty()));
@@ -94,11 +94,11 @@ fn record_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
     culprits: &Culprits,
-    gone: &Gone<'_>,
+    removed: &Removed<'_>,
 ) {
     let mut backends: BTreeMap<&str, String> = BTreeMap::new();
     for backend in &snapshot.backends {
-        if let Some(cause) = gone.causes_of_backend(backend).next() {
+        if let Some(cause) = removed.causes_of_backend(backend).next() {
             let reason = format!("{}; its share is rejected", why(culprits, &cause));
             backends.insert(&backend.name, reason);
         }
@@ -133,14 +133,14 @@ fn record_routes(
                     _ => None,
                 };
                 let lost = lost.or_else(|| unasked(route));
-                note(routes, &route.name, lost, share);
+                record_route(routes, &route.name, lost, share);
             }
         }
     }
     for Listener { l4_routes, .. } in snapshot.ports.iter().flat_map(|port| &port.listeners) {
         for L4Route { name, backends, .. } in l4_routes {
             let lost = lost(&Piece::L4Route(name.clone()));
-            note(routes, name, lost, share_of(backends));
+            record_route(routes, name, lost, share_of(backends));
         }
     }
 }
@@ -189,7 +189,7 @@ fn not_open(
     }
 }
 
-fn note(
+fn record_route(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
     lost: Option<String>,

@@ -13,21 +13,21 @@ pub(super) enum RefusedResource {
 }
 
 /// Example: `cds: cluster 'x' config rejected: why`.
-pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
-    words.iter().filter_map(|words| one(words)).collect()
+pub(super) fn named(messages: &[String]) -> Vec<RefusedResource> {
+    messages.iter().filter_map(|message| one(message)).collect()
 }
 
 /// True if Envoy could not read a file, for example because it had no free file descriptor. The
 /// file may be valid.
-pub(crate) fn let_down_by_host(words: &[String]) -> bool {
-    words
+pub(crate) fn let_down_by_host(messages: &[String]) -> bool {
+    messages
         .iter()
-        .any(|words| words.contains("unable to read file: "))
+        .any(|message| message.contains("unable to read file: "))
 }
 
-fn one(words: &str) -> Option<RefusedResource> {
+fn one(message: &str) -> Option<RefusedResource> {
     const REJECTED: &str = "' config rejected: ";
-    if let Some(rest) = words.strip_prefix("lds: listener '") {
+    if let Some(rest) = message.strip_prefix("lds: listener '") {
         let (listener, why) = rest.split_once(REJECTED)?;
         let (listener, words) = (listener.to_owned(), why.to_owned());
         return Some(if why.starts_with("cannot bind ") {
@@ -36,7 +36,9 @@ fn one(words: &str) -> Option<RefusedResource> {
             RefusedResource::Listener { listener, words }
         });
     }
-    let (cluster, why) = words.strip_prefix("cds: cluster '")?.split_once(REJECTED)?;
+    let (cluster, why) = message
+        .strip_prefix("cds: cluster '")?
+        .split_once(REJECTED)?;
     Some(RefusedResource::Piece {
         piece: Piece::Backend(cluster.to_owned()),
         words: why.to_owned(),

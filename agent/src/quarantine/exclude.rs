@@ -18,30 +18,30 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-pub(super) struct Gone<'a> {
+pub(super) struct Removed<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
     pub(super) listeners: BTreeSet<&'a str>,
 }
 
-impl<'a> Gone<'a> {
+impl<'a> Removed<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, culprits: &'a Culprits) -> Self {
-        let mut gone = Self {
+        let mut removed = Self {
             culprits,
             backends: BTreeSet::new(),
             listeners: BTreeSet::new(),
         };
         for backend in &snapshot.backends {
-            if gone.causes_of_backend(backend).next().is_some() {
-                gone.backends.insert(&backend.name);
+            if removed.causes_of_backend(backend).next().is_some() {
+                removed.backends.insert(&backend.name);
             }
         }
         for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
-            if gone.causes_of_listener(listener).next().is_some() {
-                gone.listeners.insert(&listener.name);
+            if removed.causes_of_listener(listener).next().is_some() {
+                removed.listeners.insert(&listener.name);
             }
         }
-        gone
+        removed
     }
 
     /// False if the previously accepted version is served instead.
@@ -111,7 +111,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
     }
-    let gone = Gone::new(snapshot, culprits);
+    let removed = Removed::new(snapshot, culprits);
     let Snapshot {
         gateway,
         addresses,
@@ -132,14 +132,14 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
-        .filter_map(|port| without_listeners(port, &gone))
+        .filter_map(|port| without_listeners(port, &removed))
         .collect();
     let listeners = ports.iter().flat_map(|port| &port.listeners);
     let used: BTreeSet<&str> = listeners.map(|it| it.route_table.as_str()).collect();
     let route_tables: Vec<RouteTable> = route_tables
         .iter()
-        .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
-        .map(|table| without_routes(table, &gone))
+        .filter(|table| removed.listeners.is_empty() || used.contains(table.name.as_str()))
+        .map(|table| without_routes(table, &removed))
         .collect();
     Snapshot {
         gateway: gateway.clone(),
@@ -150,18 +150,18 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         route_tables,
         backends: backends
             .iter()
-            .filter(|backend| !gone.backends.contains(backend.name.as_str()))
-            .map(|backend| without_client_key(backend, &gone))
+            .filter(|backend| !removed.backends.contains(backend.name.as_str()))
+            .map(|backend| without_client_key(backend, &removed))
             .collect(),
         endpoints: endpoints
             .iter()
-            .filter(|set| !gone.has(&Piece::Endpoints(set.name.clone())))
+            .filter(|set| !removed.has(&Piece::Endpoints(set.name.clone())))
             .cloned()
             .collect(),
-        keys: keys.iter().filter_map(|key| gone.key(key)).collect(),
+        keys: keys.iter().filter_map(|key| removed.key(key)).collect(),
         trust_bundles: trust_bundles
             .iter()
-            .filter(|bundle| !gone.has(&Piece::TrustBundle(bundle.name.clone())))
+            .filter(|bundle| !removed.has(&Piece::TrustBundle(bundle.name.clone())))
             .cloned()
             .collect(),
         ports,
@@ -169,8 +169,8 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         rotation: *rotation,
         tracing: tracing
             .clone()
-            .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
-        log_output: log_output.clone().map(|it| without_sinks(it, &gone)),
+            .filter(|tracing| !removed.backends.contains(tracing.backend.as_str())),
+        log_output: log_output.clone().map(|it| without_sinks(it, &removed)),
         measured_routes: measured_routes.clone(),
     }
 }
@@ -204,37 +204,38 @@ fn named_filters(
     kept.cloned().collect()
 }
 
-fn without_sinks(mut output: LogOutput, gone: &Gone<'_>) -> LogOutput {
-    let is_gone = |sink: &LogSink| gone.backends.contains(sink.backend.as_str());
+fn without_sinks(mut output: LogOutput, removed: &Removed<'_>) -> LogOutput {
+    let is_gone = |sink: &LogSink| removed.backends.contains(sink.backend.as_str());
     output.sinks.retain(|sink| !is_gone(sink));
     output
 }
 
-fn without_client_key(backend: &Backend, gone: &Gone<'_>) -> Backend {
+fn without_client_key(backend: &Backend, removed: &Removed<'_>) -> Backend {
     let mut backend = backend.clone();
     if let Some(tls) = &mut backend.tls
-        && gone.has(&Piece::Key(tls.client_key.clone()))
+        && removed.has(&Piece::Key(tls.client_key.clone()))
     {
         tls.client_key.clear();
     }
     backend
 }
 
-fn without_listeners(port: &Port, gone: &Gone<'_>) -> Option<Port> {
+fn without_listeners(port: &Port, removed: &Removed<'_>) -> Option<Port> {
     let listeners: Vec<Listener> = port
         .listeners
         .iter()
-        .filter(|listener| !gone.listeners.contains(listener.name.as_str()))
+        .filter(|listener| !removed.listeners.contains(listener.name.as_str()))
         .map(|listener| {
             let mut listener = listener.clone();
             if let Some(tls) = &mut listener.tls {
-                tls.keys.retain(|key| !gone.has(&Piece::Key(key.clone())));
+                tls.keys
+                    .retain(|key| !removed.has(&Piece::Key(key.clone())));
             }
             listener
                 .l4_routes
-                .retain(|route| !gone.has(&Piece::L4Route(route.name.clone())));
+                .retain(|route| !removed.has(&Piece::L4Route(route.name.clone())));
             for L4Route { backends, .. } in &mut listener.l4_routes {
-                refuse_shares(backends, gone);
+                refuse_shares(backends, removed);
             }
             listener
         })
@@ -242,19 +243,23 @@ fn without_listeners(port: &Port, gone: &Gone<'_>) -> Option<Port> {
     (!listeners.is_empty()).then_some(Port { listeners, ..*port })
 }
 
-fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
+fn without_routes(table: &RouteTable, removed: &Removed<'_>) -> RouteTable {
     let RouteTable {
         name,
         virtual_hosts,
     } = table;
-    let without = |host| without_routes_of(name, host, gone);
+    let without = |host| without_routes_of(name, host, removed);
     RouteTable {
         name: name.clone(),
         virtual_hosts: virtual_hosts.iter().filter_map(without).collect(),
     }
 }
 
-fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
+fn without_routes_of(
+    table: &str,
+    host: &VirtualHost,
+    removed: &Removed<'_>,
+) -> Option<VirtualHost> {
     let VirtualHost {
         domain,
         routes,
@@ -265,14 +270,14 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
         table: table.to_owned(),
         domain: domain.clone(),
     };
-    match gone.culprits.get(&piece) {
+    match removed.culprits.get(&piece) {
         Some(culprit) if culprit.is_dropped() => None,
         // Requests must not fall through to a less specific virtual host that may not require
         // authorization.
         Some(_) => Some(refusing_all(host)),
         None => {
             let routes = routes.iter();
-            let routes = routes.filter_map(|route| without_culprit(route, gone));
+            let routes = routes.filter_map(|route| without_culprit(route, removed));
             Some(VirtualHost {
                 domain: domain.clone(),
                 routes: routes.collect(),
@@ -300,14 +305,14 @@ pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     }
 }
 
-fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
-    match gone.culprits.get(&Piece::Route(route.name.clone())) {
+fn without_culprit(route: &Route, removed: &Removed<'_>) -> Option<Route> {
+    match removed.culprits.get(&Piece::Route(route.name.clone())) {
         Some(culprit) if culprit.is_dropped() => None,
         Some(_) => Some(answering_500(route)),
         None => {
             // Without its authorization service, the route must not forward requests.
             let mut asked = route.external_auth.iter();
-            if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
+            if asked.any(|auth| removed.backends.contains(auth.backend.as_str())) {
                 return Some(answering_500(route));
             }
             let mut route = route.clone();
@@ -315,8 +320,8 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
                 backends, mirrors, ..
             })) = &mut route.action
             {
-                refuse_shares(backends, gone);
-                mirrors.retain(|mirror| !gone.backends.contains(mirror.backend.as_str()));
+                refuse_shares(backends, removed);
+                mirrors.retain(|mirror| !removed.backends.contains(mirror.backend.as_str()));
             }
             Some(route)
         }
@@ -341,9 +346,9 @@ pub(super) fn answering_500(route: &Route) -> Route {
     }
 }
 
-fn refuse_shares(backends: &mut [WeightedBackend], gone: &Gone<'_>) {
+fn refuse_shares(backends: &mut [WeightedBackend], removed: &Removed<'_>) {
     for share in backends {
-        if gone.backends.contains(share.backend.as_str()) {
+        if removed.backends.contains(share.backend.as_str()) {
             *share = WeightedBackend {
                 backend: String::new(),
                 weight: share.weight,

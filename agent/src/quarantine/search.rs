@@ -231,7 +231,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let pieces = Pieces::new(wanted);
-        let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
+        let Some(mut messages) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
         // Pieces that Envoy already serves come first, because new pieces take the blame for
@@ -250,7 +250,9 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         if !self.goes_up_to(good, wanted, &order, start).await? {
             good = 0;
             if !self.goes_up_to(good, wanted, &order, start).await? {
-                return Ok(SearchEnd::Unexplained { envoy_words: words });
+                return Ok(SearchEnd::Unexplained {
+                    envoy_words: messages,
+                });
             }
         }
         // Invariant: the first `good` pieces are valid in combination. Each iteration removes the
@@ -262,7 +264,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 let without = order.get(middle..).unwrap_or_default();
                 match self.ask_whole(wanted, without, None, start).await? {
                     None => good = middle,
-                    Some(said) => (refused, words) = (middle, said),
+                    Some(newer) => (refused, messages) = (middle, newer),
                 }
             }
             let piece = order.remove(good);
@@ -276,13 +278,15 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                     match_verdict = MatchVerdict::Accepted;
                 }
             }
-            self.blame(&piece, words, match_verdict);
+            self.blame(&piece, messages, match_verdict);
             match self.ask_whole(wanted, &[], None, start).await? {
                 None => return Ok(SearchEnd::Clean),
-                Some(said) => words = said,
+                Some(newer) => messages = newer,
             }
         }
-        Ok(SearchEnd::Unexplained { envoy_words: words })
+        Ok(SearchEnd::Unexplained {
+            envoy_words: messages,
+        })
     }
 
     async fn goes_up_to(

@@ -84,7 +84,7 @@ fn snapshot(count: usize) -> Snapshot {
 
 /// Rejects each pair in `enemies` if both pieces are present.
 #[derive(Default)]
-struct KnowsAll {
+struct OracleJudge {
     bad: BTreeSet<Piece>,
     enemies: Vec<(Piece, Piece)>,
     /// Pairs that conflict even if one of them responds with 500.
@@ -94,7 +94,7 @@ struct KnowsAll {
     judged: Mutex<usize>,
 }
 
-impl Judge for KnowsAll {
+impl Judge for OracleJudge {
     async fn judge(&self, snapshot: Snapshot, _: Trial) -> Result<Option<String>, NoVerdict> {
         *self.judged.lock().unwrap() += 1;
         let pieces = Pieces::new(&snapshot);
@@ -118,7 +118,7 @@ impl Judge for KnowsAll {
 }
 
 async fn search(
-    judge: &KnowsAll,
+    judge: &OracleJudge,
     wanted: &Snapshot,
     accepted: Option<&Snapshot>,
 ) -> (SearchEnd, Culprits, usize) {
@@ -146,9 +146,9 @@ fn route_piece(number: usize) -> Piece {
 
 #[tokio::test]
 async fn one_culprit_among_many_costs_a_logarithm() {
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         bad: [Piece::Backend(backend(611))].into(),
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let (end, culprits, runs) = search(&judge, &snapshot(1000), None).await;
     assert!(matches!(end, SearchEnd::Clean), "{end:?}");
@@ -162,9 +162,9 @@ async fn one_culprit_among_many_costs_a_logarithm() {
 
 #[tokio::test]
 async fn only_what_is_new_is_suspected_at_first() {
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         bad: [route_piece(7)].into(),
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let (wanted, accepted) = (snapshot(1000), snapshot(1000));
     let mut accepted = accepted;
@@ -177,9 +177,9 @@ async fn only_what_is_new_is_suspected_at_first() {
 
 #[tokio::test]
 async fn newer_of_two_conflicting_pieces_is_culprit() {
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         enemies: vec![(route_piece(3), route_piece(900))],
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let wanted = snapshot(1000);
     for new in [3, 900] {
@@ -194,10 +194,10 @@ async fn newer_of_two_conflicting_pieces_is_culprit() {
 
 #[tokio::test]
 async fn bad_match_drops_route_and_others_answer_500() {
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         bad: [route_piece(1), route_piece(2)].into(),
         bad_matches: [route_piece(2)].into(),
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let wanted = snapshot(4);
     let (end, culprits, _) = search(&judge, &wanted, None).await;
@@ -208,7 +208,7 @@ async fn bad_match_drops_route_and_others_answer_500() {
 }
 
 /// Interrupts each search at the first opportunity until one finishes.
-async fn search_in_parts(judge: &KnowsAll, wanted: &Snapshot) -> Culprits {
+async fn search_in_parts(judge: &OracleJudge, wanted: &Snapshot) -> Culprits {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for _ in 0..200 {
         let mut search = Search {
@@ -231,10 +231,10 @@ async fn search_in_parts(judge: &KnowsAll, wanted: &Snapshot) -> Culprits {
 
 #[tokio::test]
 async fn interrupted_search_makes_progress_and_finishes() {
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
         bad_matches: [route_piece(30)].into(),
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let culprits = search_in_parts(&judge, &snapshot(40)).await;
     assert_eq!(culprits.len(), 3);
@@ -256,9 +256,9 @@ async fn interrupted_search_blames_one_of_two_equal_domains() {
             Piece::VirtualHost { table, domain }
         })
     });
-    let judge = KnowsAll {
+    let judge = OracleJudge {
         equal: pairs.clone().into(),
-        ..KnowsAll::default()
+        ..OracleJudge::default()
     };
     let culprits = search_in_parts(&judge, &wanted).await;
     let later = pairs.map(|[_, later]| later);
@@ -419,10 +419,10 @@ async fn bad_virtual_host_refuses_requests_or_is_removed() {
         domain: narrow.domain.clone(),
     };
     for (is_domain, expected) in [(false, Some(refusing_all(&narrow))), (true, None)] {
-        let judge = KnowsAll {
+        let judge = OracleJudge {
             bad: BTreeSet::from([piece.clone()]),
             bad_matches: is_domain.then(|| piece.clone()).into_iter().collect(),
-            ..KnowsAll::default()
+            ..OracleJudge::default()
         };
         let (end, culprits, _) = search(&judge, &wanted, None).await;
         assert!(matches!(end, SearchEnd::Clean), "{is_domain}");

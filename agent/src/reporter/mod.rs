@@ -108,7 +108,7 @@ impl<R: HostReports> ReportLoop<R> {
                 // The interval may have become shorter.
                 heartbeat.min(now + period * 5 / 4)
             };
-            match self.tell(due).await {
+            match self.write_reports(due).await {
                 Ok(waits) => {
                     backoff.reset();
                     if std::mem::take(&mut failing) {
@@ -140,14 +140,14 @@ impl<R: HostReports> ReportLoop<R> {
                 }
             }
         }
-        if let Ok(Err(error)) = tokio::time::timeout(LAST_TIMEOUT, self.tell(true)).await {
+        if let Ok(Err(error)) = tokio::time::timeout(LAST_TIMEOUT, self.write_reports(true)).await {
             let why = error.message;
             tracing::warn!("this host cannot report to the cluster that it is stopping: {why}");
         }
     }
 
     /// Returns when to report a postponed change, if any.
-    async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
+    async fn write_reports(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);
         };

@@ -59,10 +59,10 @@ pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result
         .context("cannot remove withdrawn or replaced keys from older generations")
 }
 
-pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
+pub(super) fn reseal(directories: &Directories, sealing: &SealingKeys) {
     for directory in directories.gateway_states() {
         let sealed = StateDir::open(&directory, StateDir::KEEP)
-            .and_then(|state| kept_keys::seal_anew(&state, sealing));
+            .and_then(|state| kept_keys::reseal(&state, sealing));
         if let Err(error) = sealed {
             tracing::warn!(directory = %directory.display(), "cannot reseal the keys of accepted configurations: {error}");
         }
@@ -117,7 +117,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
 }
 
 /// If [`forget`] failed, a Gateway that is declared again is still marked as withdrawn.
-pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
+pub(super) fn unmark_withdrawn(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_exists(&note) {
         tracing::warn!(%gateway, %error, note = %note.display(), "cannot remove the record of the Gateway's withdrawal");
@@ -284,7 +284,7 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
-        take_back(&directories, &gone);
+        unmark_withdrawn(&directories, &gone);
         accept(&directories, &gone);
         assert_eq!(loaded(), [gone, kept]);
     }

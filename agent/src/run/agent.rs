@@ -98,19 +98,19 @@ pub(super) async fn run(
     let (settings, unit) = (live.subscribe(), Unit::new(options.drain));
     let reloader = Reloader::new(reader, started, live, unit.readiness());
     tokio::spawn(reloader.serve(hangups, reload_requests));
-    let told = std::pin::pin!(shutdown::told(requests));
-    let ending = match serve(&mut gateways, known, &services, unit, told).await? {
+    let stop_request = std::pin::pin!(shutdown::stop_requested(requests));
+    let ending = match serve(&mut gateways, known, &services, unit, stop_request).await? {
         Some(grace) => Ending::Drain(grace),
         None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,
     };
-    tell_ending(&ending, &stopping);
+    announce_ending(&ending, &stopping);
     gateways.stop(ending).await;
     services.stop().await;
     Ok(())
 }
 
 /// Marks the agent as unready if Envoy is about to drain.
-fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
+fn announce_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
             service_manager::stopping("Envoy keeps serving");
@@ -157,7 +157,7 @@ async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc
     for problem in sealing.problems() {
         tracing::error!("{problem}");
     }
-    accepted::seal_anew(directories, &sealing);
+    accepted::reseal(directories, &sealing);
     Arc::new(sealing)
 }
 
@@ -219,7 +219,7 @@ async fn serve(
     mut known: watch::Receiver<SourceState>,
     services: &Services,
     mut unit: Unit,
-    mut told: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,
+    mut stop_request: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,
 ) -> anyhow::Result<Option<Duration>> {
     loop {
         let targets = known.borrow_and_update().gateways.clone();
@@ -235,9 +235,9 @@ async fn serve(
             () = gateways.drained() => {}
             () = unit.due() => {
                 let now = known.borrow().clone();
-                unit.tell(&services.report(), &now, &newest(&gateways.observed()));
+                unit.update(&services.report(), &now, &newest(&gateways.observed()));
             }
-            grace = &mut told => return Ok(grace?),
+            grace = &mut stop_request => return Ok(grace?),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, 
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an answer may take to be accepted before it is requested again.
-const LOOKED_AT: Duration = Duration::from_secs(5);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// In bytes.
 const MAX_ANSWER: usize = 1 << 20;
@@ -38,31 +38,31 @@ pub(super) fn start(
             );
         }
         if request.answerer != Answerer::Operator {
-            let asker = Asker {
+            let requester = Requester {
                 object: entry.object(),
                 request: request.clone(),
                 troubles: local.troubles(),
                 clients: clients.cloned(),
             };
-            tokio::spawn(asker.run(local.clone()));
+            tokio::spawn(requester.run(local.clone()));
         }
     }
     Ok(())
 }
 
-struct Asker {
+struct Requester {
     object: String,
     request: CertificateRequest,
     troubles: Troubles,
     clients: Option<Clients>,
 }
 
-impl Asker {
+impl Requester {
     async fn run(self, mut local: LocalFiles) {
         let mut backoff = PAUSES;
         loop {
             let Some(open) = local.newest_seen().open.get(&self.object).cloned() else {
-                self.troubles.tell(&self.object, None);
+                self.troubles.set(&self.object, None);
                 backoff.reset();
                 local.changed().await;
                 continue;
@@ -79,7 +79,7 @@ impl Asker {
                             local.changed().await;
                         }
                     };
-                    if timeout(LOOKED_AT, gone).await.is_ok() {
+                    if timeout(ACCEPT_TIMEOUT, gone).await.is_ok() {
                         continue;
                     }
                 }
@@ -88,7 +88,7 @@ impl Asker {
                         object = self.object,
                         "cannot get the certificate for a certificate request: {why}"
                     );
-                    self.troubles.tell(&self.object, Some(why));
+                    self.troubles.set(&self.object, Some(why));
                 }
             }
             tokio::time::sleep(backoff.next_pause()).await;
@@ -99,12 +99,12 @@ impl Asker {
         match (&self.request.answerer, &self.clients) {
             (Answerer::Command(words), _) => command(words, pem).await,
             (Answerer::Signer { name, seconds }, Some(clients)) => {
-                let say = |what: String| self.troubles.tell(&self.object, Some(what));
+                let report = |what: String| self.troubles.set(&self.object, Some(what));
                 let signing = cluster::SignerRequest {
                     signer: name,
                     seconds: *seconds,
                     usage: self.request.usage,
-                    say: &say,
+                    report: &report,
                 };
                 cluster::sign(clients, &signing, pem).await
             }
@@ -115,8 +115,8 @@ impl Asker {
 
 /// Passes the request on standard input and reads the certificate from standard output. Uses no
 /// shell.
-async fn command(words: &[String], pem: &str) -> Result<String, String> {
-    let [program, arguments @ ..] = words else {
+async fn command(argv: &[String], pem: &str) -> Result<String, String> {
+    let [program, arguments @ ..] = argv else {
         return Err("no program is set".to_owned());
     };
     let mut child = Command::new(program)
@@ -141,8 +141,8 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
         .map_err(|_| format!("{program} did not finish within {TIMEOUT:?}"))?
         .map_err(|error| format!("{program}: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last: String = said
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last: String = stderr
             .lines()
             .last()
             .unwrap_or_default()

@@ -67,7 +67,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
             again = after.map(|after| Instant::now() + after);
             // Update the target first, so that a reader who sees an accepted bundle also sees its
             // target.
-            engine.take(update, seen);
+            engine.apply(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);
         }

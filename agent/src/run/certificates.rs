@@ -69,7 +69,7 @@ pub(super) struct CertificatesSource {
 }
 
 impl CertificatesSource {
-    pub(super) fn of(
+    pub(super) fn new(
         known: &watch::Receiver<SourceState>,
         observed: &watch::Receiver<AllObserved>,
     ) -> Self {
@@ -118,7 +118,7 @@ impl CertificatesSource {
                 served: served.as_deref(),
                 files: &files,
             };
-            found.extend(of_gateway(&inputs));
+            found.extend(gateway_certificates(&inputs));
         }
         sorted(found)
     }
@@ -136,7 +136,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
 /// Works without a running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
-        of_gateway(&ReportInputs {
+        gateway_certificates(&ReportInputs {
             gateway: it.gateway.to_string(),
             snapshot: &it.resolved.snapshot,
             keys: &it.resolved.keys,
@@ -167,7 +167,7 @@ struct ReportInputs<'a> {
     files: &'a BTreeMap<String, String>,
 }
 
-fn of_gateway(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
+fn gateway_certificates(inputs: &ReportInputs<'_>) -> Vec<CertificateReport> {
     let used_by = uses(inputs.snapshot);
     let mut found = Vec::new();
     for KeyPair {
@@ -220,8 +220,8 @@ fn one(
         not_after,
         key,
     } = facts;
-    let of_envoy = |all: &[String]| all.contains(&serial(&number));
-    let served = inputs.served.map(of_envoy);
+    let is_served = |all: &[String]| all.contains(&serial(&number));
+    let served = inputs.served.map(is_served);
     let time = |seconds| Timestamp::from_second(seconds).ok();
     // Several ConfigMaps may form one bundle.
     let files = object.split('+').filter_map(|part| inputs.files.get(part));
@@ -331,7 +331,7 @@ mod tests {
         let files = [("Secret/ns/a", "a.yaml"), ("ConfigMap/ns/more", "b.yaml")];
         let files = files.map(|(name, place)| (name.to_owned(), place.to_owned()));
         let report = |served: &[String]| {
-            of_gateway(&ReportInputs {
+            gateway_certificates(&ReportInputs {
                 gateway: "ns/gw".to_owned(),
                 snapshot: &snapshot,
                 keys: std::slice::from_ref(&pair),

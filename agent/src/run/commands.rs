@@ -82,7 +82,7 @@ pub(super) struct ReplySink {
 }
 
 impl ReplySink {
-    pub(super) fn say(&self, message: impl Into<String>) {
+    pub(super) fn send_progress(&self, message: impl Into<String>) {
         self.send(message.into(), None);
     }
 

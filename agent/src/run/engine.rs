@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
 use super::spans::EngineTimes;
-use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
+use super::target::{HostSettings, Origin, Targets, apply_local, keep, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleReport;
 use crate::source::key_sets::FetchedKeySets;
@@ -100,19 +100,19 @@ impl Engine {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
             record_busy(&self.known, true);
-            self.times.take(watch.first_seen());
-            take_local(&self.known, &self.host);
+            self.times.begin_change(watch.first_seen());
+            apply_local(&self.known, &self.host);
             let copies = self.key_sets.newest();
             let local = Arc::clone(&self.known.borrow().local);
             let namespace = &self.resolve.namespace;
             self.manifests
-                .take_local(&local.usable, (namespace, &copies));
+                .set_local(&local.usable, (namespace, &copies));
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
             self.times.read();
-            self.take(&scan, &change, Timestamp::now());
+            self.apply_scan(&scan, &change, Timestamp::now());
             self.request_key_sets(copies);
             record_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
@@ -177,7 +177,7 @@ impl Engine {
         });
     }
 
-    fn take(&mut self, scan: &ScanReport, change: &Change, now: Timestamp) {
+    fn apply_scan(&mut self, scan: &ScanReport, change: &Change, now: Timestamp) {
         if !scan.available {
             self.withdrawal.holds(None);
             self.hold(
@@ -241,7 +241,7 @@ impl Engine {
         });
         // The targets are already published, so the steps below cannot delay a Gateway.
         drop((before, offers));
-        self.note(statuses, now);
+        self.record_statuses(statuses, now);
         self.publish_problems(scan);
     }
 
@@ -273,7 +273,7 @@ impl Engine {
         )
     }
 
-    fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
+    fn record_statuses(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {
             ResolvedStatuses::Whole(statuses, problems, uncovered) => {

@@ -68,7 +68,7 @@ impl FollowedInstances {
         not(feature = "cluster"),
         expect(dead_code, reason = "only used for reports to a cluster")
     )]
-    pub(super) fn look(&mut self) -> impl Iterator<Item = (&NamespacedName, Observed)> {
+    pub(super) fn read_all(&mut self) -> impl Iterator<Item = (&NamespacedName, Observed)> {
         let followed = self.followed.iter_mut();
         followed.map(|(name, observed)| (name, observed.borrow_and_update().clone()))
     }

@@ -111,7 +111,7 @@ impl Gateways {
         }
         for name in start {
             if let Some(target) = targets.get(&name) {
-                accepted::take_back(&self.directories, &name);
+                accepted::unmark_withdrawn(&self.directories, &name);
                 let running = self.start(&name, target);
                 self.running.insert(name, running);
             }

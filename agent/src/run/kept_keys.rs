@@ -127,7 +127,7 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
 }
 
 /// If sealing is off, stores the keys in plaintext. Skips unreadable pairs.
-pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
+pub(super) fn reseal(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
         for stored in pairs.iter_mut().filter(|pair| !sealing.is_current(pair)) {

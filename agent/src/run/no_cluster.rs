@@ -23,7 +23,7 @@ pub(super) struct SignerRequest<'a> {
     pub(super) signer: &'a str,
     pub(super) seconds: Option<i32>,
     pub(super) usage: RequestedUsage,
-    pub(super) say: &'a (dyn Fn(String) + Send + Sync),
+    pub(super) report: &'a (dyn Fn(String) + Send + Sync),
 }
 
 #[expect(clippy::unused_async, reason = "the real one waits")]
@@ -36,7 +36,7 @@ pub(super) async fn sign(
         signer: _,
         seconds: _,
         usage: _,
-        say: _,
+        report: _,
     } = signing;
     match *clients {}
 }

@@ -150,12 +150,12 @@ fn conditions(rows: &mut Rows<5>, object: &ObjectReport) {
     let name = parts.join("/");
     for condition in conditions_of(&object.status) {
         let is_fault = condition.is_fault();
-        let said = format!("{}={}", condition.type_, condition.status);
+        let value = format!("{}={}", condition.type_, condition.status);
         rows.add(is_fault, || {
             [
                 name.as_str().into(),
                 condition.section.into(),
-                Cell::good_unless(is_fault, said),
+                Cell::good_unless(is_fault, value),
                 condition.reason.into(),
                 condition.message.into(),
             ]

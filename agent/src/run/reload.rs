@@ -195,12 +195,12 @@ impl Reloader {
                 _ = hangups.recv() => None,
                 Some(caller) = requests.recv() => Some(caller),
             };
-            let tells = *self.ready.borrow();
-            if tells {
+            let notifies = *self.ready.borrow();
+            if notifies {
                 service_manager::reloading();
             }
             let outcome = self.reload().await;
-            if tells {
+            if notifies {
                 service_manager::reloaded();
             }
             if let Some(caller) = caller {
@@ -214,8 +214,8 @@ impl Reloader {
         let reader = Arc::clone(&self.reader);
         let read = tokio::task::spawn_blocking(move || reader.read()).await;
         let reading = read.unwrap_or_else(|error| Err(error.to_string()));
-        let outcome =
-            reading.and_then(|reading| take(&*self.reader, &self.started, &self.live, &reading));
+        let outcome = reading
+            .and_then(|reading| apply_settings(&*self.reader, &self.started, &self.live, &reading));
         match &outcome {
             Ok(Reloaded {
                 applied,
@@ -236,7 +236,7 @@ impl Reloader {
     }
 }
 
-fn take(
+fn apply_settings(
     reader: &dyn ReadSettings,
     started: &[Setting],
     live: &watch::Sender<LiveSettings>,

@@ -45,18 +45,18 @@ pub(super) async fn serve(
     listener: UnixListener,
     report: ReportSource,
     state_dir: PathBuf,
-    doors: Doors,
+    inputs: ServerInputs,
 ) {
     let answer = move |request: Request<Incoming>| {
         let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
-        let Doors {
+        let ServerInputs {
             queues,
             stops,
             reloads,
             live,
             metrics,
             certificates,
-        } = doors.clone();
+        } = inputs.clone();
         async move {
             match (request.method(), request.uri().path()) {
                 (&Method::POST, "/orders") => return commands(request, &queues).await,
@@ -85,7 +85,7 @@ pub(super) async fn serve(
 }
 
 #[derive(Clone)]
-pub(super) struct Doors {
+pub(super) struct ServerInputs {
     pub(super) queues: watch::Receiver<CommandQueues>,
     pub(super) stops: mpsc::Sender<Duration>,
     pub(super) reloads: mpsc::Sender<ReloadRequest>,

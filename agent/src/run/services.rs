@@ -145,16 +145,16 @@ impl Services {
             let page = pages(directories, &report, &known, &observed);
             tasks.spawn(serve_metrics(address, guard, metrics.clone(), page));
         }
-        let doors = server::Doors {
+        let inputs = server::ServerInputs {
             queues,
             stops,
             reloads,
             live: live.clone(),
             metrics,
-            certificates: CertificatesSource::of(&known, &observed),
+            certificates: CertificatesSource::new(&known, &observed),
         };
         let state_dir = directories.state().to_owned();
-        tasks.spawn(server::serve(listener, report.clone(), state_dir, doors));
+        tasks.spawn(server::serve(listener, report.clone(), state_dir, inputs));
         tasks.spawn(expiry::log(observed.clone()));
         tasks.spawn(recorder(directories, &report, &known, &observed).run());
         let reporter = clients.and_then(|clients| match &options.source {
@@ -208,7 +208,7 @@ fn pages(
     observed: &watch::Receiver<AllObserved>,
 ) -> PageSource {
     let (state_dir, report) = (directories.state().to_owned(), Arc::clone(report));
-    let certificates = CertificatesSource::of(known, observed);
+    let certificates = CertificatesSource::new(known, observed);
     Arc::new(move || {
         page::page(&PageFacts {
             report: &report(true),
@@ -250,15 +250,16 @@ fn reports(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let reported = |told: &[IpAddr]| -> Vec<String> {
-        let usable = host_addresses::usable(told).into_iter();
+    let reported = |addresses: &[IpAddr]| -> Vec<String> {
+        let usable = host_addresses::usable(addresses).into_iter();
         usable.map(|ip| ip.to_string()).collect()
     };
-    let told = options.report_addresses.clone();
-    let host_addresses = reported(&told);
+    let configured = options.report_addresses.clone();
+    let host_addresses = reported(&configured);
     Arc::new(move |with_objects| {
         let live = live.borrow().clone();
-        let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
+        let changed =
+            (live.report_addresses != configured).then(|| reported(&live.report_addresses));
         // Do not block the sender while the report is built.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);

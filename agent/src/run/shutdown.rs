@@ -23,10 +23,10 @@ use crate::host::lock::{Lock, LockError};
 use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
-const LAST_WORDS: Duration = Duration::from_secs(15);
+const MAX_AGENT_EXIT: Duration = Duration::from_secs(15);
 /// Maximum delay in a Pod between starting the agent and the launcher, or between their stop
 /// signals.
-const TOLD_AS_WELL: Duration = Duration::from_secs(1);
+const MAX_SIGNAL_SKEW: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What happens to the Envoys when a signal stops the agent.
@@ -58,7 +58,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
-        while begun.elapsed() < TOLD_AS_WELL && launcher::is_stopping(socket).is_err() {
+        while begun.elapsed() < MAX_SIGNAL_SKEW && launcher::is_stopping(socket).is_err() {
             tokio::time::sleep(POLL).await;
         }
     }
@@ -66,7 +66,9 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
 
 /// Waits for a stop request or a signal. Returns the request's grace period, or `None` for a
 /// signal.
-pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
+pub(super) async fn stop_requested(
+    mut requests: mpsc::Receiver<Duration>,
+) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -108,7 +110,7 @@ async fn ends_them(launcher: &Launcher) -> bool {
         return false;
     };
     let begun = tokio::time::Instant::now();
-    while begun.elapsed() < TOLD_AS_WELL {
+    while begun.elapsed() < MAX_SIGNAL_SKEW {
         if matches!(launcher::is_stopping(socket), Ok(true)) {
             return true;
         }
@@ -147,14 +149,15 @@ pub enum EndError {
 /// Waits until no agent uses the runtime directory, then stops the remaining Envoys and returns
 /// their number.
 ///
-/// `told` is the time that an agent was given to stop. If it is `None`, a running agent is an
-/// error.
+/// `agent_grace` is the time that an agent was given to stop. If it is `None`, a running agent is
+/// an error.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
-    told: Option<Duration>,
+    agent_grace: Option<Duration>,
 ) -> Result<usize, EndError> {
-    let deadline = told.map(|told| tokio::time::Instant::now() + told + LAST_WORDS);
+    let deadline =
+        agent_grace.map(|agent_grace| tokio::time::Instant::now() + agent_grace + MAX_AGENT_EXIT);
     let _lock = loop {
         match (Lock::acquire(runtime), deadline) {
             (Ok(lock), _) => break lock,
@@ -164,7 +167,10 @@ pub async fn end_left(
                 tokio::time::sleep(POLL).await;
             }
             (Err(held @ LockError::Held { .. }), Some(_)) => {
-                return Err(EndError::Lives(held, told.unwrap_or_default() + LAST_WORDS));
+                return Err(EndError::Lives(
+                    held,
+                    agent_grace.unwrap_or_default() + MAX_AGENT_EXIT,
+                ));
             }
             (Err(error), _) => return Err(EndError::Lock(error)),
         }

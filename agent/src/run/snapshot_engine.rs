@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::engine::{SourceState, record_busy, report_changes};
 use super::spans::EngineTimes;
-use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
+use super::target::{HostSettings, Origin, Targets, apply_local, keep, render_all};
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
@@ -40,11 +40,11 @@ impl SnapshotEngine {
         self.host.changed().await;
     }
 
-    pub(super) fn take_local(&self) {
-        take_local(&self.known, &self.host);
+    pub(super) fn apply_local(&self) {
+        apply_local(&self.known, &self.host);
     }
 
-    pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
+    pub(super) fn apply(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
             gateways,
@@ -54,8 +54,8 @@ impl SnapshotEngine {
             receipts,
         } = update;
         record_busy(&self.known, true);
-        self.times.take(seen);
-        self.take_local();
+        self.times.begin_change(seen);
+        self.apply_local();
         let before = self.known.borrow().gateways.clone();
         let Merged {
             revisions,

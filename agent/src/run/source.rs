@@ -153,10 +153,10 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
             match scan {
                 Some(true) => {
                     let seen = watch.first_seen();
-                    engine.take(dirs.scan(), seen);
+                    engine.apply(dirs.scan(), seen);
                     record_polling(&engine.known, &watch);
                 }
-                Some(false) => engine.take_local(),
+                Some(false) => engine.apply_local(),
                 None => return,
             }
         }

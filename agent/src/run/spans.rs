@@ -50,7 +50,7 @@ impl EngineTimes {
     }
 
     /// `seen` is when the change was noticed.
-    pub(super) fn take(&mut self, seen: SystemTime) {
+    pub(super) fn begin_change(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
         self.resolved = None;
@@ -147,25 +147,28 @@ pub(super) struct ApplyTry<'a> {
 pub(super) struct InstanceSpans {
     spans: Spans,
     /// Trace of the last exported target, so that applying it again does not export it again.
-    told: Option<TraceId>,
+    exported: Option<TraceId>,
 }
 
 impl InstanceSpans {
     /// Has no effect without a collector.
     pub(super) fn new(spans: Spans) -> Self {
-        Self { spans, told: None }
+        Self {
+            spans,
+            exported: None,
+        }
     }
 
     pub(super) fn skip(&mut self, target: &Target) {
-        self.told = target.times().map(TargetTimes::id);
+        self.exported = target.times().map(TargetTimes::id);
     }
 
     /// After the last attempt, also exports spans for all earlier stages of the change.
-    pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
+    pub(super) fn export(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
         };
-        if self.told == Some(times.id()) {
+        if self.exported == Some(times.id()) {
             return;
         }
         let ApplyTry {
@@ -176,7 +179,7 @@ impl InstanceSpans {
             is_last,
         } = tried;
         let ended = SystemTime::now();
-        let trace = times.trace(target.told_revision());
+        let trace = times.trace(target.reported_revision());
         let parent = times.parent(&trace);
         let span = trace.span("apply", parent, (*began, ended));
         let apply = span.id();
@@ -186,7 +189,7 @@ impl InstanceSpans {
             self.step(&trace, apply, step);
         }
         if *is_last {
-            self.told = Some(times.id());
+            self.exported = Some(times.id());
             self.begin(times, &trace, (*began, ended), failure.as_deref());
         }
     }
@@ -258,7 +261,7 @@ impl InstanceSpans {
 #[cfg(feature = "cluster")]
 pub(super) struct ReportSpans {
     spans: Spans,
-    told: BTreeMap<NamespacedName, TraceId>,
+    exported: BTreeMap<NamespacedName, TraceId>,
 }
 
 #[cfg(feature = "cluster")]
@@ -267,20 +270,20 @@ impl ReportSpans {
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
-            told: BTreeMap::new(),
+            exported: BTreeMap::new(),
         }
     }
 
     /// `accepted` is when Envoy accepted the target.
-    pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
+    pub(super) fn export(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
         };
-        let before = self.told.insert(times.gateway.clone(), times.id());
+        let before = self.exported.insert(times.gateway.clone(), times.id());
         if before == Some(times.id()) {
             return;
         }
-        let trace = times.trace(target.told_revision());
+        let trace = times.trace(target.reported_revision());
         let parent = times.parent(&trace);
         let now = SystemTime::now();
         self.spans

@@ -21,7 +21,7 @@ use sesame_proto::schema::Transport;
 
 use self::endpoint_files::EndpointFiles;
 pub(super) use self::host_settings::HostSettings;
-pub(super) use self::local::take_local;
+pub(super) use self::local::apply_local;
 use self::own_sockets::own_sockets;
 pub(super) use self::retaining::RetainedCertificate;
 use super::addresses::{AddressRequest, Assignment, assign};
@@ -114,9 +114,9 @@ impl Target {
     }
 
     /// The manifest's revision if there is one, or else the digest.
-    pub(super) fn told_revision(&self) -> &str {
-        let of_manifest = self.manifest_revision.as_deref();
-        of_manifest.unwrap_or_else(|| self.revision())
+    pub(super) fn reported_revision(&self) -> &str {
+        let from_manifest = self.manifest_revision.as_deref();
+        from_manifest.unwrap_or_else(|| self.revision())
     }
 
     /// Has no effect if timestamps are already stored.
@@ -140,9 +140,9 @@ impl Target {
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
-            let of_bundles = bundles.iter().flat_map(Expiry::of_bundle);
+            let bundle_expiries = bundles.iter().flat_map(Expiry::of_bundle);
             let pairs = self.encoded.keys().iter().flat_map(Expiry::of_pair);
-            pairs.chain(of_bundles).collect()
+            pairs.chain(bundle_expiries).collect()
         };
         self.expiries.get_or_init(read)
     }

@@ -36,7 +36,7 @@ pub(super) struct Unit {
     /// True once the agent has reported readiness to the manager.
     ready: watch::Sender<bool>,
     status: String,
-    looks: Interval,
+    ticks: Interval,
     /// Maximum time for connections to finish when Envoys are stopped.
     drain: Duration,
 }
@@ -47,7 +47,7 @@ impl Unit {
             started: Instant::now(),
             ready: watch::Sender::new(false),
             status: String::new(),
-            looks: looks(CHECK_INTERVAL),
+            ticks: ticker(CHECK_INTERVAL),
             drain,
         }
     }
@@ -62,11 +62,11 @@ impl Unit {
         if !service_manager::is_there() {
             std::future::pending::<()>().await;
         }
-        self.looks.tick().await;
+        self.ticks.tick().await;
     }
 
     /// Feeds the watchdog unless the engine or an instance is stuck.
-    pub(super) fn tell(
+    pub(super) fn update(
         &mut self,
         report: &Report,
         known: &SourceState,
@@ -77,7 +77,7 @@ impl Unit {
             service_manager::ready(&status);
             self.ready.send_replace(true);
             let watchdog = service_manager::watchdog().map(|longest| longest / 4);
-            self.looks = looks(watchdog.unwrap_or(LATER).min(LATER));
+            self.ticks = ticker(watchdog.unwrap_or(LATER).min(LATER));
         } else if self.status != status {
             service_manager::status(&status);
         }
@@ -91,10 +91,10 @@ impl Unit {
     }
 }
 
-fn looks(period: Duration) -> Interval {
-    let mut looks = interval(period);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    looks
+fn ticker(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 fn is_started(report: &Report, since: Duration) -> bool {

@@ -82,8 +82,8 @@ impl Withdrawal {
         };
         tokio::select! {
             () = until(waits.until) => {}
-            said = async { self.accepted.clone().changed().await } => {
-                if said.is_err() {
+            changed = async { self.accepted.clone().changed().await } => {
+                if changed.is_err() {
                     // The sender is gone, so an operator can no longer accept the withdrawal.
                     std::future::pending::<()>().await;
                 }

@@ -97,10 +97,10 @@ impl SealingKeys {
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
-        let handed = keys.take(systemd_creds::handed_over().transpose());
-        let credential = keys.take(systemd_creds::read(directory).await.transpose());
+        let handed = keys.add_found(systemd_creds::handed_over().transpose());
+        let credential = keys.add_found(systemd_creds::read(directory).await.transpose());
         let lost = directory.join(systemd_creds::FILE).exists() && credential.is_none();
-        let file = keys.take(key_file::read(directory).transpose());
+        let file = keys.add_found(key_file::read(directory).transpose());
         let by_systemd = handed.or(credential);
         let made = match method {
             SealMethod::Off => return keys,
@@ -145,9 +145,9 @@ impl SealingKeys {
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
-        keys.take(systemd_creds::handed_over().transpose());
-        keys.take(systemd_creds::read(directory).await.transpose());
-        keys.take(key_file::read(directory).transpose());
+        keys.add_found(systemd_creds::handed_over().transpose());
+        keys.add_found(systemd_creds::read(directory).await.transpose());
+        keys.add_found(key_file::read(directory).transpose());
         keys
     }
 
@@ -159,7 +159,7 @@ impl SealingKeys {
         }
     }
 
-    fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
+    fn add_found(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {
             Ok(found) => {
                 self.known.push(found.0.clone());

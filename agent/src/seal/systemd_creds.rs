@@ -120,7 +120,7 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().last().unwrap_or_default();
     Err(format!("{PROGRAM} {verb} fails: {last}"))
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_text_is_not_believed() {
+    fn truncated_text_is_not_trusted() {
         let dir = tempfile::tempdir().expect("directory");
         let store = LastGood::new(dir.path());
         let manifest = Path::new("a.yaml");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 /// Number of keys kept: the current one, and previous ones whose tickets are still accepted.
-const KEPT: usize = 3;
+const KEY_COUNT: usize = 3;
 const FORMAT: u8 = 1;
 /// Header size: the format, and the current key's creation time.
 const HEAD: usize = 1 + size_of::<i64>();
@@ -40,7 +40,7 @@ impl TicketKeys {
     }
 
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
-        let before = self.keys.iter().copied().take(KEPT - 1);
+        let before = self.keys.iter().copied().take(KEY_COUNT - 1);
         Self {
             made: now.as_second(),
             keys: std::iter::once(key).chain(before).collect(),
@@ -70,7 +70,8 @@ impl TicketKeys {
         let (head, keys) = bytes.split_at_checked(HEAD)?;
         let (format, made) = head.split_first()?;
         let (keys, rest) = keys.as_chunks::<TICKET_KEY_BYTES>();
-        let is_whole = *format == FORMAT && rest.is_empty() && (1..=KEPT).contains(&keys.len());
+        let is_whole =
+            *format == FORMAT && rest.is_empty() && (1..=KEY_COUNT).contains(&keys.len());
         is_whole.then_some(Self {
             made: i64::from_be_bytes(made.try_into().ok()?),
             keys: keys.to_vec(),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_not_read() {
+    fn malformed_key_file_is_not_read() {
         let good = TicketKeys::first(at(5), [7; TICKET_KEY_BYTES]).encode();
         assert!(TicketKeys::decode(&good).is_some());
         for length in [0, 1, 8, 9, 88, good.len() - 1] {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_may_be_a_secret_is_read() {
+    fn log_fields_never_contain_secrets() {
         for (fact, format) in [REQUEST, CONNECTION, SESSION].concat() {
             for secret in [
                 "AUTHORIZATION",

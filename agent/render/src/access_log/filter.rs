@@ -21,7 +21,7 @@ pub(super) enum TrafficKind {
 }
 
 /// Returns `None` if everything is logged.
-pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
+pub(super) fn render(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
     let AccessLogRules {
         off: _,
         min_status,

@@ -78,7 +78,7 @@ fn logs(
         .iter()
         .filter(|sink| context.has_cluster(&sink.backend))
         .flat_map(|sink| receivers::logs(sink, traffic, &line, form, context.gateway));
-    let chosen = filter::of(rules, traffic);
+    let chosen = filter::render(rules, traffic);
     let logs = written.into_iter().chain(sent).map(|log| {
         let filters = chosen.iter().cloned().chain(log.filter.clone());
         AccessLog {

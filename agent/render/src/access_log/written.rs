@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_what_envoy_reads() {
+    fn encoded_log_format_matches_envoy_types() {
         let value = |text: &str| Value {
             kind: Some(Kind::StringValue(text.to_owned())),
         };

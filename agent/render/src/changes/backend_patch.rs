@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sesame_proto::encoded::{BackendChanges, EncodedSnapshot, EncodedTable};
 use sesame_proto::schema::Backend;
 
-use super::{MAX_LOOKED_FOR, route_table_patch};
+use super::{MAX_SEARCHES, route_table_patch};
 use crate::budget::Subscriptions;
 use crate::clusters::endpoints::Sets;
 use crate::clusters::{self, endpoints, shares};
@@ -25,7 +25,7 @@ pub(crate) fn render(
     [old, new]: [&[EncodedTable<'_>]; 2],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    let changes = now.backend_changes(before, MAX_LOOKED_FOR)?;
+    let changes = now.backend_changes(before, MAX_SEARCHES)?;
     if !concerns_nobody_else(&changes, before, now) {
         return None;
     }
@@ -37,8 +37,12 @@ pub(crate) fn render(
         return None;
     }
     let BackendChanges { come, gone, sets } = &changes;
-    let of_backends = come.iter().chain(gone).map(|it| it.endpoints.as_str());
-    let touched: BTreeSet<&str> = sets.iter().map(String::as_str).chain(of_backends).collect();
+    let backend_sets = come.iter().chain(gone).map(|it| it.endpoints.as_str());
+    let touched: BTreeSet<&str> = sets
+        .iter()
+        .map(String::as_str)
+        .chain(backend_sets)
+        .collect();
     let found = now.endpoints_of(&touched)?;
     let mut problems = RenderProblems::default();
     endpoints::check(&found, &options.endpoints, &mut problems);
@@ -112,7 +116,7 @@ fn clusters(
     let gone = gone.iter().map(String::as_str).collect();
     let mut rendered_now = BTreeMap::new();
     for backend in come {
-        for cluster in clusters::of_backend(backend, sets, context).ok()? {
+        for cluster in clusters::for_backend(backend, sets, context).ok()? {
             // Only a full rendering reports duplicate names.
             let name = cluster.name.clone();
             if find(&rendered.clusters, &name).is_some() {

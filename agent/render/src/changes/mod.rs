@@ -18,7 +18,7 @@ use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
 /// Beyond this number of cluster searches, a full rendering costs little more.
-const MAX_LOOKED_FOR: usize = 16;
+const MAX_SEARCHES: usize = 16;
 
 /// Renders a Gateway if only its route tables changed. Returns `None` if anything else might be
 /// affected; otherwise the result equals a full [`render`](crate::render).
@@ -111,7 +111,7 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
     };
     let differ = [in_one_alone(before, now), in_one_alone(now, before)];
     let count: usize = differ.iter().map(Vec::len).sum();
-    (count <= MAX_LOOKED_FOR).then_some(differ)
+    (count <= MAX_SEARCHES).then_some(differ)
 }
 
 /// Renders a Gateway if only these endpoint sets changed. `backends` are all backends that use one

@@ -175,8 +175,8 @@ mod tests {
         let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
         let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
         let problems = problems.distinct();
-        let said = problems.iter().map(ToString::to_string).collect();
-        (served.sum(), said)
+        let messages = problems.iter().map(ToString::to_string).collect();
+        (served.sum(), messages)
     }
 
     #[test]
@@ -197,34 +197,37 @@ mod tests {
             ("192.0.2.7", 8081),
             ("192.0.2.8", 8080),
         ]);
-        let (count, said) = served(&hostile, &rules);
+        let (count, messages) = served(&hostile, &rules);
         assert_eq!(count, 2);
         assert_eq!(
-            said,
+            messages,
             [
                 "Service/default/web/80: endpoint 127.0.0.1 is rejected: loopback (127.0.0.0/8); \
               --allow-local-endpoints allows it; it and 6 more are left out"
             ]
         );
-        let (count, said) = served(&set(&[("192.0.2.7", 8080)]), &rules);
+        let (count, messages) = served(&set(&[("192.0.2.7", 8080)]), &rules);
         assert_eq!(count, 0);
-        assert!(said[0].contains("requests would loop"), "{said:?}");
+        assert!(messages[0].contains("requests would loop"), "{messages:?}");
 
         let host = EndpointRules {
             host: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
             ..EndpointRules::default()
         };
         let itself = set(&[("192.0.2.7", 9100), ("64:ff9b::c000:207", 9100)]);
-        let (count, said) = served(&itself, &host);
+        let (count, messages) = served(&itself, &host);
         assert_eq!(count, 0);
-        assert!(said[0].contains("an address of this host;"), "{said:?}");
+        assert!(
+            messages[0].contains("an address of this host;"),
+            "{messages:?}"
+        );
         assert_eq!(served(&set(&[("192.0.2.8", 9100)]), &host).0, 1);
 
         let allowed = EndpointRules {
             local: true,
             ..rules
         };
-        let (count, said) = served(&hostile, &allowed);
-        assert_eq!((count, said.len()), (7, 1), "{said:?}");
+        let (count, messages) = served(&hostile, &allowed);
+        assert_eq!((count, messages.len()), (7, 1), "{messages:?}");
     }
 }

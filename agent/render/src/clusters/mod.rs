@@ -31,15 +31,15 @@ pub(crate) fn render(
 ) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(backends.len());
     for backend in backends {
-        let of_backend = of_backend(backend, sets, context);
+        let rendered = for_backend(backend, sets, context);
         let refused = "its share of requests is rejected";
-        let of_backend = problems.value(&backend.name, of_backend, refused);
-        clusters.extend(of_backend.into_iter().flatten());
+        let rendered = problems.value(&backend.name, rendered, refused);
+        clusters.extend(rendered.into_iter().flatten());
     }
     by_name(clusters, problems)
 }
 
-pub(crate) fn of_backend(
+pub(crate) fn for_backend(
     backend: &Backend,
     sets: &Sets<'_>,
     context: &RenderContext<'_>,

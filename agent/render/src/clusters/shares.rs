@@ -37,8 +37,8 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
-const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
+const LISTENER_LIMIT: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
+const CLUSTER_LIMIT: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
 /// `ports` and `backends` must be from the snapshot that produced the resources.
 pub(crate) fn render(
@@ -67,30 +67,34 @@ pub(crate) fn render(
     };
     let listeners = listeners.map(|it| (it, owners_of(it).unwrap_or_else(Owners::unknown)));
     let (own, added): (Vec<_>, Vec<_>) = listeners.partition(|(_, owners)| owners.gateways);
-    let size = |of: &[(&Resource, Owners<'_>)]| {
-        let namespaces = of.iter().map(|(_, owners)| owners.namespaces.len());
+    let size = |group: &[(&Resource, Owners<'_>)]| {
+        let namespaces = group.iter().map(|(_, owners)| owners.namespaces.len());
         u32::try_from(namespaces.sum::<usize>()).unwrap_or(u32::MAX)
     };
-    let of_gateways = limits.of_gateways(size(&own), size(&added));
-    let of_sets = limits.from_clients.saturating_sub(of_gateways);
-    let listeners = |all, of: Vec<(&Resource, Owners<'_>)>| {
-        let (of, owners): (Vec<_>, Vec<_>) = of.into_iter().unzip();
+    let gateway_connections = limits.gateway_connections(size(&own), size(&added));
+    let added_connections = limits.from_clients.saturating_sub(gateway_connections);
+    let listeners = |all, group: Vec<(&Resource, Owners<'_>)>| {
+        let (group, owners): (Vec<_>, Vec<_>) = group.into_iter().unzip();
         let namespaces: Vec<_> = owners.into_iter().map(|it| it.namespaces).collect();
-        keyed(OF_LISTENER, &of, &limits::shares(all, &namespaces))
+        keyed(LISTENER_LIMIT, &group, &limits::shares(all, &namespaces))
     };
     let own_limits = own_limits(backends);
-    let clusters = |all, of: &[&Resource]| {
-        let namespaces: Vec<_> = of.iter().map(|it| vec![namespace(&it.name)]).collect();
+    let clusters = |all, group: &[&Resource]| {
+        let namespaces: Vec<_> = group.iter().map(|it| vec![namespace(&it.name)]).collect();
         let shares = limits::shares(all, &namespaces);
-        let kept = of.iter().copied().zip(shares).filter(|(cluster, share)| {
-            let own = own_limits.get(sessions::backend_of(&cluster.name));
-            own.is_none_or(|own| own > share)
-        });
-        let (of, shares): (Vec<&Resource>, Vec<u32>) = kept.unzip();
-        keyed(OF_CLUSTER, &of, &shares)
+        let kept = group
+            .iter()
+            .copied()
+            .zip(shares)
+            .filter(|(cluster, share)| {
+                let own = own_limits.get(sessions::backend_of(&cluster.name));
+                own.is_none_or(|own| own > share)
+            });
+        let (group, shares): (Vec<&Resource>, Vec<u32>) = kept.unzip();
+        keyed(CLUSTER_LIMIT, &group, &shares)
     };
-    let mut fields = listeners(of_gateways, own);
-    fields.extend(listeners(of_sets, added));
+    let mut fields = listeners(gateway_connections, own);
+    fields.extend(listeners(added_connections, added));
     fields.extend(clusters(limits.to_backends, &tcp));
     fields.extend(clusters(limits.udp_sessions, &udp));
     runtime(fields)
@@ -185,13 +189,13 @@ pub fn scarcity(shares: &[u8]) -> Vec<String> {
         ))
     };
     let listeners = warning(
-        OF_LISTENER,
+        LISTENER_LIMIT,
         "listening sockets",
         "Envoy closes further connections",
         " or the host's memory, or open fewer ports",
     );
     let backends = warning(
-        OF_CLUSTER,
+        CLUSTER_LIMIT,
         "backends",
         "excess requests wait for a connection",
         ", or use fewer backends",

@@ -72,10 +72,10 @@ fn rules(rules: Rules) -> Vec<u8> {
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
-        let any = of(principal::Identifier::OrIds(principal::Set {
+        let any = to_principal(principal::Identifier::OrIds(principal::Set {
             ids: allowed,
         }));
-        refused.push(of(principal::Identifier::NotId(Box::new(any))));
+        refused.push(to_principal(principal::Identifier::NotId(Box::new(any))));
     }
     if refused.is_empty() {
         return Err("an address filter has no networks".to_owned());
@@ -86,7 +86,7 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;
-        Ok(of(if *peer {
+        Ok(to_principal(if *peer {
             principal::Identifier::DirectRemoteIp(network)
         } else {
             principal::Identifier::RemoteIp(network)
@@ -95,7 +95,7 @@ pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String
     ids.collect()
 }
 
-pub(crate) fn of(identifier: principal::Identifier) -> Principal {
+pub(crate) fn to_principal(identifier: principal::Identifier) -> Principal {
     Principal {
         identifier: Some(identifier),
     }

@@ -23,7 +23,7 @@ pub(crate) const FILTER: &str = "authorization_headers";
 
 /// Run before the listener's external authorization filters. The second filter makes Envoy select
 /// the route again, because the first selection may have depended on a removed header.
-pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
+pub(crate) const LISTENER_FILTER: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
 /// `auths` must be in call order.

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
 
-use super::address_filters::{self, of};
+use super::address_filters::{self, to_principal};
 use super::{headers, matches, tokens};
 use crate::wrappers;
 
@@ -80,17 +80,20 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     }
     let mut parts = Vec::new();
     for claim in claims {
-        parts.push(of_claim(claim)?);
+        parts.push(claim_principal(claim)?);
     }
     if !hosts.is_empty() {
-        let hosts = hosts.iter().map(|host| of_host(host));
+        let hosts = hosts.iter().map(|host| host_principal(host));
         parts.push(any_of(hosts.collect::<Result<_, _>>()?));
     }
     if !methods.is_empty() {
-        parts.push(of_header(":method", methods));
+        parts.push(header_principal(":method", methods));
     }
     if !paths.is_empty() {
-        let paths = paths.iter().map(of_path).collect::<Result<Vec<_>, _>>()?;
+        let paths = paths
+            .iter()
+            .map(path_principals)
+            .collect::<Result<Vec<_>, _>>()?;
         parts.push(any_of(paths.into_iter().flatten().collect()));
     }
     for HeaderValues { name, values } in headers {
@@ -98,7 +101,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
         if values.is_empty() {
             return Err("a rule's header has no values".to_owned());
         }
-        parts.push(of_header(name, values));
+        parts.push(header_principal(name, values));
     }
     if !clients.is_empty() {
         parts.push(any_of(address_filters::networks(clients)?));
@@ -110,7 +113,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     })
 }
 
-fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
+fn claim_principal(claim: &ClaimValues) -> Result<Principal, String> {
     let ClaimValues {
         tokens: policy,
         providers,
@@ -144,7 +147,7 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
             ))),
         },
     ]);
-    let of_provider = |provider: &String| {
+    let provider_principal = |provider: &String| {
         let key = tokens::provider_key(policy, provider);
         let path = std::iter::once(&key).chain(path);
         let path = path.map(|key| PathSegment {
@@ -156,12 +159,12 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
             value: Some(value.clone()),
             invert: false,
         };
-        of(principal::Identifier::SourcedMetadata(SourcedMetadata {
+        to_principal(principal::Identifier::SourcedMetadata(SourcedMetadata {
             metadata_matcher: Some(matcher),
             metadata_source: MetadataSource::Dynamic.into(),
         }))
     };
-    Ok(any_of(providers.iter().map(of_provider).collect()))
+    Ok(any_of(providers.iter().map(provider_principal).collect()))
 }
 
 fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
@@ -175,13 +178,13 @@ fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
     }
 }
 
-fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
+fn path_principals(rule: &PathRule) -> Result<Vec<Principal>, String> {
     let PathRule { path, prefix } = rule;
     if !path.starts_with('/') {
         return Err("a rule's path does not begin with `/`".to_owned());
     }
     let matching = |pattern| {
-        of(principal::Identifier::UrlPath(PathMatcher {
+        to_principal(principal::Identifier::UrlPath(PathMatcher {
             rule: Some(path_matcher::Rule::Path(StringMatcher {
                 match_pattern: Some(pattern),
                 ..Default::default()
@@ -201,7 +204,7 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
 }
 
 /// Matches the host on any port. A wildcard matches one or more labels.
-fn of_host(host: &str) -> Result<Principal, String> {
+fn host_principal(host: &str) -> Result<Principal, String> {
     let (any_labels, rest) = match host.strip_prefix("*.") {
         Some(suffix) => ("[^:]+\\.", suffix),
         None => ("", host),
@@ -213,23 +216,23 @@ fn of_host(host: &str) -> Result<Principal, String> {
     let name = rest.replace('.', "\\.");
     let pattern = format!("(?i){any_labels}{name}(:[0-9]+)?");
     let matcher = matches::header(":authority", wrappers::matching(pattern));
-    Ok(of(principal::Identifier::Header(matcher)))
+    Ok(to_principal(principal::Identifier::Header(matcher)))
 }
 
-fn of_header(name: &str, values: &[String]) -> Principal {
+fn header_principal(name: &str, values: &[String]) -> Principal {
     let one = |value: &String| {
         let matcher = matches::header(name, wrappers::exact(value));
-        of(principal::Identifier::Header(matcher))
+        to_principal(principal::Identifier::Header(matcher))
     };
     any_of(values.iter().map(one).collect())
 }
 
 fn any() -> Principal {
-    of(principal::Identifier::Any(true))
+    to_principal(principal::Identifier::Any(true))
 }
 
 fn not(principal: Principal) -> Principal {
-    of(principal::Identifier::NotId(Box::new(principal)))
+    to_principal(principal::Identifier::NotId(Box::new(principal)))
 }
 
 fn any_of(ids: Vec<Principal>) -> Principal {
@@ -247,5 +250,5 @@ fn joined(
     if ids.len() == 1 {
         return ids.swap_remove(0);
     }
-    of(join(principal::Set { ids }))
+    to_principal(join(principal::Set { ids }))
 }

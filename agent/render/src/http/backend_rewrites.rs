@@ -58,11 +58,11 @@ fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<Url
         return backend.or(rule).cloned();
     };
     let keeps_host = backend.host.is_empty() && backend.host_header.is_empty();
-    let of_host = if keeps_host { rule } else { backend };
+    let host_source = if keeps_host { rule } else { backend };
     Some(UrlRewrite {
-        host: of_host.host.clone(),
+        host: host_source.host.clone(),
         path: backend.path.clone().or_else(|| rule.path.clone()),
-        host_header: of_host.host_header.clone(),
+        host_header: host_source.host_header.clone(),
     })
 }
 

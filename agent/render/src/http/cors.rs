@@ -198,7 +198,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         exposed(expose_headers, *allow_credentials),
         &mut RenderProblems::default(),
     );
-    let said = [
+    let headers = [
         // The only value with a format operator, which expands to the matched origin.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
@@ -208,8 +208,8 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         ("access-control-expose-headers", exposed.replace('%', "%%")),
     ];
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-    let said = said.into_iter().filter(|(_, value)| !value.is_empty());
-    let said = said.map(|(name, value)| wrappers::header(name, value, action));
-    route.response_headers_to_add = said.chain(route.response_headers_to_add).collect();
+    let headers = headers.into_iter().filter(|(_, value)| !value.is_empty());
+    let headers = headers.map(|(name, value)| wrappers::header(name, value, action));
+    route.response_headers_to_add = headers.chain(route.response_headers_to_add).collect();
     Some(route)
 }

@@ -33,7 +33,7 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
-const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
+const PROTECTED_HEADERS: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
 /// Envoy adds this header to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
@@ -41,7 +41,7 @@ const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 /// Applies even if the snapshot sets a higher limit.
 const MAX_BODY: u32 = 1024 * 1024;
 
-pub(crate) fn of_listener(place: usize) -> String {
+pub(crate) fn listener_filter(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
@@ -99,7 +99,7 @@ fn config(
         emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
-            disallow_expression: Some(wrappers::regex(NOT_ITS_OWN)),
+            disallow_expression: Some(wrappers::regex(PROTECTED_HEADERS)),
             ..Default::default()
         }),
         ..Default::default()

@@ -317,7 +317,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let in_file = |name: &str| composite::in_file(name, composite::type_url(), layout);
     let headers = |name: &str| off(name, pack_any(HeaderMutationFilter::default()));
     let before_listeners = [
-        headers(auth_headers::OF_LISTENERS),
+        headers(auth_headers::LISTENER_FILTER),
         off(
             auth_headers::REROUTE,
             pack_any(SetFilterState {
@@ -327,9 +327,9 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         ),
     ];
     let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
-    let of_listeners = places.map(|i| place(&external_auth::of_listener(i)));
+    let listener_filters = places.map(|i| place(&external_auth::listener_filter(i)));
     let [auth_0, auth_1, auth_2, auth_3] = external_auth::FILTERS;
-    let of_routes = [
+    let route_filters = [
         place(address_filters::FILTER),
         in_file(shared_filters::RESPONSE),
         off(cors::FILTER, pack_any(Cors::default())),
@@ -362,7 +362,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let authority = on(AUTHORITY, pack_any(malformed_authorities()));
     iter::once(authority)
         .chain(before_listeners)
-        .chain(of_listeners)
-        .chain(of_routes)
+        .chain(listener_filters)
+        .chain(route_filters)
         .collect()
 }

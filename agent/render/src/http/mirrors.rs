@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fractions_become_envoys_own() {
+    fn fractions_become_envoy_fractions() {
         let cases = [
             ((1, 2), (50, DenominatorType::Hundred)),
             ((1, 1000), (10, DenominatorType::TenThousand)),

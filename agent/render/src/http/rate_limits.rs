@@ -62,8 +62,8 @@ pub(crate) fn render(
         let filter = filter(limit, keyed).map_err(|why| format!("request limit: {why}"));
         let filter = problems.value(&limit.name, filter, without_requests);
         if let Some(filter) = filter {
-            let of_answer = by_answer.entry(answer(limit)).or_insert(filter);
-            of_answer.descriptors.push(bucket(limit));
+            let shared = by_answer.entry(answer(limit)).or_insert(filter);
+            shared.descriptors.push(bucket(limit));
         }
     }
     let filters = by_answer.into_iter().map(|(answer, filter)| {

@@ -126,17 +126,17 @@ impl<'t> TableRendering<'t> {
             return;
         }
         self.host.clear();
-        let mut of_host = RenderProblems::default();
+        let mut host_problems = RenderProblems::default();
         render_host(
             virtual_host,
             self.name,
             context,
-            &mut of_host,
+            &mut host_problems,
             &mut self.host,
         );
         if let Some(left) = room.0.checked_sub(self.host.len()) {
             room.0 = left;
-            problems.append(of_host);
+            problems.append(host_problems);
         } else {
             let object = virtual_host.routes.first().map_or(domain, |it| &it.name);
             problems.add(
@@ -227,7 +227,7 @@ pub(crate) fn render_host(
         );
     }
     let (mut cost, mut size) = (0_u64, 0_u64);
-    let of_routes = HostOfRoutes {
+    let route_host = HostOfRoutes {
         domain,
         https: table.starts_with(HTTPS_TABLES),
         filters,
@@ -243,15 +243,15 @@ pub(crate) fn render_host(
             continue;
         }
         size = with_this;
-        let mut rendered = routes::render(it, of_routes, context, problems);
-        let of_this = expressions::of_route(it);
+        let mut rendered = routes::render(it, route_host, context, problems);
+        let route_cost = expressions::of_route(it);
         if rendered.is_empty() {
             rendered.extend(refusing::instead_of(it));
-        } else if cost.saturating_add(of_this) > MAX_PER_VIRTUAL_HOST {
-            problems.add(&it.name, beyond_cost(domain, cost, of_this, it));
+        } else if cost.saturating_add(route_cost) > MAX_PER_VIRTUAL_HOST {
+            problems.add(&it.name, beyond_cost(domain, cost, route_cost, it));
             rendered = refusing::instead_of(it).into_iter().collect();
         } else {
-            cost = cost.saturating_add(of_this);
+            cost = cost.saturating_add(route_cost);
         }
         for rendered in rendered {
             route.clear();
@@ -358,10 +358,10 @@ fn listener_filters(
     let mut filters = BTreeMap::new();
     for (place, auth) in external_auth.iter().enumerate() {
         let config = external_auth::before_routes(auth, context)?;
-        filters.insert(external_auth::of_listener(place), config);
+        filters.insert(external_auth::listener_filter(place), config);
     }
     if let Some(config) = auth_headers::render(external_auth) {
-        filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
+        filters.insert(auth_headers::LISTENER_FILTER.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
     // The first selected route decides which filters run, but headers from services may select

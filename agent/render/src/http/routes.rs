@@ -92,10 +92,10 @@ pub(crate) fn render(
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
     let authorized = authorization(external_auth, context);
-    let of_policies = host.filters_instead(own_filters.as_deref(), context);
+    let policy_filters = host.filters_instead(own_filters.as_deref(), context);
     let checked = authorized.and_then(|authorized| {
         filters.extend(authorized);
-        filters.extend(of_policies?);
+        filters.extend(policy_filters?);
         Ok(())
     });
     let rule_request = take_for_backends(action.as_ref(), &mut request);

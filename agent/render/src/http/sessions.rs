@@ -71,8 +71,9 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         cookie_path,
     } = session;
     let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
-    let told = format!("{ASKED} == {ANSWERED}");
-    let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
+    let same_session = format!("{ASKED} == {ANSWERED}");
+    let unless_same_session =
+        |expression: &str| format!("%CEL({same_session} ? '' : {expression})%");
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
             // A valid name contains neither `"` nor `)`, so it cannot end the string or expression.
@@ -99,7 +100,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                 ANSWERED.to_owned(),
                 format!("\"{lifetime}; Path={path}; HttpOnly; SameSite=Lax{secure}\""),
             ];
-            let value = parts.iter().map(|part| unless_told(part)).collect();
+            let value = parts.iter().map(|part| unless_same_session(part)).collect();
             let action = HeaderAppendAction::AppendIfExistsOrAdd;
             let response = wrappers::header("set-cookie", value, action);
             (rule("", name, ""), response)
@@ -107,7 +108,7 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         Some(Kind::Header(name)) => {
             headers::check_writable(name).map_err(|reason| refused(name, &reason))?;
             let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-            let response = wrappers::header(name, unless_told(ANSWERED), action);
+            let response = wrappers::header(name, unless_same_session(ANSWERED), action);
             (rule(name, "", ""), response)
         }
         None => return Err("session persistence names neither a cookie nor a header".to_owned()),
@@ -182,7 +183,7 @@ pub(crate) fn opens_nothing(cluster: &str) -> bool {
 
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
-    let of_session = Cluster {
+    let endpoint_cluster = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
             // Without a fallback, a request without a matching endpoint goes to the next cluster.
@@ -209,7 +210,10 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     // Envoy fails all attempts beyond the end of this list.
     let tries = (0..Retry::MAX_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
-        clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),
+        clusters: [entry(&endpoint_cluster.name)]
+            .into_iter()
+            .chain(tries)
+            .collect(),
     };
     let sessions = Cluster {
         name: cluster(&all.name),
@@ -224,5 +228,5 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
         })),
         ..Default::default()
     };
-    [of_session, sessions]
+    [endpoint_cluster, sessions]
 }

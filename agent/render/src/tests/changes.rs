@@ -75,14 +75,14 @@ fn reused_virtual_hosts_match_full_rendering() {
         }),
         (false, |table| table.name = "another".to_owned()),
     ];
-    for (told, change) in changes {
+    for (reused, change) in changes {
         let mut new = old.clone();
         change(&mut new.route_tables[0]);
-        let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
-        let unchanged = now.unchanged_since(&then);
+        let (previous, now) = (encoded(&old, &keys), encoded(&new, &keys));
+        let unchanged = now.unchanged_since(&previous);
         assert!(unchanged.endpoints && unchanged.rest && !unchanged.route_tables);
-        let after = routes_after(&before, &then, &now, &wide);
-        assert_eq!(after.is_some(), told);
+        let after = routes_after(&before, &previous, &now, &wide);
+        assert_eq!(after.is_some(), reused);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
     }
     // Inlined tables are part of their listeners, so they cannot be reused.
@@ -91,9 +91,9 @@ fn reused_virtual_hosts_match_full_rendering() {
         ..wide
     };
     let before = render(&old, &keys, &narrow);
-    let then = encoded(&old, &keys);
+    let previous = encoded(&old, &keys);
     old.route_tables[0].virtual_hosts.truncate(1);
-    assert!(routes_after(&before, &then, &encoded(&old, &keys), &narrow).is_none());
+    assert!(routes_after(&before, &previous, &encoded(&old, &keys), &narrow).is_none());
 }
 
 #[test]
@@ -127,24 +127,24 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
             ..options()
         };
         let before = render(&old, &keys, &options);
-        for (told, change) in changes {
+        for (reused, change) in changes {
             let mut new = old.clone();
             change(&mut new);
             let whole = render(&new, &keys, &options);
-            let then = encoded(&old, &keys);
+            let previous = encoded(&old, &keys);
             let endpoints = |now: &EncodedSnapshot| {
-                let (sets, backends) = now.replaced_endpoints(&then)?;
+                let (sets, backends) = now.replaced_endpoints(&previous)?;
                 endpoints_after(&before, &sets, &backends, &options)
             };
             let after = endpoints(&encoded(&new, &keys));
             let clean = before.problems.is_empty() && whole.problems.is_empty();
-            assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
+            assert_eq!(after.is_some(), clean && reused, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
             let mut both = new.clone();
             both.route_tables[0].virtual_hosts[0].routes.clear();
             let encoded = encoded(&both, &keys);
             let after = endpoints(&encoded)
-                .and_then(|after| routes_after(&after, &then, &encoded, &options));
+                .and_then(|after| routes_after(&after, &previous, &encoded, &options));
             chained += usize::from(after.is_some());
             assert!(after.is_none_or(|after| after == render(&both, &keys, &options)));
         }
@@ -214,7 +214,7 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
         }),
     ];
     sesame_proto::digest::canonicalize(&mut old);
-    let mut told = 0;
+    let mut reused = 0;
     for budget in [100, 1000] {
         let options = RenderOptions {
             subscription_budget: budget,
@@ -226,12 +226,12 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
             sesame_proto::digest::canonicalize(&mut new);
             let before = render(&old, &keys, &options);
             assert!(before.problems.is_empty(), "{:?}", before.problems);
-            let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
-            let after = backends_after(&before, &then, &now, &options);
+            let (previous, now) = (encoded(&old, &keys), encoded(&new, &keys));
+            let after = backends_after(&before, &previous, &now, &options);
             assert_eq!(after.is_some(), *expected);
-            told += usize::from(after.is_some());
+            reused += usize::from(after.is_some());
             assert!(after.is_none_or(|after| after == render(&new, &keys, &options)));
         }
     }
-    assert_eq!(told, 8);
+    assert_eq!(reused, 8);
 }

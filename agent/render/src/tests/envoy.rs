@@ -6,7 +6,7 @@ use std::sync::Once;
 
 /// Prints a note once if neither `$ENVOY` nor `envoy` in `PATH` exists.
 pub(crate) fn envoy() -> Option<PathBuf> {
-    static SAID: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let on_path = || {
         std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|directory| directory.join("envoy"))
@@ -14,7 +14,7 @@ pub(crate) fn envoy() -> Option<PathBuf> {
     };
     let envoy = std::env::var_os("ENVOY").map(Into::into).or_else(on_path);
     if envoy.is_none() {
-        SAID.call_once(|| {
+        REPORTED.call_once(|| {
             eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
         });
     }

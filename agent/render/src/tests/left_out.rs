@@ -18,7 +18,7 @@ use crate::rendered::RenderProblems;
 use crate::{dump, render, static_bootstrap};
 
 #[test]
-fn what_is_wrong_is_left_out_alone() {
+fn only_invalid_parts_are_left_out() {
     let (mut snapshot, keys) = everything();
     let backend = |name: &str, tls| Backend {
         name: name.into(),
@@ -231,11 +231,11 @@ fn forged_virtual_host_answers_500_beyond_its_size() {
     assert!(size <= MAX_PER_VIRTUAL_HOST, "{size}");
     assert!(size > MAX_PER_VIRTUAL_HOST / 2, "{size}");
     let mut problems = rendered.problems.iter();
-    let told = problems
+    let problem = problems
         .find(|it| it.object.contains("/r39/"))
         .expect("a problem");
     for part in ["16384 KiB", "500"] {
-        assert!(told.message.contains(part), "{}", told.message);
+        assert!(problem.message.contains(part), "{}", problem.message);
     }
     let table = RouteConfiguration::decode(table.bytes.as_ref()).unwrap();
     let last = table.virtual_hosts[0].routes.last().expect("a route");
@@ -271,13 +271,15 @@ fn forged_gateway_answers_500_beyond_its_size() {
     };
     let tables = [table("http/80", [0, 1]), table("http/81", [2, 3])].map(|it| render(&it));
     let problems = problems.distinct();
-    let told = problems
+    let messages = problems
         .iter()
         .filter(|it| it.message.contains("earlier virtual hosts leave"));
-    let told: Vec<_> = told.map(|it| (it.object.as_str(), &it.message)).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].0, "HTTPRoute/ns/r3/rules/0/matches/0");
-    assert!(told[0].1.contains("h3.test"), "{}", told[0].1);
+    let messages: Vec<_> = messages
+        .map(|it| (it.object.as_str(), &it.message))
+        .collect();
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0].0, "HTTPRoute/ns/r3/rules/0/matches/0");
+    assert!(messages[0].1.contains("h3.test"), "{}", messages[0].1);
     let routes = tables.iter().flat_map(|it| &it.virtual_hosts);
     let names: Vec<&str> = routes
         .flat_map(|host| &host.routes)

@@ -42,8 +42,8 @@ fn printed(route: Route, limits: Vec<RateLimit>) -> (Value, Value, usize) {
         .find(|it| it["name"] == "rate_limits")
         .unwrap();
     let filter = filter["typed_config"].clone();
-    let of_limits = |problem: &&RenderProblem| problem.message.contains("limit");
-    let problems = rendered.problems.iter().filter(of_limits).count();
+    let is_about_limits = |problem: &&RenderProblem| problem.message.contains("limit");
+    let problems = rendered.problems.iter().filter(is_about_limits).count();
     (filter, route.clone(), problems)
 }
 
@@ -148,7 +148,7 @@ fn limits_beyond_the_most_are_left_out() {
 }
 
 #[test]
-fn statuses_are_those_that_envoy_knows() {
+fn limit_statuses_match_envoy_status_codes() {
     use envoy_types::pb::envoy::r#type::v3::StatusCode;
     for status in 400..600 {
         let known = StatusCode::try_from(status).is_ok();

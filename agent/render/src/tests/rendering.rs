@@ -18,15 +18,15 @@ fn everything_is_rendered_without_a_problem() {
         .backends
         .iter()
         .filter(|b| !b.session_key.is_empty());
-    let of_sessions = 2 * with_sessions.count();
+    let session_clusters = 2 * with_sessions.count();
     assert_eq!(
         rendered.clusters.len(),
-        snapshot.backends.len() + of_sessions
+        snapshot.backends.len() + session_clusters
     );
 }
 
 #[test]
-fn envoy_takes_everything() {
+fn envoy_accepts_everything() {
     let Some(envoy) = envoy() else {
         return;
     };
@@ -43,7 +43,7 @@ fn envoy_takes_everything() {
 }
 
 #[test]
-fn envoy_takes_what_is_printed() {
+fn envoy_accepts_printed_bootstrap() {
     let Some(envoy) = envoy() else {
         return;
     };
@@ -54,7 +54,7 @@ fn envoy_takes_what_is_printed() {
 }
 
 #[test]
-fn envoy_takes_the_bootstrap() {
+fn envoy_accepts_the_bootstrap() {
     let Some(envoy) = envoy() else {
         return;
     };

@@ -30,7 +30,7 @@ fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn one_backend_is_said_without_weights() {
+fn single_backend_has_no_weights() {
     let routes = printed_routes(&[route(
         "one",
         "/a",
@@ -99,11 +99,11 @@ fn cors_route_with_method_matches_its_preflight() {
     );
 }
 
-fn said_by(route: &serde_json::Value) -> Vec<(&str, &str)> {
+fn response_headers(route: &serde_json::Value) -> Vec<(&str, &str)> {
     let added = route["response_headers_to_add"].as_array().unwrap();
     let headers = added.iter().map(|option| &option["header"]);
-    let said = headers.map(|h| (h["key"].as_str().unwrap(), h["value"].as_str().unwrap()));
-    said.collect()
+    let pairs = headers.map(|h| (h["key"].as_str().unwrap(), h["value"].as_str().unwrap()));
+    pairs.collect()
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn direct_answers_use_cors_headers_of_route() {
             allowed["match"]["headers"][0]["string_match"]["safe_regex"]["regex"],
             r"https\://a\.test|(?:https://.*\.b\.test)"
         );
-        let said = said_by(allowed);
-        let (vary, others) = said.split_last().unwrap();
+        let headers = response_headers(allowed);
+        let (vary, others) = headers.split_last().unwrap();
         assert_eq!(
             others,
             [
@@ -154,7 +154,7 @@ fn direct_answers_use_cors_headers_of_route() {
         );
         // Caches must distinguish responses by origin even if the origin is not allowed.
         assert_eq!(vary.0, "vary");
-        assert_eq!(said_by(&routes[expected - 1]), [*vary]);
+        assert_eq!(response_headers(&routes[expected - 1]), [*vary]);
     }
 }
 
@@ -195,14 +195,14 @@ fn backend_header_changes_override_rule_changes() {
         &["x-b"],
     ));
     let both = rule.then(&backend);
-    let said: Vec<_> = both
+    let added: Vec<_> = both
         .add
         .iter()
         .filter_map(|option| option.header.as_ref())
         .map(|header| (header.key.as_str(), header.value.as_str()))
         .collect();
     assert_eq!(
-        said,
+        added,
         [("x-c", "rule"), ("x-a", "backend"), ("x-c", "backend")]
     );
     assert_eq!(both.remove, ["x-d", "x-b"]);

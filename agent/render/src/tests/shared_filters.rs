@@ -146,13 +146,13 @@ fn filtered(filters: RequestFilters) -> Route {
     }
 }
 
-fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
-    printed_below(None, of_host, route)["virtual_hosts"][0].clone()
+fn printed(host_filters: Option<RequestFilters>, route: Route) -> Value {
+    printed_below(None, host_filters, route)["virtual_hosts"][0].clone()
 }
 
 fn printed_below(
     of_snapshot: Option<RequestFilters>,
-    of_host: Option<RequestFilters>,
+    host_filters: Option<RequestFilters>,
     route: Route,
 ) -> Value {
     let (mut snapshot, keys) = everything();
@@ -161,7 +161,7 @@ fn printed_below(
     snapshot.route_tables[0].virtual_hosts.truncate(1);
     let host = &mut snapshot.route_tables[0].virtual_hosts[0];
     host.external_auth = Vec::new();
-    host.filters = of_host;
+    host.filters = host_filters;
     host.routes = vec![route];
     let rendered = render(&snapshot, &keys, &options());
     let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
@@ -169,7 +169,7 @@ fn printed_below(
 }
 
 #[test]
-fn filters_of_the_snapshot_stand_once_in_each_table() {
+fn snapshot_filters_appear_once_per_table() {
     let limit = |max_body_bytes| RequestFilters {
         max_body_bytes,
         response: EVERY_RESPONSE.into(),
@@ -202,28 +202,29 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
 
 #[test]
 fn route_filters_replace_all_of_the_host() {
-    let of_host = RequestFilters {
+    let host_filters = RequestFilters {
         max_body_bytes: 7,
         response: EVERY_RESPONSE.into(),
         ..RequestFilters::default()
     };
-    let of_route = RequestFilters {
+    let route_filters = RequestFilters {
         max_body_bytes: 8,
         ..RequestFilters::default()
     };
-    let host = printed(Some(of_host), filtered(of_route));
-    let of = |part: &Value, place: &str| part["typed_per_filter_config"][place].clone();
+    let host = printed(Some(host_filters), filtered(route_filters));
+    let filter_config = |part: &Value, place: &str| part["typed_per_filter_config"][place].clone();
     let route = &host["routes"][0];
     let buffer = |config: Value| {
         let action = &config["matcher"]["matcher_list"]["matchers"][0]["on_match"]["action"];
         let held = &action["typed_config"]["filter_chain"]["typed_config"][1];
         held["typed_config"]["max_request_bytes"].clone()
     };
-    assert_eq!(buffer(of(&host, "request_body")), json!(7));
-    assert_eq!(buffer(of(route, "request_body")), json!(8));
-    let chain = &of(&host, "response")["matcher"]["on_no_match"]["action"]["typed_config"];
+    assert_eq!(buffer(filter_config(&host, "request_body")), json!(7));
+    assert_eq!(buffer(filter_config(route, "request_body")), json!(8));
+    let chain =
+        &filter_config(&host, "response")["matcher"]["on_no_match"]["action"]["typed_config"];
     assert_eq!(chain["filter_chain_name"], json!(EVERY_RESPONSE));
-    assert_eq!(of(route, "response")["matcher"], json!({}));
+    assert_eq!(filter_config(route, "response")["matcher"], json!({}));
     // Requests that match no route also pass through the virtual host's filters.
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
 }

@@ -188,7 +188,7 @@ fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> b
         return true;
     }
     let entry = LogEntry::read(line);
-    readability.note(line, entry.as_ref());
+    readability.record(line, entry.as_ref());
     entry.is_some_and(|entry| filter.chooses(&entry))
 }
 

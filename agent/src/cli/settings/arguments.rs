@@ -27,11 +27,11 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     own.chain(logging).filter(|option| {
         option
             .get_long()
-            .is_some_and(|name| !NOT_HERE.contains(&name))
+            .is_some_and(|name| !EXCLUDED_OPTIONS.contains(&name))
     })
 }
 
-const NOT_HERE: [&str; 3] = ["config", "help", "version"];
+const EXCLUDED_OPTIONS: [&str; 3] = ["config", "help", "version"];
 
 pub(crate) fn judge(
     program: &Command,

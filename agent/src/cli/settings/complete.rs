@@ -35,7 +35,7 @@ pub(crate) struct Completed {
 }
 
 /// Returns `None` if the command line asks for help.
-pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
+pub(crate) fn parse_lenient(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
@@ -53,7 +53,7 @@ pub(crate) fn complete(
     if accepted.is_empty() {
         return completed;
     }
-    let Some(found) = look(program, &completed.arguments) else {
+    let Some(found) = parse_lenient(program, &completed.arguments) else {
         return completed;
     };
     let (command, found) = leaf(program, &found);

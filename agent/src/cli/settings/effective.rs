@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::LoadedSettings;
 use super::arguments::options;
-use super::complete::{complete, look};
+use super::complete::{complete, parse_lenient};
 use crate::run::reload::{Setting, SettingOrigin};
 
 /// Returns all settings, including defaults, sorted by name.
@@ -17,7 +17,7 @@ pub(crate) fn effective(
     loaded: &LoadedSettings,
 ) -> Vec<Setting> {
     let completed = complete(program, arguments, &loaded.accepted);
-    let Some(found) = look(program, &completed.arguments) else {
+    let Some(found) = parse_lenient(program, &completed.arguments) else {
         return Vec::new();
     };
     let Some((_, found)) = found.subcommand() else {
@@ -86,7 +86,7 @@ mod tests {
     use crate::cli::Cli;
 
     #[test]
-    fn every_setting_says_where_it_comes_from() {
+    fn every_setting_reports_its_origin() {
         let text = "drain-seconds: 7\nstate-dir: /file\naddress: [192.0.2.1, 192.0.2.2]\n";
         let (accepted, _) = judge(&Cli::command(), &parse(text).unwrap());
         let loaded = LoadedSettings {

@@ -94,7 +94,7 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }
-    let named = complete::look(&Cli::command(), arguments)
+    let named = complete::parse_lenient(&Cli::command(), arguments)
         .and_then(|found| found.get_one::<PathBuf>("config").cloned());
     match named {
         Some(path) => read(&path, true),

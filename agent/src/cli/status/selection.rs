@@ -116,11 +116,11 @@ impl Selection {
                 bail!("no Gateway {name} is served here");
             }
         }
-        report.objects.retain(|object| self.takes(object));
+        report.objects.retain(|object| self.selects(object));
         Ok(report)
     }
 
-    fn takes(&self, object: &ObjectReport) -> bool {
+    fn selects(&self, object: &ObjectReport) -> bool {
         let namespace = self.namespace.as_ref();
         namespace.is_none_or(|namespace| *namespace == object.namespace)
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
@@ -245,17 +245,17 @@ mod tests {
             (&["httproute/other/web"], [false, false, false]),
         ] {
             let selection = parse(words).expect("understood");
-            let taken = [&route, &policy, &class].map(|object| selection.takes(object));
+            let taken = [&route, &policy, &class].map(|object| selection.selects(object));
             assert_eq!(taken, takes, "{words:?}");
         }
-        for (words, said) in [
+        for (words, expected) in [
             (&["pod"][..], "expected a kind with a status: GatewayClass"),
             (&["httproute/web", "api"], "expected KIND/NAME"),
             (&["httproute/a/b/c"], "expected NAME or NAMESPACE/NAME"),
             (&["httproute/"], "expected NAME"),
         ] {
             let error = parse(words).expect_err("refused").to_string();
-            assert!(error.contains(said), "{words:?}: {error}");
+            assert!(error.contains(expected), "{words:?}: {error}");
         }
     }
 }

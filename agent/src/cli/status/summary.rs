@@ -23,8 +23,8 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         }
     }
     let line = |(kind, all, wrong): (&str, usize, usize)| {
-        let of_kind = |object: &&&str| object.split('/').next() == Some(kind);
-        let unreached = match hidden.iter().filter(of_kind).count() {
+        let is_of_kind = |object: &&&str| object.split('/').next() == Some(kind);
+        let unreached = match hidden.iter().filter(is_of_kind).count() {
             0 => String::new(),
             1 => format!("; {WARNING}1 has matches that no request reaches{WARNING:#}"),
             count => format!("; {WARNING}{count} have matches that no request reaches{WARNING:#}"),
@@ -34,7 +34,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
             _ => "served",
         };
         let count = counted(all, kind);
-        let told = match (all, wrong) {
+        let summary = match (all, wrong) {
             (1, 0) => format!("{count}, {GOOD}{well}{GOOD:#}"),
             (_, 0) => format!("{count}, {GOOD}all {well}{GOOD:#}"),
             (1, _) => format!("{count}, {WRONG}with problems{WRONG:#}"),
@@ -44,7 +44,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
                 grouped(wrong)
             ),
         };
-        told + &unreached
+        summary + &unreached
     };
     kinds.into_iter().map(line).collect()
 }
@@ -89,16 +89,16 @@ mod tests {
             status: json!({"parents": []}),
         };
         report.objects = ["a", "b"].map(route).into();
-        let hidden = |by: &str| SourceProblem {
+        let hidden = |winner: &str| SourceProblem {
             object: Some("HTTPRoute/shop/b".to_owned()),
-            hidden_by: Some(by.to_owned()),
+            hidden_by: Some(winner.to_owned()),
             ..SourceProblem::of_file(Severity::Warning, "shop.yaml", String::new())
         };
-        let by = [
+        let winners = [
             "HTTPRoute/shop/a/rules/0/matches/0",
             "HTTPRoute/shop/a/rules/1/matches/0",
         ];
-        report.source.problems = by.map(hidden).into();
+        report.source.problems = winners.map(hidden).into();
         let lines = lines(&report).join("\n");
         let plain = anstream::adapter::strip_str(&lines).to_string();
         assert_eq!(

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
 
 use super::tally::{Tally, TopReport};
-use super::{By, RowOrder};
+use super::{Grouping, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
 /// Maximum delay between a request's end and its log line. Envoy buffers log lines for a second.
@@ -18,7 +18,7 @@ pub(super) struct LoggedTraffic {
     logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
     window: SignedDuration,
-    by: Vec<By>,
+    by: Vec<Grouping>,
     order: RowOrder,
 }
 
@@ -26,7 +26,7 @@ impl LoggedTraffic {
     pub(super) fn open(
         files: Vec<PathBuf>,
         window: SignedDuration,
-        (by, order): (Vec<By>, RowOrder),
+        (by, order): (Vec<Grouping>, RowOrder),
     ) -> anyhow::Result<Self> {
         let since = Timestamp::now().saturating_sub(window.saturating_add(LATE))?;
         let mut logs = Vec::new();
@@ -54,13 +54,13 @@ impl LoggedTraffic {
                 .with_context(|| file.display().to_string())?
             {
                 let entry = LogEntry::read(&line);
-                readability.note(&line, entry.as_ref());
+                readability.record(&line, entry.as_ref());
                 let ended = entry.and_then(|entry| Some((entry.ended()?, entry)));
                 if let Some((ended, entry)) = ended
                     && ended >= from
                 {
                     let second = self.seconds.entry(ended.as_second()).or_default();
-                    second.note(&entry, &self.by);
+                    second.record(&entry, &self.by);
                 }
             }
             if let Some(complaint) = readability.complaint(file) {
@@ -73,7 +73,7 @@ impl LoggedTraffic {
             sum.add(tally);
         }
         let seconds = self.window.as_secs_f64();
-        let rows = |by: &By| (*by, sum.rows(*by, seconds, self.order));
+        let rows = |grouping: &Grouping| (*grouping, sum.rows(*grouping, seconds, self.order));
         Ok(TopReport {
             source: "accessLog",
             from,

@@ -8,7 +8,7 @@ use sesame_gateway_api::api::NamespacedName;
 
 use super::stages::StageTimes;
 use super::tally::{Tally, TopCounts, TopReport};
-use super::{By, RowOrder};
+use super::{Grouping, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
@@ -56,7 +56,7 @@ impl MeasuredTraffic {
             anyhow::bail!("no data is available yet; try again in a few seconds");
         };
         for (name, counts) in after {
-            *tally.of(By::Backend, name) = since(counts, before.get(name));
+            *tally.entry(Grouping::Backend, name) = since(counts, before.get(name));
         }
         let seconds = now.duration_since(*from).as_secs_f64();
         Ok(TopReport {
@@ -66,8 +66,8 @@ impl MeasuredTraffic {
             seconds,
             envoys: Vec::new(),
             rows: [(
-                By::Backend,
-                tally.rows(By::Backend, seconds, RowOrder::Requests),
+                Grouping::Backend,
+                tally.rows(Grouping::Backend, seconds, RowOrder::Requests),
             )]
             .into(),
         })

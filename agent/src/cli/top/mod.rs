@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Field for grouping requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum By {
+pub(super) enum Grouping {
     /// The route that handled the request.
     Route,
     /// The backend that received the request.
@@ -44,7 +44,7 @@ pub(super) enum By {
     Endpoint,
 }
 
-impl By {
+impl Grouping {
     fn heading(self) -> &'static str {
         match self {
             Self::Route => "ROUTE",
@@ -75,7 +75,7 @@ pub(crate) struct TopArgs {
         value_delimiter = ',',
         default_value = "route,backend"
     )]
-    by: Vec<By>,
+    by: Vec<Grouping>,
     /// Length of the time window.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     window: SignedDuration,
@@ -139,12 +139,12 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     };
     let mut processors = ProcessorWatch::default();
     let envoys = || inspect::envoys(&agent.runtime_dir, agent.gateway.as_ref());
-    processors.look(envoys());
+    processors.sample(envoys());
     thread::sleep(POLL_INTERVAL);
     let redraws = agent.output == Format::Table && !once && std::io::stdout().is_terminal();
     loop {
         let mut report = traffic.report(Timestamp::now())?;
-        report.envoys = processors.look(envoys());
+        report.envoys = processors.sample(envoys());
         let text = || {
             let text = table::text(&report, *rows);
             if redraws {

@@ -25,21 +25,21 @@ pub(super) struct ProcessorUse {
 
 impl ProcessorWatch {
     /// Skips processes that were not in the previous sample.
-    pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
+    pub(super) fn sample(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
         let now = Instant::now();
-        let looked = pids
+        let samples = pids
             .into_iter()
             .filter_map(|pid| Some((pid, (now, processor_times(pid)?))));
-        let looked: BTreeMap<u32, (Instant, ProcessorTimes)> = looked.collect();
-        let uses = looked.iter().filter_map(|(pid, (_, times))| {
-            let (then, before) = self.last.get(pid)?;
+        let samples: BTreeMap<u32, (Instant, ProcessorTimes)> = samples.collect();
+        let uses = samples.iter().filter_map(|(pid, (_, times))| {
+            let (last_sample, before) = self.last.get(pid)?;
             let ran = times.ran.saturating_sub(before.ran).as_secs_f64();
             let waited = times.waited.saturating_sub(before.waited).as_secs_f64();
-            let passed = now.duration_since(*then).as_secs_f64();
+            let passed = now.duration_since(*last_sample).as_secs_f64();
             Some(ProcessorUse::of(*pid, ran, waited, passed))
         });
         let uses = uses.collect();
-        self.last = looked;
+        self.last = samples;
         uses
     }
 }
@@ -52,11 +52,11 @@ impl ProcessorUse {
     )]
     fn of(pid: u32, ran: f64, waited: f64, passed: f64) -> Self {
         let busy = ran + waited;
-        let of_a_second = |time: f64| (time / passed.max(0.001) * 100.0).round() / 100.0;
+        let per_second = |time: f64| (time / passed.max(0.001) * 100.0).round() / 100.0;
         Self {
             pid,
-            cores: of_a_second(ran),
-            waiting: of_a_second(waited),
+            cores: per_second(ran),
+            waiting: per_second(waited),
             waiting_percent: if busy > 0.0 {
                 (waited / busy * 100.0).round() as u64
             } else {
@@ -85,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_tells_nothing() {
+    fn first_processor_sample_reports_nothing() {
         let mut watch = ProcessorWatch::default();
         let own = std::process::id();
-        assert_eq!(watch.look(vec![own]), []);
-        assert_eq!(watch.look(vec![own, u32::MAX]).len(), 1);
-        assert_eq!(watch.look(vec![]), []);
+        assert_eq!(watch.sample(vec![own]), []);
+        assert_eq!(watch.sample(vec![own, u32::MAX]).len(), 1);
+        assert_eq!(watch.sample(vec![]), []);
     }
 }

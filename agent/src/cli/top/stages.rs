@@ -20,7 +20,7 @@ pub(super) struct StageTimes {
 }
 
 impl StageTimes {
-    pub(super) fn note(&mut self, entry: &LogEntry) {
+    pub(super) fn record(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;
         // If the request did not reach a backend, its whole duration counts as time before the
@@ -84,7 +84,7 @@ mod tests {
 
     fn of(line: &str) -> StageTimes {
         let mut stages = StageTimes::default();
-        stages.note(&LogEntry::read(line).unwrap());
+        stages.record(&LogEntry::read(line).unwrap());
         stages
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::By;
+use super::Grouping;
 use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
@@ -32,9 +32,9 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
             "Envoy (pid {pid}) uses {cores:.2} CPUs; its threads wait {waiting:.2}s per second for a CPU, {waiting_percent}% of their runnable time"
         );
     }
-    for (by, rows) in rows {
+    for (grouping, rows) in rows {
         let shown = &rows[..rows.len().min(most)];
-        let _ = writeln!(text, "\n{}", table(*by, shown, *seconds));
+        let _ = writeln!(text, "\n{}", table(*grouping, shown, *seconds));
         if rows.len() > most {
             let _ = writeln!(text, "… and {} more", rows.len() - most);
         }
@@ -49,10 +49,10 @@ fn title(source: &str) -> &'static str {
     }
 }
 
-fn table(by: By, rows: &[TopRow], seconds: f64) -> String {
+fn table(grouping: Grouping, rows: &[TopRow], seconds: f64) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
-        by.heading(),
+        grouping.heading(),
         "REQ/S",
         "4XX/S",
         "5XX/S",

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::processor::ProcessorUse;
 use super::stages::StageTimes;
-use super::{By, RowOrder};
+use super::{Grouping, RowOrder};
 use crate::access_log::LogEntry;
 
 /// Names beyond this limit are counted together as `OTHERS`.
@@ -17,7 +17,7 @@ const NONE: &str = "none";
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
+    counts: BTreeMap<Grouping, BTreeMap<String, TopCounts>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,20 +36,20 @@ pub(super) struct TopCounts {
 }
 
 impl Tally {
-    pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
-        for by in by {
-            let name = match by {
-                By::Route => entry.route.as_deref().map(route),
-                By::Backend => entry.backend.as_deref(),
-                By::Endpoint => entry.backend_address.as_deref(),
+    pub(super) fn record(&mut self, entry: &LogEntry, groupings: &[Grouping]) {
+        for grouping in groupings {
+            let name = match grouping {
+                Grouping::Route => entry.route.as_deref().map(route),
+                Grouping::Backend => entry.backend.as_deref(),
+                Grouping::Endpoint => entry.backend_address.as_deref(),
             };
             let name = name.filter(|name| !name.is_empty() && *name != "-");
-            self.of(*by, name.unwrap_or(NONE)).note(entry);
+            self.entry(*grouping, name.unwrap_or(NONE)).record(entry);
         }
     }
 
-    pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
-        let names = self.counts.entry(by).or_default();
+    pub(super) fn entry(&mut self, grouping: Grouping, name: &str) -> &mut TopCounts {
+        let names = self.counts.entry(grouping).or_default();
         let is_new = !names.contains_key(name);
         let name = if is_new && names.len() >= MAX_NAMES {
             OTHERS
@@ -60,15 +60,15 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        for (by, names) in &other.counts {
+        for (grouping, names) in &other.counts {
             for (name, counts) in names {
-                self.of(*by, name).add(counts);
+                self.entry(*grouping, name).add(counts);
             }
         }
     }
 
-    pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
-        let names = self.counts.get(&by).into_iter().flatten();
+    pub(super) fn rows(&self, grouping: Grouping, seconds: f64, order: RowOrder) -> Vec<TopRow> {
+        let names = self.counts.get(&grouping).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
             .map(|(name, counts)| TopRow::of(name, counts, seconds))
             .collect();
@@ -87,7 +87,7 @@ impl Tally {
 }
 
 impl TopCounts {
-    fn note(&mut self, entry: &LogEntry) {
+    fn record(&mut self, entry: &LogEntry) {
         self.requests += 1;
         self.retried += u64::from(entry.attempts.is_some_and(|attempts| attempts > 1));
         if let Some(status) = entry.status
@@ -98,7 +98,7 @@ impl TopCounts {
         if let Some(took) = entry.duration_ms {
             *self.durations.entry(rounded(took)).or_default() += 1;
         }
-        self.stages.note(entry);
+        self.stages.record(entry);
         for flag in entry.flags() {
             // Limit the memory use in case the log is corrupt. Envoy has only a few dozen flags.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
@@ -166,7 +166,7 @@ pub(super) struct TopReport {
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
     pub(super) envoys: Vec<ProcessorUse>,
-    pub(super) rows: BTreeMap<By, Vec<TopRow>>,
+    pub(super) rows: BTreeMap<Grouping, Vec<TopRow>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -241,25 +241,28 @@ mod tests {
     fn route_matches_are_summed_and_sorted_busiest_first() {
         let mut tally = Tally::default();
         for took in 1..=99 {
-            tally.note(
+            tally.record(
                 &entry("HTTPRoute/a/b/rules/0/matches/1", 200, took),
-                &[By::Route],
+                &[Grouping::Route],
             );
         }
         let mut later = Tally::default();
-        later.note(&entry("HTTPRoute/a/b/rules/1", 503, 12_345), &[By::Route]);
-        later.note(&entry("-", 404, 0), &[By::Route]);
+        later.record(
+            &entry("HTTPRoute/a/b/rules/1", 503, 12_345),
+            &[Grouping::Route],
+        );
+        later.record(&entry("-", 404, 0), &[Grouping::Route]);
         tally.add(&later);
-        let rows = tally.rows(By::Route, 10.0, RowOrder::Requests);
+        let rows = tally.rows(Grouping::Route, 10.0, RowOrder::Requests);
         let names =
             |rows: &[TopRow]| -> Vec<String> { rows.iter().map(|row| row.name.clone()).collect() };
         assert_eq!(names(&rows), ["HTTPRoute/a/b", NONE]);
         let mut slow = tally.clone();
-        slow.note(
+        slow.record(
             &entry("HTTPRoute/slow/c/rules/0", 200, 20_000),
-            &[By::Route],
+            &[Grouping::Route],
         );
-        let slow = slow.rows(By::Route, 10.0, RowOrder::P99);
+        let slow = slow.rows(Grouping::Route, 10.0, RowOrder::P99);
         assert_eq!(names(&slow), ["HTTPRoute/slow/c", "HTTPRoute/a/b", NONE]);
         let row = &rows[0];
         let quantiles = (row.p50_ms, row.p99_ms, row.longest_ms);
@@ -267,16 +270,22 @@ mod tests {
         assert_eq!(row.per_second.to_string(), "10");
         assert_eq!((row.classes["2xx"], row.classes["5xx"]), (99, 1));
         assert_eq!((row.retried, row.flags["UO"]), (1, 1));
-        assert!(tally.rows(By::Backend, 10.0, RowOrder::Requests).is_empty());
+        assert!(
+            tally
+                .rows(Grouping::Backend, 10.0, RowOrder::Requests)
+                .is_empty()
+        );
     }
 
     #[test]
     fn names_are_bounded() {
         let mut tally = Tally::default();
         for number in 0..MAX_NAMES + 5 {
-            tally.of(By::Endpoint, &number.to_string()).requests += 1;
+            tally
+                .entry(Grouping::Endpoint, &number.to_string())
+                .requests += 1;
         }
-        let rows = tally.rows(By::Endpoint, 1.0, RowOrder::Requests);
+        let rows = tally.rows(Grouping::Endpoint, 1.0, RowOrder::Requests);
         assert_eq!(rows.len(), MAX_NAMES + 1);
         assert_eq!((rows[0].name.as_str(), rows[0].requests), (OTHERS, 5));
     }

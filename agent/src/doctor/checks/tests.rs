@@ -88,7 +88,7 @@ fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
 }
 
 #[test]
-fn nothing_is_wrong_with_a_good_host() {
+fn healthy_host_has_no_findings() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 

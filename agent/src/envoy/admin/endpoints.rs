@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_envoy_leaves_out_is_zero() {
+    fn omitted_endpoint_counts_are_zero() {
         let answer = r#"{"cluster_statuses": [{"name": "Service/shop/cart/80", "added_via_api": true,
             "host_statuses": [{"address": {"socket_address": {"address": "fd00::1", "port_value": 8080}},
                 "stats": [{"name": "cx_connect_fail"}, {"name": "rq_total", "value": "12"},

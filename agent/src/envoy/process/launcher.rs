@@ -217,7 +217,7 @@ impl Server {
     }
 
     /// Reclaims the socket if no launcher responds on it. Returns true if reclaimed.
-    pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
+    pub fn reclaim(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
         }
@@ -345,14 +345,14 @@ impl Server {
     }
 
     fn with_hot_restart_version(&self, state: LauncherAnswer) -> io::Result<LauncherAnswer> {
-        let asked = Command::new(&self.binary)
+        let output = Command::new(&self.binary)
             .arg("--hot-restart-version")
             .stdin(Stdio::null())
             .output()?;
         // Envoy prints the protocol version to standard error.
-        let said = [asked.stdout.as_slice(), &asked.stderr].concat();
+        let printed = [output.stdout.as_slice(), &output.stderr].concat();
         Ok(LauncherAnswer {
-            hot_restart_version: Some(String::from_utf8_lossy(&said).trim().to_owned()),
+            hot_restart_version: Some(String::from_utf8_lossy(&printed).trim().to_owned()),
             ..state
         })
     }

@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn base_id_is_unknown_until_envoy_writes_it() {
         let directory = tempfile::tempdir().unwrap();
-        let told = arguments(Lineage::NEW);
-        assert!(!told.contains(&"--base-id".to_owned()), "{told:?}");
-        assert!(told.contains(&"--use-dynamic-base-id".to_owned()));
+        let args = arguments(Lineage::NEW);
+        assert!(!args.contains(&"--base-id".to_owned()), "{args:?}");
+        assert!(args.contains(&"--use-dynamic-base-id".to_owned()));
         let line = Lineage::NEW.resolve(directory.path());
         assert_eq!((line.base_id, line.shared_memory()), (None, None));
         assert!(line.sockets(directory.path()).is_empty());

@@ -47,7 +47,7 @@ impl Attempt<'_> {
             _ => self.config.new_lineage(),
         };
         let before = fs::read(self.config.command(None).bootstrap);
-        let listened = listening::of(self.parent.process.pid()).count();
+        let listened = listening::for_process(self.parent.process.pid()).count();
         let mark = self.config.log().mark();
         let instances = &self.config.instances;
         let started = instances
@@ -213,7 +213,7 @@ impl Attempt<'_> {
     /// In a hot restart, the first Envoy closes sockets when the second requests it.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == RestartMethod::Hot
-            && listening::of(self.parent.process.pid()).count() < listened
+            && listening::for_process(self.parent.process.pid()).count() < listened
     }
 
     fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {

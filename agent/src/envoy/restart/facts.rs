@@ -61,13 +61,13 @@ pub(crate) fn moves_connections() -> bool {
 
 /// Queries the launcher first, because its Envoy version may differ from the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
-    let told = match &config.launcher {
+    let reported = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),
         Some(Launcher::Program(_)) | None => None,
     };
-    match told {
-        Some(told) => protocol_in(&told).ok_or_else(|| {
-            format!("the launcher's Envoy did not report its hot restart protocol: {told}")
+    match reported {
+        Some(reported) => protocol_in(&reported).ok_or_else(|| {
+            format!("the launcher's Envoy did not report its hot restart protocol: {reported}")
         }),
         None => protocol_of(&config.binary).await,
     }
@@ -76,8 +76,8 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
         // Envoy prints the protocol version to standard error.
-        let said = [output.stdout.as_slice(), &output.stderr].concat();
-        protocol_in(&String::from_utf8_lossy(&said))
+        let printed = [output.stdout.as_slice(), &output.stderr].concat();
+        protocol_in(&String::from_utf8_lossy(&printed))
     };
     let asked = locate::ask(
         binary,

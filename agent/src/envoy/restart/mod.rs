@@ -78,7 +78,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn say(&self, what: impl Into<String>) {
+    pub(crate) fn report(&self, what: impl Into<String>) {
         let what = what.into();
         tracing::info!("restart: {what}");
         if let Some(progress) = &self.progress {

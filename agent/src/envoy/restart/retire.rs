@@ -85,14 +85,14 @@ impl Retiring {
 /// live successor.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
-    let told = Lineage::parent_ends_after(drain_time);
-    let nobody_tells = async {
+    let lifetime = Lineage::parent_ends_after(drain_time);
+    let successor_ends = async {
         successor.wait().await;
-        sleep_until(start + told).await;
+        sleep_until(start + lifetime).await;
     };
     tokio::select! {
         _ = process.wait() => return,
-        () = nobody_tells => {}
+        () = successor_ends => {}
         () = sleep(latest_end(drain_time)) => {
             tracing::warn!(
                 pid = process.pid(),

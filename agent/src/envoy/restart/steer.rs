@@ -21,7 +21,7 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-const MAX_LOOKS: usize = 20;
+const MAX_READS: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Steering {
@@ -53,15 +53,15 @@ pub(crate) struct SteerError {
 impl Steering {
     /// Resets all steering on error.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
-        let sight = Sight::steady(Some(before), after);
-        let groups = sight.groups();
+        let table = SocketTable::read_stable(Some(before), after);
+        let groups = table.groups();
         for group in &groups {
             let among = Choice::Among {
                 first: group.before,
                 count: group.after,
             };
             let set = if group.others == 0 {
-                sight
+                table
                     .member(group.address)
                     .and_then(|socket| attach(&socket, among))
             } else {
@@ -85,17 +85,17 @@ impl Steering {
     }
 
     pub(crate) fn is_awaited(&self) -> bool {
-        listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
+        listening::for_process(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
     /// Must be called immediately before the first process closes its sockets, because closing
     /// changes indexes.
     pub(crate) fn narrow(self) -> Narrowed {
-        let sight = Sight::steady(Some(&self.before), &self.after);
-        let now = sight.groups();
+        let table = SocketTable::read_stable(Some(&self.before), &self.after);
+        let now = table.groups();
         let mut members = Vec::new();
         for group in self.groups {
-            match narrow(&sight, &group, now.contains(&group)) {
+            match narrow(&table, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
                 // The listener and its group may have been removed.
                 Err(error) => {
@@ -120,9 +120,9 @@ impl Narrowed {
 
 /// Resets the steering that an earlier agent may have left in place.
 pub(crate) fn any(process: &Process) {
-    let sight = Sight::of(None, process);
-    for Listening { address, inode, .. } in &sight.all {
-        let Some(descriptor) = sight.after.get(inode) else {
+    let table = SocketTable::read(None, process);
+    for Listening { address, inode, .. } in &table.all {
+        let Some(descriptor) = table.after.get(inode) else {
             continue;
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
@@ -133,15 +133,15 @@ pub(crate) fn any(process: &Process) {
     }
 }
 
-struct Sight<'a> {
+struct SocketTable<'a> {
     process: &'a Process,
     all: Vec<Listening>,
     before: BTreeMap<u64, i32>,
     after: BTreeMap<u64, i32>,
 }
 
-impl<'a> Sight<'a> {
-    fn of(before: Option<&Process>, process: &'a Process) -> Self {
+impl<'a> SocketTable<'a> {
+    fn read(before: Option<&Process>, process: &'a Process) -> Self {
         Self {
             process,
             all: listening::all(process.pid()),
@@ -152,10 +152,10 @@ impl<'a> Sight<'a> {
 
     /// While sockets open or close, the kernel's table may omit or repeat entries, so indexes may
     /// be wrong. Reads the table until two results agree.
-    fn steady(before: Option<&Process>, process: &'a Process) -> Self {
-        let mut seen = Self::of(before, process);
-        for _ in 0..MAX_LOOKS {
-            let again = Self::of(before, process);
+    fn read_stable(before: Option<&Process>, process: &'a Process) -> Self {
+        let mut seen = Self::read(before, process);
+        for _ in 0..MAX_READS {
+            let again = Self::read(before, process);
             if again.groups() == seen.groups() {
                 break;
             }
@@ -187,8 +187,8 @@ impl<'a> Sight<'a> {
     }
 }
 
-fn narrow(sight: &Sight<'_>, group: &SocketGroup, is_as_known: bool) -> io::Result<Member> {
-    let socket = sight.member(group.address)?;
+fn narrow(table: &SocketTable<'_>, group: &SocketGroup, is_as_known: bool) -> io::Result<Member> {
+    let socket = table.member(group.address)?;
     let mut more = Vec::new();
     let choice = if is_as_known {
         for _ in 0..group.missing() {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_if_the_second_has_fewer_sockets() {
+    fn connections_survive_fewer_sockets_in_second_process() {
         for address in addresses() {
             for (before, after) in [(3, 1), (3, 2)] {
                 steered(address, before, after);
@@ -452,10 +452,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_agent_has_left_is_undone() {
+    fn leftover_steering_program_is_removed() {
         let server = Server::start(Ipv4Addr::LOCALHOST.into(), 3);
-        let sight = Sight::of(None, &server.process);
-        let member = sight.member(server.address).unwrap();
+        let table = SocketTable::read(None, &server.process);
+        let member = table.member(server.address).unwrap();
         attach(&member, Choice::Only(1)).unwrap();
         drop(member);
         any(&server.process);

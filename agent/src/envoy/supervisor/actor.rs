@@ -133,7 +133,7 @@ impl Actor {
         durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
         let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
-        self.note(&identity);
+        self.write_pid_file(&identity);
         Ok(RunningEnvoy {
             identity,
             process: held.release()?,
@@ -156,7 +156,7 @@ impl Actor {
             .instances
             .record_running(watched_by(pid), self.loan.take());
         running.identity.refresh(&self.config.runtime_dir);
-        self.note(&running.identity);
+        self.write_pid_file(&running.identity);
         let mut since = Instant::now();
         let mut strays = 0;
         self.let_go();
@@ -280,7 +280,7 @@ impl Actor {
             })
     }
 
-    pub(super) fn note(&self, identity: &Identity) {
+    pub(super) fn write_pid_file(&self, identity: &Identity) {
         if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
             // A later agent can still identify the process by its command line.
             tracing::warn!(%error, "cannot write the pid file");
@@ -289,7 +289,7 @@ impl Actor {
 
     /// A new agent that starts during the drain must not adopt this Envoy.
     pub(super) fn record_stopping(&self, identity: Identity) {
-        self.note(&Identity {
+        self.write_pid_file(&Identity {
             stopping: true,
             ..identity
         });

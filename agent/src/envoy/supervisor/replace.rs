@@ -43,7 +43,7 @@ impl Actor {
             // A failed hot restart took away this Envoy's admin socket, but another Envoy can still
             // take over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
-                self.note(&running.identity);
+                self.write_pid_file(&running.identity);
                 let request = restart::Request::default();
                 match self.replace(&running, &request).await {
                     Ok((child, way)) => {
@@ -108,7 +108,7 @@ impl Actor {
             tracing::warn!(%error, "cannot make the running Envoy healthy again; it might keep draining");
         }
         // The Envoy may have no PID file yet.
-        self.note(&running.identity);
+        self.write_pid_file(&running.identity);
     }
 
     async fn end_found(&self, running: &RunningEnvoy) {
@@ -172,7 +172,7 @@ impl Actor {
         // addresses.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
-            request.say(format!(
+            request.report(format!(
                 "waiting for the previous restart's old Envoy (process {}) to exit",
                 retiring.pid()
             ));
@@ -211,10 +211,10 @@ impl Actor {
         let plan = restart::decide(request.strategy, &facts)?;
         self.validate(&config, request).await?;
         if let Some(why) = &plan.not_hot {
-            request.say(format!("no hot restart: {why}"));
+            request.report(format!("no hot restart: {why}"));
         }
         if let (true, Some(line)) = (plan.repair, parent.identity.lineage) {
-            request.say("repairing the shared memory, which an interrupted restart left locked");
+            request.report("repairing the shared memory, which an interrupted restart left locked");
             if let Err(error) = shared_memory::repair(line) {
                 return Err(RestartError::Failed(vec![error.to_string()]));
             }
@@ -222,7 +222,7 @@ impl Actor {
         let mut failures = Vec::new();
         let mut ways = plan.ways.as_slice();
         while let [way, rest @ ..] = ways {
-            request.say(format!("{way}: starting the new Envoy"));
+            request.report(format!("{way}: starting the new Envoy"));
             if let (RestartMethod::Hot, Some(sink)) = (way, &mut self.sink) {
                 sink.settled(&self.admin).await;
             }
@@ -235,16 +235,16 @@ impl Actor {
             ways = rest;
             match attempt.run().await {
                 Ok(child) => {
-                    request.say(format!("{way}: the new Envoy is serving"));
+                    request.report(format!("{way}: the new Envoy is serving"));
                     return Ok((child, *way));
                 }
                 Err(failed) => {
                     self.sink = failed.sink;
                     tracing::error!("{}", failed.reason);
-                    request.say(failed.reason.clone());
+                    request.report(failed.reason.clone());
                     failures.push(failed.reason);
                     if !failed.parent_serves && parent.process.exit().is_none() {
-                        request.say("the previous Envoy has handed over its sockets; starting another Envoy immediately");
+                        request.report("the previous Envoy has handed over its sockets; starting another Envoy immediately");
                         ways = &[RestartMethod::Handover];
                     }
                 }
@@ -282,7 +282,7 @@ impl Actor {
                 Err(error) => return Err(RestartError::NoVerdict(error.to_string())),
             }
         }
-        request.say("the new Envoy accepts its bootstrap");
+        request.report("the new Envoy accepts its bootstrap");
         Ok(())
     }
 
@@ -303,7 +303,7 @@ impl Actor {
                     if restart::moves_connections() {
                         tracing::debug!(%error, "cannot steer connections; the kernel migrates them");
                     } else {
-                        request.say(format!(
+                        request.report(format!(
                             "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives just as the previous Envoy closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set the sysctl to 1, so that the kernel moves such connections"
                         ));
                     }

@@ -41,9 +41,9 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
 
 /// Prefers configured addresses, then addresses on interfaces that lead to other hosts, then any
 /// global addresses, then loopback.
-pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
-    if !told.is_empty() {
-        return told.to_vec();
+pub(in crate::run) fn usable(configured: &[IpAddr]) -> Vec<IpAddr> {
+    if !configured.is_empty() {
+        return configured.to_vec();
     }
     let interfaces = Interfaces::read();
     let global = |ip: &IpAddr| {

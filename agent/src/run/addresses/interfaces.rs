@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn default_routes_are_found_in_the_kernels_words() {
+    fn default_routes_are_found_in_kernel_tables() {
         let v4 = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
             eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
             cni0\t0000F40A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\

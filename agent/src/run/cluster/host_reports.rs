@@ -38,7 +38,7 @@ pub(in crate::run) fn start_reporter(
             zone: settings.zone.clone(),
             cores: limits::cores(),
             memory_mib: limits::memory() >> 20,
-            report_seconds: told_period(&live),
+            report_seconds: reported_period(&live),
         },
         live,
     };
@@ -46,13 +46,13 @@ pub(in crate::run) fn start_reporter(
 }
 
 fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
-    let told = live.borrow_and_update().report_addresses.clone();
-    let usable = host_addresses::usable(&told).into_iter();
+    let addresses = live.borrow_and_update().report_addresses.clone();
+    let usable = host_addresses::usable(&addresses).into_iter();
     usable.map(|ip| ip.to_string()).collect()
 }
 
 /// Returns `None` for the default.
-fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
+fn reported_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     let period = live.borrow().report_every;
     let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
     seconds.and_then(|seconds| u32::try_from(seconds).ok())
@@ -70,7 +70,7 @@ impl HostReports for ObservedReports {
     fn follow(&mut self) -> Duration {
         if self.live.has_changed().unwrap_or(false) {
             self.host.addresses = reported(&mut self.live);
-            self.host.report_seconds = told_period(&self.live);
+            self.host.report_seconds = reported_period(&self.live);
         }
         self.followed.follow();
         self.live.borrow().report_every
@@ -82,7 +82,7 @@ impl HostReports for ObservedReports {
     ) -> BTreeMap<NamespacedName, GatewayAgentStatus> {
         let known = self.known.borrow_and_update().clone();
         let mut statuses = BTreeMap::new();
-        for (gateway, observed) in self.followed.look() {
+        for (gateway, observed) in self.followed.read_all() {
             let report = gateway_report(gateway, &observed, &known);
             let status = host_status(&report, &observed, &self.host, before.get(gateway));
             statuses.insert(gateway.clone(), status);
@@ -101,9 +101,11 @@ impl HostReports for ObservedReports {
         };
         if let (Some(target), Some(at)) = (&observed.applied_for, observed.applied_at)
             && !status.applied_revision.is_empty()
-            && target.told_revision().starts_with(&status.applied_revision)
+            && target
+                .reported_revision()
+                .starts_with(&status.applied_revision)
         {
-            self.spans.tell(target, at.into());
+            self.spans.export(target, at.into());
         }
     }
 

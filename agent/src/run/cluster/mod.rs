@@ -50,7 +50,7 @@ pub(super) fn start(
         ..settings.clone()
     };
     if let Some(kubeconfig) = &settings.kubeconfig {
-        renewal::seal_anew(kubeconfig, &stored);
+        renewal::reseal(kubeconfig, &stored);
     }
     let before = accepted.iter().map(|g| g.gateway.clone()).collect();
     let (sender, mut updates) = watch::channel(SourceUpdate::default());
@@ -62,18 +62,18 @@ pub(super) fn start(
     thread(move |runtime| {
         engine.restore(accepted);
         loop {
-            let of_source = runtime.block_on(async {
+            let from_source = runtime.block_on(async {
                 tokio::select! {
                     changed = updates.changed() => changed.ok().map(|()| true),
                     () = engine.local_changed() => Some(false),
                 }
             });
-            match of_source {
+            match from_source {
                 Some(true) => {
                     let update = updates.borrow_and_update().clone();
-                    engine.take(update, SystemTime::now());
+                    engine.apply(update, SystemTime::now());
                 }
-                Some(false) => engine.take_local(),
+                Some(false) => engine.apply_local(),
                 None => return,
             }
         }

@@ -27,7 +27,7 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     loop {
         tokio::time::sleep(jittered(POLL_INTERVAL)).await;
         // Another `join` may have replaced the token.
-        let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
+        let Some((path, credential, uid)) = join_credential(&kubeconfig, &stored) else {
             continue;
         };
         if let Err(why) = stored.settle(&path) {
@@ -64,7 +64,10 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
 }
 
 /// Returns `None` if `join` did not store the token.
-fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
+fn join_credential(
+    kubeconfig: &Path,
+    stored: &StoredToken,
+) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
     let credential = Credential::parse(&text)?;
@@ -73,9 +76,9 @@ fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credenti
     is_ours.then_some((path, credential, uid))
 }
 
-pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
-    if let Some((path, ..)) = of_join(kubeconfig, stored)
-        && let Err(why) = stored.seal_anew(&path)
+pub(super) fn reseal(kubeconfig: &Path, stored: &StoredToken) {
+    if let Some((path, ..)) = join_credential(kubeconfig, stored)
+        && let Err(why) = stored.reseal(&path)
     {
         tracing::warn!("cannot seal the credential of this host: {why}");
     }

@@ -21,17 +21,17 @@ use crate::source::local::RequestedUsage;
 /// Time limit for each request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Polling interval after `A_WHILE`.
-const SLOW_LOOK: Duration = Duration::from_secs(15);
+/// Polling interval after `FAST_POLL_PERIOD`.
+const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// Counted from the first poll.
-const A_WHILE: Duration = Duration::from_secs(60);
+const FAST_POLL_PERIOD: Duration = Duration::from_secs(60);
 
 pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) signer: &'a str,
     pub(in crate::run) seconds: Option<i32>,
     pub(in crate::run) usage: RequestedUsage,
     /// Receives progress messages.
-    pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
+    pub(in crate::run) report: &'a (dyn Fn(String) + Send + Sync),
 }
 
 pub(in crate::run) async fn sign(
@@ -79,7 +79,7 @@ pub(in crate::run) async fn sign(
                 bad.type_.to_lowercase()
             ));
         }
-        (signing.say)(if is("Approved").is_some() {
+        (signing.report)(if is("Approved").is_some() {
             format!(
                 "CertificateSigningRequest {name} is approved, but {} has not signed it yet",
                 signing.signer
@@ -89,12 +89,12 @@ pub(in crate::run) async fn sign(
                 "CertificateSigningRequest {name} is waiting for approval (`kubectl certificate approve {name}`)"
             )
         });
-        let look = if begun.elapsed() > A_WHILE {
-            SLOW_LOOK
+        let pause = if begun.elapsed() > FAST_POLL_PERIOD {
+            SLOW_POLL_INTERVAL
         } else {
             POLL_INTERVAL
         };
-        tokio::time::sleep(look).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -193,7 +193,7 @@ impl Fixture {
             fixture.write(app);
         }
         let scan = fixture.engine.manifests.scan();
-        fixture.take(&scan, 0);
+        fixture.apply_scan(&scan, 0);
         fixture
     }
 
@@ -225,14 +225,14 @@ impl Fixture {
         let paths: Vec<PathBuf> = events.iter().map(|(app, _)| self.path(*app)).collect();
         let scan = self.engine.manifests.rescan_paths(&paths);
         let wanted = self.engine.known.borrow().gateways.clone();
-        let told = self.engine.resolve_changes(&scan, &wanted).is_some();
-        self.take(&scan, second);
-        told && !scan.changed.is_empty()
+        let incremental = self.engine.resolve_changes(&scan, &wanted).is_some();
+        self.apply_scan(&scan, second);
+        incremental && !scan.changed.is_empty()
     }
 
-    fn take(&mut self, scan: &ScanReport, second: i64) {
+    fn apply_scan(&mut self, scan: &ScanReport, second: i64) {
         let now = Timestamp::from_second(second).expect("a time");
-        self.engine.take(scan, &Change::All, now);
+        self.engine.apply_scan(scan, &Change::All, now);
         let Engine {
             manifests,
             resolve: options,
@@ -335,8 +335,8 @@ fn route_service_and_endpoint_changes_resolve_incrementally() {
         (true, vec![(1, Event::Port(81))]),
         (false, vec![(1, Event::Gone)]),
     ];
-    for (second, (told, events)) in (1..).zip(changes) {
-        assert_eq!(fixture.change(&events, second), told, "{events:?}");
+    for (second, (incremental, events)) in (1..).zip(changes) {
+        assert_eq!(fixture.change(&events, second), incremental, "{events:?}");
     }
 }
 
@@ -359,15 +359,15 @@ fn gateways_losing_their_class_serve_until_accepted() {
             .rescan_paths(std::slice::from_ref(&path));
         fixture
             .engine
-            .take(&scan, &Change::All, Timestamp::UNIX_EPOCH);
+            .apply_scan(&scan, &Change::All, Timestamp::UNIX_EPOCH);
         let known = fixture.engine.known.borrow().clone();
         let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
         (names.join(" "), known.held.unwrap_or_default())
     };
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
-    let said = "no longer contain GatewayClass \"sesame\", but Gateways still use it (default/edge, default/wide); the withdrawal is held";
-    assert!(held.contains(said), "{held}");
+    let expected = "no longer contain GatewayClass \"sesame\", but Gateways still use it (default/edge, default/wide); the withdrawal is held";
+    assert!(held.contains(expected), "{held}");
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");
     assert!(held.contains("(default/edge)"), "{held}");

@@ -47,21 +47,21 @@ impl EventFacts {
             ..
         } = report;
         let started = format!("version {}, process {}", agent.version, agent.pid);
-        facts.note(HostEventKind::AgentStarted, "", "", &started);
+        facts.record(HostEventKind::AgentStarted, "", "", &started);
         if !source.available {
             let why = match source.reason.as_str() {
                 "" => "it cannot be read",
                 why => why,
             };
-            facts.note(HostEventKind::SourceLost, "", "", why);
+            facts.record(HostEventKind::SourceLost, "", "", why);
         }
         let errors = source.problems.iter();
         for problem in errors.filter(|problem| problem.severity == Severity::Error) {
             let about = problem.to_string();
-            facts.note(HostEventKind::SourceProblem, "", &cut(&about), "");
+            facts.record(HostEventKind::SourceProblem, "", &cut(&about), "");
         }
         for warning in warnings {
-            facts.note(HostEventKind::Warning, "", &cut(warning), "");
+            facts.record(HostEventKind::Warning, "", &cut(warning), "");
         }
         let mut waiting: BTreeSet<&str> = starting.iter().map(String::as_str).collect();
         for gateway in gateways {
@@ -71,7 +71,7 @@ impl EventFacts {
             }
         }
         for ((gateway, name), expires) in certificates {
-            facts.note(HostEventKind::CertificateChanged, gateway, name, expires);
+            facts.record(HostEventKind::CertificateChanged, gateway, name, expires);
         }
         for (key, message) in &before.0 {
             let has_envoy = matches!(key.0, HostEventKind::EnvoyStarted)
@@ -88,27 +88,27 @@ impl EventFacts {
 
     fn gateway(&mut self, gateway: &GatewayReport) {
         let name = gateway.gateway.as_str();
-        let mut note = |kind, about: &str, message: &str| self.note(kind, name, about, message);
-        note(HostEventKind::GatewayServed, "", "");
+        let mut record = |kind, about: &str, message: &str| self.record(kind, name, about, message);
+        record(HostEventKind::GatewayServed, "", "");
         if gateway.envoy.pid > 0 {
             let envoy = format!(
                 "process {}, Envoy {}",
                 gateway.envoy.pid, gateway.envoy.version
             );
-            note(HostEventKind::EnvoyStarted, "", &envoy);
+            record(HostEventKind::EnvoyStarted, "", &envoy);
         }
         if gateway.envoy.state == "Backoff" {
-            note(HostEventKind::EnvoyDown, "", &gateway.message);
+            record(HostEventKind::EnvoyDown, "", &gateway.message);
         }
         if !gateway.applied.is_empty() {
             let revision = match gateway.applied_revision.as_str() {
                 "" => short(&gateway.applied),
                 revision => revision,
             };
-            note(HostEventKind::RevisionApplied, "", revision);
+            record(HostEventKind::RevisionApplied, "", revision);
         }
         if !gateway.refusal.is_empty() {
-            note(
+            record(
                 HostEventKind::RevisionRefused,
                 "",
                 &gateway.refusal.join("; "),
@@ -123,21 +123,21 @@ impl EventFacts {
             ];
             let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             let words = format!("{}; {}", refused.envoy_words, refused.effect);
-            note(HostEventKind::PartRefused, &parts.join("/"), &words);
+            record(HostEventKind::PartRefused, &parts.join("/"), &words);
         }
         for (listener, why) in &gateway.unshown {
-            note(HostEventKind::CertificateUnshown, listener, why);
+            record(HostEventKind::CertificateUnshown, listener, why);
         }
         if let Some(progress) = &gateway.draining {
-            note(HostEventKind::Draining, "", progress);
+            record(HostEventKind::Draining, "", progress);
         }
     }
 
     pub(super) fn held(&mut self, gateway: &str, why: &str) {
-        self.note(HostEventKind::RevisionHeld, gateway, "", why);
+        self.record(HostEventKind::RevisionHeld, gateway, "", why);
     }
 
-    fn note(&mut self, kind: HostEventKind, gateway: &str, about: &str, message: &str) {
+    fn record(&mut self, kind: HostEventKind, gateway: &str, about: &str, message: &str) {
         let key = (kind, gateway.to_owned(), about.to_owned());
         self.0.insert(key, cut(message));
     }
@@ -152,7 +152,7 @@ impl EventFacts {
         }
         for (key, message) in &self.0 {
             let is_new = match before.0.get(key) {
-                Some(said) => said != message && key.0.changes(),
+                Some(previous) => previous != message && key.0.changes(),
                 None => key.0.begins(),
             };
             if is_new {
@@ -260,25 +260,25 @@ mod tests {
         }
     }
 
-    fn told(events: &[HostEvent]) -> Vec<String> {
-        let told = events.iter().map(|event| {
+    fn names(events: &[HostEvent]) -> Vec<String> {
+        let names = events.iter().map(|event| {
             let end = if event.ended { " ended" } else { "" };
             format!("{}{end}", event.event)
         });
-        told.collect()
+        names.collect()
     }
 
     #[test]
-    fn what_changes_is_an_event_once() {
+    fn changed_facts_become_events_once() {
         let none = ServedCertificates::new();
         let mut facts = EventFacts::default();
         let mut kept = Vec::new();
-        let mut look = |report: &Report, certificates: &ServedCertificates| {
+        let mut observe = |report: &Report, certificates: &ServedCertificates| {
             let now = EventFacts::of(report, certificates, &facts);
             let events = now.since(&facts, kept.len() as u64, Timestamp::UNIX_EPOCH);
             kept.extend(events.clone());
             facts = now;
-            told(&events)
+            names(&events)
         };
         let first = [
             "AgentStarted",
@@ -289,24 +289,24 @@ mod tests {
         let one = |expires: &str| {
             ServedCertificates::from([(("a/b".into(), "k".into()), expires.into())])
         };
-        assert_eq!(look(&report(7, "1"), &one("1")), first);
-        assert!(look(&report(7, "1"), &one("1")).is_empty());
+        assert_eq!(observe(&report(7, "1"), &one("1")), first);
+        assert!(observe(&report(7, "1"), &one("1")).is_empty());
         assert_eq!(
-            look(&report(8, "2"), &one("2")),
+            observe(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        assert!(look(&report(0, ""), &none).is_empty());
+        assert!(observe(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;
         lost.gateways[0].refusal = vec!["no".to_owned()];
-        assert_eq!(look(&lost, &one("2")), ["SourceLost", "RevisionRefused"]);
+        assert_eq!(observe(&lost, &one("2")), ["SourceLost", "RevisionRefused"]);
         assert_eq!(
-            look(&report(8, "2"), &one("2")),
+            observe(&report(8, "2"), &one("2")),
             ["SourceLost ended", "RevisionRefused ended"]
         );
         let mut gone = report(8, "2");
         gone.gateways.clear();
-        assert_eq!(look(&gone, &none), ["GatewayServed ended"]);
+        assert_eq!(observe(&gone, &none), ["GatewayServed ended"]);
         let numbers: Vec<u64> = kept.iter().map(|event| event.number).collect();
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     }
@@ -322,7 +322,7 @@ mod tests {
         next.agent.pid = 5;
         let now = EventFacts::of(&next, &none, &known);
         assert_eq!(
-            told(&now.since(&known, 9, Timestamp::UNIX_EPOCH)),
+            names(&now.since(&known, 9, Timestamp::UNIX_EPOCH)),
             ["AgentStarted"]
         );
     }

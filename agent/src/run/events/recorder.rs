@@ -64,7 +64,7 @@ impl Recorder {
     /// Never returns.
     pub(in crate::run) async fn run(mut self) {
         loop {
-            self.look();
+            self.record_changes();
             self.followed.follow();
             tokio::select! {
                 () = self.followed.changed() => {}
@@ -75,7 +75,7 @@ impl Recorder {
         }
     }
 
-    fn look(&mut self) {
+    fn record_changes(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
         // Before the first read of the source, missing facts do not mean that conditions have

@@ -64,11 +64,11 @@ async fn run(
     let timeout = Duration::from_secs(limits.timeout_seconds);
     let lame_duck = Duration::from_secs(limits.lame_duck_seconds);
     let start = Instant::now();
-    let note = |text: String| {
+    let record = |text: String| {
         observed.send_modify(|observed| observed.draining = Some(text.clone()));
         text
     };
-    replies.say(note("no longer ready".to_owned()));
+    replies.send_progress(record("no longer ready".to_owned()));
     sleep(lame_duck.min(timeout)).await;
     let mut replies = Some(replies);
     let mut last = None;
@@ -82,17 +82,19 @@ async fn run(
         if let Some(to) = &replies {
             let end = match &left {
                 Ok(left) if *left <= limits.until_connections => {
-                    Some(Ok(note(format!("drained: {left} connections are left"))))
+                    Some(Ok(record(format!("drained: {left} connections are left"))))
                 }
                 _ if start.elapsed() >= timeout => {
                     let left = left
                         .as_ref()
                         .map_or_else(Clone::clone, |left| format!("{left} connections are left"));
-                    Some(Err(note(format!("not drained within {timeout:?}: {left}"))))
+                    Some(Err(record(format!(
+                        "not drained within {timeout:?}: {left}"
+                    ))))
                 }
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
-                    to.say(note(format!(
+                    to.send_progress(record(format!(
                         "asking clients to leave: {left} connections are left"
                     )));
                     None

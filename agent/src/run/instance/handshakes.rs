@@ -75,7 +75,7 @@ impl Handshakes {
     }
 
     /// Returns persistent failures, by listener.
-    pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
+    pub(super) fn record(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {
             self.failures = 0;
@@ -88,8 +88,9 @@ impl Handshakes {
         if self.failures < QUIET {
             return BTreeMap::new();
         }
-        let told = unproven.iter();
-        told.map(|it| (it.proof.listener.clone(), it.why.clone()))
+        let persistent = unproven.iter();
+        persistent
+            .map(|it| (it.proof.listener.clone(), it.why.clone()))
             .collect()
     }
 

@@ -121,11 +121,11 @@ impl Instance {
         };
         let (admin, observed) = (started.supervisor.admin(), self.observed.clone());
         let serving = Serving::new(self, started, selector, stop).run(commands);
-        let tell = |why| observed.send_modify(|observed| observed.unlogged = why);
+        let record = |why| observed.send_modify(|observed| observed.unlogged = why);
         let is_logged = logs.is_wanted();
         tokio::select! {
             () = serving => {}
-            never = logs.run(admin, tell), if is_logged => match never {},
+            never = logs.run(admin, record), if is_logged => match never {},
             never = Tickets::follow(tickets, layout) => match never {},
         }
     }

@@ -88,7 +88,7 @@ impl Debt {
         self.at = now;
     }
 
-    fn note(&mut self, cost: Duration, most: Duration, share: u32, now: Instant) {
+    fn record(&mut self, cost: Duration, most: Duration, share: u32, now: Instant) {
         self.spent = (self.left(share, now) + cost).min(most);
         self.at = now;
     }
@@ -122,18 +122,18 @@ impl Pacing {
         self.percent = percent.max(1);
     }
 
-    pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
-        self.all.note(cost, MAX_DEBT + cost, self.share(), now);
+    pub(super) fn record(&mut self, queue: Queue, cost: Duration, now: Instant) {
+        self.all.record(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
         // Cap the debt, so that later changes pay for at most one such change.
-        self.queues[queue as usize].note(cost, BURST + cost, share, now);
+        self.queues[queue as usize].record(cost, BURST + cost, share, now);
     }
 
     pub(super) fn turn(&self, waiting: Waiting, now: Instant) -> Turn {
-        let Some(of_all) = self.due(Queue::of(waiting), now) else {
+        let Some(all_due) = self.due(Queue::of(waiting), now) else {
             return Turn::All;
         };
-        let (mut next, mut ahead) = (of_all, None);
+        let (mut next, mut ahead) = (all_due, None);
         for (waits, queue) in [
             (waiting.route_tables_go_ahead(), Queue::Routes),
             (waiting.endpoints, Queue::Endpoints),
@@ -261,11 +261,11 @@ mod tests {
                     served.changes += 1;
                 }
                 if !all {
-                    pacing.note(Queue::of(stream.sort), stream.cost, now);
+                    pacing.record(Queue::of(stream.sort), stream.cost, now);
                 }
             }
             if all {
-                pacing.note(Queue::of(waiting), cost, now);
+                pacing.record(Queue::of(waiting), cost, now);
             }
             now = if cost.is_zero() {
                 until.max(now + MS / 100)
@@ -309,8 +309,8 @@ mod tests {
 
     #[test]
     fn routes_precede_waiting_inline_endpoints_within_share() {
-        let of_routes = stream(ROUTES, 500, 80);
-        let [routes, inline] = minute(25, [of_routes, stream(INLINE, 10, 57)]);
+        let route_changes = stream(ROUTES, 500, 80);
+        let [routes, inline] = minute(25, [route_changes, stream(INLINE, 10, 57)]);
         let spent = routes.spent + inline.spent;
         let most = Duration::from_secs(15) + BURST * 4 + MS * 200;
         assert!(spent <= most, "{spent:?}");
@@ -318,7 +318,7 @@ mod tests {
         let mean = routes.waited / routes.changes;
         assert!(mean <= MS * 100, "{mean:?}");
         assert!(inline.longest <= MS * 1200, "{:?}", inline.longest);
-        let [_, slow] = minute(25, [of_routes, stream(INLINE, 10, 140)]);
+        let [_, slow] = minute(25, [route_changes, stream(INLINE, 10, 140)]);
         assert!(slow.longest <= MS * 1400, "{:?}", slow.longest);
     }
 

@@ -161,7 +161,7 @@ impl Publisher {
             may_empty: false,
         };
         match self.applier.apply(wanted, None).await {
-            Ok(_) => self.instances.note(fitted.rendered.subscriptions),
+            Ok(_) => self.instances.set_files(fitted.rendered.subscriptions),
             Err(error) => tracing::error!(%error, "cannot repair the files for Envoy"),
         }
         if accepted.is_some() {
@@ -188,10 +188,10 @@ impl Publisher {
         wanted: &Arc<Target>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> bool {
-        let (began, start) = (Instant::now(), SystemTime::now());
+        let (timer, start) = (Instant::now(), SystemTime::now());
         let (fitted, published) = self.publish_fitted(wanted, newer).await;
-        self.count(&published, began.elapsed());
-        self.tell(wanted, start, &published);
+        self.count(&published, timer.elapsed());
+        self.export_spans(wanted, start, &published);
         let trouble = match published {
             Ok(Published::Accepted { report, reduced }) => {
                 let served = match reduced {
@@ -229,7 +229,7 @@ impl Publisher {
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
         let outcome = outcome_of(published);
         self.observed.send_if_modified(|observed| {
-            observed.counts.note(outcome, took);
+            observed.counts.record_apply(outcome, took);
             if let Ok(Published::Accepted { report, .. }) = published {
                 observed.counts.record_steps(&report.steps);
             }
@@ -237,7 +237,7 @@ impl Publisher {
         });
     }
 
-    fn tell(
+    fn export_spans(
         &mut self,
         wanted: &Target,
         began: SystemTime,
@@ -266,7 +266,7 @@ impl Publisher {
                 Ok(Published::Accepted { .. } | Published::Refused { .. })
             ),
         };
-        self.spans.tell(wanted, &tried);
+        self.spans.export(wanted, &tried);
     }
 
     /// Returns the previous result if nothing has changed.
@@ -314,7 +314,7 @@ impl Publisher {
         }
         self.observed
             .send_modify(|observed| observed.record_accepted(wanted, served, affected, report));
-        self.instances.note(served.rendered.subscriptions);
+        self.instances.set_files(served.rendered.subscriptions);
         self.keeper.keep(served);
         if self.observed.borrow().draining.is_none() {
             self.handshakes.begin(served);
@@ -322,7 +322,7 @@ impl Publisher {
     }
 
     /// Makes Envoy reread the unverified key pairs.
-    pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
+    pub(super) fn apply_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
         for key in keys {
             let secret = Subscription::new(XdsKind::Secret, key);
@@ -330,14 +330,14 @@ impl Publisher {
                 tracing::warn!(%error, key, "cannot rewrite the file of a key pair");
             }
         }
-        let told = self.handshakes.take(unproven);
+        let failures = self.handshakes.record(unproven);
         self.observed.send_if_modified(|observed| {
-            let changed = observed.unshown != told;
+            let changed = observed.unshown != failures;
             if changed {
-                for (listener, why) in &told {
+                for (listener, why) in &failures {
                     tracing::error!(listener, "{why}");
                 }
-                observed.unshown = told;
+                observed.unshown = failures;
             }
             changed
         });

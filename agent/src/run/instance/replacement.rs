@@ -83,13 +83,13 @@ impl Replacement {
             progress: Some(progress),
             ..self.request(strategy, newest, observed)
         };
-        let told = async {
+        let forwarding = async {
             // The loop ends when the restart drops the sender.
             while let Some(step) = steps.recv().await {
-                replies.say(step);
+                replies.send_progress(step);
             }
         };
-        let (result, ()) = tokio::join!(supervisor.restart(request), told);
+        let (result, ()) = tokio::join!(supervisor.restart(request), forwarding);
         let restarted = result.as_ref().ok().copied();
         if restarted.is_some() {
             self.bootstrap.clone_from(&newest.bootstrap);

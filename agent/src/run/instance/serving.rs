@@ -143,13 +143,13 @@ impl Serving {
         self.turn = None;
         self.refused_ahead = false;
         let target = self.selector.selected();
-        let began = self.begin();
+        let start = self.begin();
         // Refuse connections to ports that the target closes.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
         let newer = || selector.has_newer() || stop.borrow().is_some();
-        self.publisher.set_removal(self.clean_up.removal(began.at));
+        self.publisher.set_removal(self.clean_up.removal(start.at));
         let revision = target.manifest_revision.as_deref();
         let span = revision.map_or_else(tracing::Span::none, |revision| {
             tracing::error_span!("publication", revision)
@@ -157,7 +157,7 @@ impl Serving {
         let publication = self.publisher.publish(target, newer);
         let done = publication.instrument(span).await;
         self.unpublished = !done;
-        self.record_cost(queue, began);
+        self.record_cost(queue, start);
         self.record_left_over();
         if let Some(applied) = &self.instance.observed.borrow().applied {
             self.supervisor.park(tcp_addresses(&applied.rendered));
@@ -197,13 +197,13 @@ impl Serving {
             .filter(|_| self.unpublished && self.state.is_live());
         let clean_up = self.clean_up.due().filter(|_| self.may_clean_up());
         let fit = self.publisher.next_fit();
-        let mut of_source = false;
+        let mut from_source = false;
         let unpublished = tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
             () = until(replace) => false,
             selected = self.selector.changed() => match selected {
                 Some(selected) => {
-                    of_source = selected;
+                    from_source = selected;
                     false
                 }
                 None => return InstanceEvent::Stop,
@@ -215,19 +215,19 @@ impl Serving {
                 let (percent, now) = (self.live.borrow().apply_share, Instant::now());
                 self.pacing.set_percent(percent, now);
                 self.turn = self.turn.map(|_| now);
-                take_settings(&mut self.selector, &mut self.live)
+                apply_settings(&mut self.selector, &mut self.live)
             }
             () = until(recheck) => self.selector.recheck(),
             _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
             unproven = self.publisher.handshakes.finished() => {
-                self.publisher.take_handshakes(&unproven);
+                self.publisher.apply_handshakes(&unproven);
                 false
             }
             () = until(probe) => self.publisher.quarantine.probe(),
             () = until(fit) => self.publisher.may_fit_more(),
         };
-        if of_source {
+        if from_source {
             self.wait_for_turn();
         }
         if unpublished {
@@ -339,7 +339,7 @@ impl Serving {
 }
 
 /// Returns true if the selected target changes.
-fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
+fn apply_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();
         (live.most_removed, live.hold, live.bundle_overlap)

@@ -57,7 +57,7 @@ impl Instance {
             instances.record_running(there, None);
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
-            instances.note(there);
+            instances.set_files(there);
             // The stored state may be one change older than the files.
             tracing::info!("starting Envoy from the existing files");
         } else {
@@ -66,7 +66,7 @@ impl Instance {
             let budget = instances.budget(needed);
             let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new(), None));
             let rendered = fitted.as_ref().map_or(&first.rendered, |it| &it.rendered);
-            instances.note(rendered.subscriptions);
+            instances.set_files(rendered.subscriptions);
             let desired = apply::Desired {
                 rendered,
                 serials: &BTreeMap::new(),

@@ -74,7 +74,7 @@ impl TargetSelector {
                 selector.chosen = before;
             }
         }
-        selector.lay();
+        selector.update_selected();
         selector
     }
 
@@ -132,14 +132,14 @@ impl TargetSelector {
     /// Returns true if Envoy needs a different target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
-        self.lay()
+        self.update_selected()
     }
 
     /// Returns true if Envoy needs a different target.
-    fn lay(&mut self) -> bool {
-        let laid = self.overlap.lay_over(&self.chosen);
-        let other = !Arc::ptr_eq(&laid, &self.selected);
-        self.selected = laid;
+    fn update_selected(&mut self) -> bool {
+        let retaining = self.overlap.with_retained(&self.chosen);
+        let other = !Arc::ptr_eq(&retaining, &self.selected);
+        self.selected = retaining;
         other
     }
 
@@ -165,7 +165,7 @@ impl TargetSelector {
     /// different target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
-        self.lay()
+        self.update_selected()
     }
 
     /// Returns the reply to the operator.
@@ -175,14 +175,14 @@ impl TargetSelector {
         }
         self.held = None;
         self.chosen = Arc::clone(&self.source);
-        self.lay();
+        self.update_selected();
         "applying the held revision"
     }
 
     /// The rollback persists across agent restarts. Returns the reply to the operator.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
-        self.lay();
+        self.update_selected();
         history::pin(&self.directory, Some(number))
             .map_err(|error| format!("cannot store the rollback for the next start: {error}"))?;
         Ok(format!(
@@ -199,7 +199,7 @@ impl TargetSelector {
         self.guard.open();
         self.held = None;
         self.chosen = Arc::clone(&self.source);
-        self.lay();
+        self.update_selected();
         Ok("following the source again".to_owned())
     }
 

@@ -79,21 +79,21 @@ impl BackendTraffic {
                 && let Some(backend) = backend(cluster)
                 && let Ok(value) = value.parse()
             {
-                all.entry(backend).or_default().note(counted, value);
+                all.entry(backend).or_default().record(counted, value);
             }
         }
         all
     }
 
-    fn note(&mut self, counted: &str, value: u64) {
+    fn record(&mut self, counted: &str, value: u64) {
         match counted {
             "rq_active" => self.requests_active += value,
             "cx_active" => self.connections_active += value,
             _ => {
-                let of_it = COUNTS
+                let position = COUNTS
                     .iter()
                     .position(|(_, _, endings)| endings.contains(&counted));
-                if let Some(index) = of_it {
+                if let Some(index) = position {
                     self.counts[index] += value;
                 }
             }
@@ -171,11 +171,11 @@ impl BackendSeries {
             counts: self.others,
             ..BackendTraffic::default()
         };
-        let mut told = Vec::new();
+        let mut series = Vec::new();
         let mut is_all = self.others == [0; COUNTS.len()];
         for (name, traffic) in now {
             if self.seen.get(&name).is_some_and(|seen| seen.shown) {
-                told.push((name, traffic));
+                series.push((name, traffic));
                 continue;
             }
             is_all = false;
@@ -183,15 +183,15 @@ impl BackendSeries {
             others.connections_active += traffic.connections_active;
         }
         if !is_all {
-            told.push((OTHERS.to_owned(), others));
+            series.push((OTHERS.to_owned(), others));
         }
-        told
+        series
     }
 
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
-            let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
-            let mut all: Vec<(f64, String)> = of_it
+            let matching = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
+            let mut all: Vec<(f64, String)> = matching
                 .map(|(name, seen)| (seen.weight, name.clone()))
                 .collect();
             all.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
@@ -236,8 +236,8 @@ mod tests {
 
     fn with(requests: u64) -> BackendTraffic {
         let mut traffic = BackendTraffic::default();
-        traffic.note("rq_2xx", requests);
-        traffic.note("rq_active", 1);
+        traffic.record("rq_2xx", requests);
+        traffic.record("rq_active", 1);
         traffic
     }
 
@@ -247,9 +247,10 @@ mod tests {
             .collect()
     }
 
-    fn requests(told: &[(String, BackendTraffic)]) -> Vec<(&str, u64)> {
-        let told = told.iter();
-        told.map(|(name, traffic)| (name.as_str(), BackendTraffic::requests(&traffic.counts)))
+    fn requests(series: &[(String, BackendTraffic)]) -> Vec<(&str, u64)> {
+        let series = series.iter();
+        series
+            .map(|(name, traffic)| (name.as_str(), BackendTraffic::requests(&traffic.counts)))
             .collect()
     }
 
@@ -284,19 +285,19 @@ mod tests {
     #[test]
     fn busiest_backends_have_series_and_others_never_decrease() {
         let mut series = BackendSeries::default();
-        let told = series.update(of(&[("a", 10), ("b", 30), ("c", 20), ("d", 1)]), 2);
-        assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 0)]);
-        assert_eq!(told[2].1.requests_active, 2);
-        let told = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
-        assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 6)]);
+        let shown = series.update(of(&[("a", 10), ("b", 30), ("c", 20), ("d", 1)]), 2);
+        assert_eq!(requests(&shown), [("b", 30), ("c", 20), (OTHERS, 0)]);
+        assert_eq!(shown[2].1.requests_active, 2);
+        let shown = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
+        assert_eq!(requests(&shown), [("b", 30), ("c", 20), (OTHERS, 6)]);
         // `a` is now far busier than `c`.
-        let told = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
-        assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
-        let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
-        assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
+        let shown = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
+        assert_eq!(requests(&shown), [("a", 99), ("b", 30), (OTHERS, 90)]);
+        let shown = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
+        assert_eq!(requests(&shown), [("a", 99), ("b", 30), (OTHERS, 95)]);
         // A restarted Envoy counts from zero.
-        let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
-        assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
+        let shown = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
+        assert_eq!(requests(&shown), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::scrape::Scrape;
-use super::writer::{Families, count, of_gateway};
+use super::writer::{Families, count, gateway_labels};
 use crate::host::inotify::{self, Budget};
 use crate::host::limits;
 use crate::host::processes::{ProcessorTimes, processor_times};
@@ -106,7 +106,7 @@ impl Scrape {
         }
         let each = |value: fn(&EnvoyBudgets) -> u64| {
             let envoys = envoys.iter();
-            envoys.map(move |(name, files)| (of_gateway(name), count(value(files))))
+            envoys.map(move |(name, files)| (gateway_labels(name), count(value(files))))
         };
         let help = "Files and sockets that the Gateway's Envoy has open";
         families.gauge("gateway_envoy_open_files", help, each(|f| f.open.used))?;
@@ -119,7 +119,7 @@ impl Scrape {
             let envoys = envoys.iter();
             envoys.filter_map(move |(name, one)| {
                 let times = one.processor.as_ref()?;
-                Some((of_gateway(name), value(times).as_secs_f64()))
+                Some((gateway_labels(name), value(times).as_secs_f64()))
             })
         };
         let help = "Time that the Gateway's Envoy has run on a processor";

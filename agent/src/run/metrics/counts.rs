@@ -107,7 +107,7 @@ impl Default for ApplyCounts {
 
 impl ApplyCounts {
     /// Only accepted or reduced targets have a duration.
-    pub(in crate::run) fn note(&mut self, outcome: ApplyOutcome, took: Duration) {
+    pub(in crate::run) fn record_apply(&mut self, outcome: ApplyOutcome, took: Duration) {
         self.outcomes[outcome as usize] += 1;
         if matches!(outcome, ApplyOutcome::Accepted | ApplyOutcome::Reduced) {
             self.durations.observe(took.as_secs_f64());
@@ -141,7 +141,7 @@ impl ApplyCounts {
         self.processes[reason as usize]
     }
 
-    pub(super) fn of(&self, outcome: ApplyOutcome) -> u64 {
+    pub(super) fn outcome_count(&self, outcome: ApplyOutcome) -> u64 {
         self.outcomes[outcome as usize]
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         let mut counts = ApplyCounts::default();
         counts.record_steps(&[step(Phase::Leaves, 2, 2), step(Phase::Clusters, 1, 5)]);
         counts.record_steps(&[step(Phase::Clusters, 1, 11)]);
-        let told = Phase::ALL.map(|phase| {
+        let totals = Phase::ALL.map(|phase| {
             let PhaseTime {
                 renaming,
                 accepting,
@@ -205,7 +205,7 @@ mod tests {
         let mut wanted = [(0, 0); Phase::ALL.len()];
         wanted[Phase::Leaves as usize] = (2, 0);
         wanted[Phase::Clusters as usize] = (2, 14);
-        assert_eq!(told, wanted);
+        assert_eq!(totals, wanted);
     }
 
     #[test]
@@ -214,8 +214,8 @@ mod tests {
         for (most, reason) in (1..).zip(ProcessReason::ALL) {
             (0..most).for_each(|_| counts.record_process(reason));
         }
-        let told = ProcessReason::ALL.map(|reason| counts.processes_for(reason));
-        assert_eq!(told, [1, 2, 3, 4]);
+        let totals = ProcessReason::ALL.map(|reason| counts.processes_for(reason));
+        assert_eq!(totals, [1, 2, 3, 4]);
         let places = Phase::ALL.map(|phase| phase as usize);
         assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7]);
     }

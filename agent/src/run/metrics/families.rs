@@ -13,7 +13,7 @@ use sesame_gateway_api::status::AgentState;
 use super::counts::{ApplyOutcome, ProcessReason};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, PortTraffic};
-use super::writer::{Families, SeriesLabels, count, flag, number, of_gateway, seconds};
+use super::writer::{Families, SeriesLabels, count, flag, gateway_labels, number, seconds};
 use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
@@ -58,10 +58,10 @@ impl Scrape {
         let help = "1 if the last read of the source succeeded";
         families.single("agent_source_available", help, flag(source.available))?;
         let by_severity = [Severity::Error, Severity::Warning].map(|severity| {
-            let of_it = source.problems.iter().filter(|p| p.severity == severity);
+            let matching = source.problems.iter().filter(|p| p.severity == severity);
             (
                 vec![("severity", severity.to_string())],
-                number(of_it.count()),
+                number(matching.count()),
             )
         });
         let help = "Problems in the content of the source, by severity";
@@ -81,8 +81,8 @@ impl Scrape {
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;
         let by_state = AgentState::ALL.map(|state| {
-            let of_it = self.report.gateways.iter().filter(|g| g.state == state);
-            (vec![("state", state.to_string())], number(of_it.count()))
+            let matching = self.report.gateways.iter().filter(|g| g.state == state);
+            (vec![("state", state.to_string())], number(matching.count()))
         });
         let help = "Gateways of this host, by state";
         families.gauge("agent_gateways", help, by_state)
@@ -103,13 +103,13 @@ impl Scrape {
         })?;
         let holding = self
             .facts()
-            .map(|(name, facts)| (of_gateway(name), flag(facts.held)));
+            .map(|(name, facts)| (gateway_labels(name), flag(facts.held)));
         let help = "1 while a revision is held because it removes too much";
         families.gauge("gateway_held", help, holding)?;
         let help = "When Envoy accepted the served configuration, in seconds since 1970";
         let accepted = self.report.gateways.iter().filter_map(|gateway| {
             let at = gateway.applied_at?.as_second();
-            Some((of_gateway(&gateway.gateway), seconds(at)))
+            Some((gateway_labels(&gateway.gateway), seconds(at)))
         });
         families.gauge("gateway_applied_timestamp_seconds", help, accepted)?;
         let help = "Parts of the configuration that Envoy rejects, so they are left out";
@@ -122,7 +122,7 @@ impl Scrape {
         })?;
         let refused = self.report.gateways.iter().flat_map(|gateway| {
             gateway.refused.iter().take(MAX_REFUSED).map(|refused| {
-                let mut labels = of_gateway(&gateway.gateway);
+                let mut labels = gateway_labels(&gateway.gateway);
                 labels.extend([
                     ("kind", refused.kind.clone()),
                     ("object_namespace", refused.namespace.clone()),
@@ -139,22 +139,22 @@ impl Scrape {
     fn changes(&self, families: &mut Families<'_>) -> fmt::Result {
         let tries = self.facts().flat_map(|(name, facts)| {
             ApplyOutcome::ALL.map(|outcome| {
-                let mut labels = of_gateway(name);
+                let mut labels = gateway_labels(name);
                 labels.push(("outcome", outcome.as_str().to_owned()));
-                (labels, count(facts.counts.of(outcome)))
+                (labels, count(facts.counts.outcome_count(outcome)))
             })
         });
         let help = "Changes sent to Envoy, by outcome: accepted, reduced to the accepted parts, refused as a whole, postponed";
         families.counter("gateway_applies", help, tries)?;
         let durations = self
             .facts()
-            .map(|(name, facts)| (of_gateway(name), &facts.counts.durations));
+            .map(|(name, facts)| (gateway_labels(name), &facts.counts.durations));
         let help = "Time from writing the first file of a change until Envoy confirms that it serves the change";
         families.histogram("gateway_apply_duration_seconds", help, durations)?;
         self.phases(families)?;
         let processes = self.facts().flat_map(|(name, facts)| {
             ProcessReason::ALL.map(|reason| {
-                let mut labels = of_gateway(name);
+                let mut labels = gateway_labels(name);
                 labels.push(("reason", reason.as_str().to_owned()));
                 (labels, count(facts.counts.processes_for(reason)))
             })
@@ -169,7 +169,7 @@ impl Scrape {
                 let time = facts.counts.time_of(phase);
                 let parts = [("rename", time.renaming), ("accept", time.accepting)];
                 parts.map(|(part, took)| {
-                    let mut labels = of_gateway(name);
+                    let mut labels = gateway_labels(name);
                     labels.push(("phase", phase.as_str().to_owned()));
                     labels.push(("part", part.to_owned()));
                     (labels, took.as_secs_f64())
@@ -183,7 +183,7 @@ impl Scrape {
     fn certificates(&self, families: &mut Families<'_>) -> fmt::Result {
         let count = self
             .facts()
-            .map(|(name, facts)| (of_gateway(name), number(facts.certificates.len())));
+            .map(|(name, facts)| (gateway_labels(name), number(facts.certificates.len())));
         families.gauge("gateway_certificates", "Served certificates", count)?;
         let expiries = self.facts().flat_map(|(name, facts)| {
             facts
@@ -191,7 +191,7 @@ impl Scrape {
                 .iter()
                 .take(MAX_CERTIFICATES)
                 .map(|(key, end)| {
-                    let mut labels = of_gateway(name);
+                    let mut labels = gateway_labels(name);
                     labels.push(("key", key.clone()));
                     (labels, seconds(*end))
                 })
@@ -207,7 +207,7 @@ impl Scrape {
             first.sort_by_key(|(bundle, end)| (**end, *bundle));
             let first = first.into_iter().take(MAX_CERTIFICATES);
             first.map(|(bundle, end)| {
-                let mut labels = of_gateway(name);
+                let mut labels = gateway_labels(name);
                 labels.push(("bundle", bundle.clone()));
                 (labels, seconds(*end))
             })
@@ -221,7 +221,7 @@ impl Scrape {
 
     fn envoys(&self, families: &mut Families<'_>) -> fmt::Result {
         let versions = self.report.gateways.iter().map(|gateway| {
-            let mut labels = of_gateway(&gateway.gateway);
+            let mut labels = gateway_labels(&gateway.gateway);
             labels.push(("version", gateway.envoy.version.clone()));
             (labels, 1.0)
         });
@@ -232,12 +232,12 @@ impl Scrape {
         )?;
         let answers = self
             .facts()
-            .map(|(name, facts)| (of_gateway(name), flag(facts.traffic.is_some())));
+            .map(|(name, facts)| (gateway_labels(name), flag(facts.traffic.is_some())));
         let help = "1 if Envoy returned its statistics, so traffic metrics are available";
         families.gauge("gateway_envoy_answers", help, answers)?;
         let memory = self
             .counted()
-            .filter_map(|(name, traffic)| Some((of_gateway(name), traffic.memory?)));
+            .filter_map(|(name, traffic)| Some((gateway_labels(name), traffic.memory?)));
         families.gauge(
             "gateway_envoy_memory_bytes",
             "Memory used by the Envoy",
@@ -245,7 +245,7 @@ impl Scrape {
         )?;
         let refused = self.counted().flat_map(|(name, traffic)| {
             traffic.refused.iter().map(|(reason, counted)| {
-                let mut labels = of_gateway(name);
+                let mut labels = gateway_labels(name);
                 labels.push(("reason", (*reason).to_owned()));
                 (labels, *counted)
             })
@@ -254,7 +254,7 @@ impl Scrape {
         families.counter("gateway_connections_refused", help, refused)?;
         let handshakes = self
             .counted()
-            .map(|(name, traffic)| (of_gateway(name), traffic.tls_handshakes));
+            .map(|(name, traffic)| (gateway_labels(name), traffic.tls_handshakes));
         families.counter(
             "gateway_tls_handshakes",
             "Successful TLS handshakes",
@@ -279,10 +279,10 @@ impl Scrape {
             .ports()
             .filter_map(|(labels, port)| Some((labels, port.requests_active?)));
         families.gauge("gateway_requests_active", "Requests in progress", active)?;
-        let of_http = self
+        let http_ports = self
             .ports()
             .filter(|(_, port)| !port.durations.buckets.is_empty());
-        let durations = of_http.map(|(labels, port)| (labels, &port.durations));
+        let durations = http_ports.map(|(labels, port)| (labels, &port.durations));
         let help = "Time from the first byte of a request to the last byte of its response";
         families.histogram("gateway_request_duration_seconds", help, durations)?;
         let help = "Client connections or UDP sessions";
@@ -319,7 +319,7 @@ impl Scrape {
         families.gauge(
             name,
             help,
-            gateways.map(|gateway| (of_gateway(&gateway.gateway), value(gateway))),
+            gateways.map(|gateway| (gateway_labels(&gateway.gateway), value(gateway))),
         )
     }
 
@@ -338,7 +338,7 @@ impl Scrape {
                 .ports
                 .iter()
                 .map(move |((port, protocol), counted)| {
-                    let mut labels = of_gateway(name);
+                    let mut labels = gateway_labels(name);
                     labels.push(("port", port.to_string()));
                     labels.push(("protocol", protocol.clone()));
                     (labels, counted)

@@ -52,7 +52,7 @@ fn refused() -> RefusedReport {
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();
-    counts.note(ApplyOutcome::Accepted, std::time::Duration::from_millis(3));
+    counts.record_apply(ApplyOutcome::Accepted, std::time::Duration::from_millis(3));
     let all: BTreeMap<String, GatewayFacts> = names
         .map(|name| {
             let facts = GatewayFacts {
@@ -192,14 +192,14 @@ fn every_family_has_series_and_counters_their_suffix() {
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
         .collect();
     for (name, kind) in families {
-        let begins = |line: &str| {
+        let is_sample = |line: &str| {
             line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))
         };
-        let of_histogram = |line: &str| line.starts_with(&format!("{name}_bucket{{"));
+        let is_bucket = |line: &str| line.starts_with(&format!("{name}_bucket{{"));
         let found = if kind == "histogram" {
-            text.lines().any(of_histogram)
+            text.lines().any(is_bucket)
         } else {
-            text.lines().any(begins)
+            text.lines().any(is_sample)
         };
         assert!(found, "{name} has no series:\n{text}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
@@ -215,6 +215,6 @@ fn series_per_gateway_are_bounded() {
         text.lines().filter(|line| !line.starts_with('#')).count()
     };
     // The scrape has 500 certificates, 500 rejected objects, and 40 backends with 15 series each.
-    let of_one = series(2) - series(1);
-    assert!(of_one - 40 * 15 < 120, "{of_one}");
+    let per_gateway = series(2) - series(1);
+    assert!(per_gateway - 40 * 15 < 120, "{per_gateway}");
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use super::counts::Durations;
 use super::scrape::Scrape;
 use super::traffic::bound;
-use super::writer::{Families, SeriesLabels, count, of_gateway};
+use super::writer::{Families, SeriesLabels, count, gateway_labels};
 use crate::envoy::admin::Sample;
 
 /// The label values of Envoy and of Sesame for each status class.
@@ -27,7 +27,7 @@ pub(super) struct RouteTraffic {
 
 impl RouteTraffic {
     /// `name` is the suffix of Envoy's metric name.
-    pub(super) fn note(&mut self, name: &str, sample: &Sample<'_>) {
+    pub(super) fn record(&mut self, name: &str, sample: &Sample<'_>) {
         match name {
             "xx" => {
                 let class = sample.label("envoy_response_code_class");
@@ -89,7 +89,7 @@ impl Scrape {
         self.gateways.iter().flat_map(|(gateway, facts)| {
             let routes = facts.traffic.iter().flat_map(|traffic| &traffic.routes);
             routes.map(|(route, traffic)| {
-                let mut labels = of_gateway(gateway);
+                let mut labels = gateway_labels(gateway);
                 labels.push(("route", route.clone()));
                 (labels, traffic)
             })

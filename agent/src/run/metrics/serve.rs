@@ -189,8 +189,8 @@ pub(in crate::run) async fn serve(
     GuardedCallers { listener, guard }.serve(answer).await;
 }
 
-fn refusal(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(words.as_bytes())));
+fn refusal(status: StatusCode, message: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(message.as_bytes())));
     *response.status_mut() = status;
     response
 }

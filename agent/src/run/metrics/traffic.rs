@@ -46,7 +46,7 @@ impl EnvoyTraffic {
     pub(super) fn read(text: &str) -> Self {
         let mut traffic = Self::default();
         for sample in text.lines().filter_map(Sample::read) {
-            traffic.note(&sample);
+            traffic.record(&sample);
         }
         for port in traffic.ports.values_mut() {
             port.durations.differences();
@@ -57,7 +57,7 @@ impl EnvoyTraffic {
         traffic
     }
 
-    fn note(&mut self, sample: &Sample<'_>) {
+    fn record(&mut self, sample: &Sample<'_>) {
         let Sample { name, value, .. } = sample;
         if let Some(name) = name.strip_prefix("envoy_listener_") {
             let reason = match name {
@@ -82,7 +82,7 @@ impl EnvoyTraffic {
             && let Some(route) = sample.label("sesame_route")
         {
             let route = self.routes.entry(route.to_owned()).or_default();
-            route.note(name, sample);
+            route.record(name, sample);
             return;
         }
         let by_kind = [
@@ -94,7 +94,7 @@ impl EnvoyTraffic {
             if let Some(name) = name.strip_prefix(prefix)
                 && let Some(key) = sample.label(label).and_then(port_and_protocol)
             {
-                self.ports.entry(key).or_default().note(name, sample);
+                self.ports.entry(key).or_default().record(name, sample);
                 return;
             }
         }
@@ -102,7 +102,7 @@ impl EnvoyTraffic {
 }
 
 impl PortTraffic {
-    fn note(&mut self, name: &str, sample: &Sample<'_>) {
+    fn record(&mut self, name: &str, sample: &Sample<'_>) {
         let value = sample.value;
         match name {
             "rq_xx" => {
@@ -179,7 +179,7 @@ envoy_server_memory_allocated{} 6075792
 "#;
 
     #[test]
-    fn statistics_of_envoy_become_those_of_ports() {
+    fn envoy_statistics_are_assigned_to_ports() {
         let traffic = EnvoyTraffic::read(TEXT);
         let key = (443, "https".to_owned());
         assert_eq!(traffic.ports.keys().collect::<Vec<_>>(), [&key]);

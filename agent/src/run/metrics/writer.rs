@@ -77,7 +77,7 @@ fn one<'e>(
 }
 
 /// `name` is `namespace/name`.
-pub(super) fn of_gateway(name: &str) -> SeriesLabels {
+pub(super) fn gateway_labels(name: &str) -> SeriesLabels {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     vec![
         ("gateway_namespace", namespace.to_owned()),

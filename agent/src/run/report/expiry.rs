@@ -53,14 +53,14 @@ pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolut
 
 /// Logs each warning once. Never returns.
 pub(in crate::run) async fn log(observed: watch::Receiver<AllObserved>) {
-    let mut told = BTreeSet::new();
+    let mut logged = BTreeSet::new();
     let mut ticks = tokio::time::interval(TICK);
     loop {
         ticks.tick().await;
         let now = warnings(&newest(&observed), Timestamp::now());
-        for (gateway, warning) in now.difference(&told) {
+        for (gateway, warning) in now.difference(&logged) {
             tracing::warn!(%gateway, "{}", warning.message);
         }
-        told = now;
+        logged = now;
     }
 }

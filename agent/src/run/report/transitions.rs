@@ -23,7 +23,7 @@ impl Transitions {
             since: HashMap::with_capacity(self.since.len()),
         };
         for (kind, name, status) in statuses.objects() {
-            after.note(kind, name, status, self, now);
+            after.record(kind, name, status, self, now);
         }
         after.since.shrink_to_fit();
         after
@@ -33,24 +33,24 @@ impl Transitions {
     pub(in crate::run) fn follow(&mut self, changes: &[RouteStatusChange], now: Timestamp) {
         for RouteStatusChange {
             route,
-            before: said,
-            after: says,
+            before: old_status,
+            after: new_status,
         } in changes
         {
             let mut before = Self::default();
-            for (section, conditions) in ObjectStatus::Route(said).sections() {
+            for (section, conditions) in ObjectStatus::Route(old_status).sections() {
                 for condition in conditions {
                     let id = id(route.kind, &route.name, section, condition);
                     before.since.extend(self.since.remove_entry(&id));
                 }
             }
-            let says = ObjectStatus::Route(says);
-            self.note(route.kind, &route.name, says, &before, now);
+            let new_status = ObjectStatus::Route(new_status);
+            self.record(route.kind, &route.name, new_status, &before, now);
         }
     }
 
     /// A condition keeps its time if its status did not change.
-    fn note(
+    fn record(
         &mut self,
         kind: Kind,
         name: &NamespacedName,

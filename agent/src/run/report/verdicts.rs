@@ -147,9 +147,9 @@ fn listeners_by_object(snapshot: &Snapshot) -> BTreeMap<String, Vec<(u32, i32, &
     for port in &snapshot.ports {
         for listener in &port.listeners {
             if let Ok(provenance) = Provenance::parse(&listener.name) {
-                let of_object = by_object.entry(provenance.object().to_string());
+                let entry = by_object.entry(provenance.object().to_string());
                 let listener = (port.port, port.transport, listener);
-                of_object.or_default().push(listener);
+                entry.or_default().push(listener);
             }
         }
     }

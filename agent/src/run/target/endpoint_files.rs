@@ -81,7 +81,7 @@ impl EndpointFiles {
             return self.clone();
         }
         let mut next = self.clone();
-        next.note(changed, now);
+        next.record_changes(changed, now);
         let is_due = |moved| now.saturating_duration_since(moved) >= PAUSE;
         if next.moved.is_none_or(is_due) {
             next.choose(rendered, changed, now);
@@ -89,7 +89,7 @@ impl EndpointFiles {
         next
     }
 
-    fn note(&mut self, changed: &[&str], now: Instant) {
+    fn record_changes(&mut self, changed: &[&str], now: Instant) {
         self.changes
             .retain(|_, changes| changes.weight(now) >= FORGOTTEN);
         for name in changed {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_busy_long_ago_counts_no_longer() {
+    fn old_changes_no_longer_count() {
         let mut host = Host::new();
         for _ in 0..50 {
             host.change(&["a", "b"], 1);

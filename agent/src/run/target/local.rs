@@ -28,7 +28,7 @@ pub(super) fn with_local<'a>(
 }
 
 /// Applies local changes without rereading the source.
-pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
+pub(in crate::run) fn apply_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();
     let cause = if known.borrow().local != local {

@@ -16,14 +16,14 @@ pub(super) fn own_sockets(
     if host.allow_local_endpoints {
         return BTreeSet::new();
     }
-    let of_gateways = needs.iter().flat_map(|need| {
+    let gateway_sockets = needs.iter().flat_map(|need| {
         let given = assignments.get(&need.gateway);
         let addresses = given.into_iter().flat_map(|given| &given.addresses);
         addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
     });
-    let of_agent = host.own_addresses.iter();
-    let all: BTreeSet<(IpAddr, u32)> = of_gateways
-        .chain(of_agent.map(|own| (own.ip(), own.port().into())))
+    let agent_sockets = host.own_addresses.iter();
+    let all: BTreeSet<(IpAddr, u32)> = gateway_sockets
+        .chain(agent_sockets.map(|own| (own.ip(), own.port().into())))
         .collect();
     let reached = |ip: IpAddr| -> Vec<IpAddr> {
         if !ip.is_unspecified() {

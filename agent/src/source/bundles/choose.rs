@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_is_taken_and_nothing_before_it() {
+    fn highest_bundle_is_chosen_and_older_ones_ignored() {
         let all = [candidate(1, "a"), candidate(3, "c"), candidate(2, "b")];
         assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
         let now = taken(3, 3, "c");

@@ -38,7 +38,7 @@ impl Conditions {
         }
         let identity = state.identity()?;
         let path = settings.directory.join(KEYS);
-        let keys_stamp = match tree::look(&path) {
+        let keys_stamp = match tree::inspect(&path) {
             Found::File(stamp) => Some(stamp),
             _ => None,
         };

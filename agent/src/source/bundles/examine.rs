@@ -77,10 +77,12 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
             "no key is trusted here, so no bundle is applied; add one with `sesame-agent trust add FILE`".to_owned(),
         );
     }
-    let told = |error: BundleError| error.to_string();
-    let good = file.verify(rules.trusted, rules.required).map_err(told)?;
+    let message = |error: BundleError| error.to_string();
+    let good = file
+        .verify(rules.trusted, rules.required)
+        .map_err(message)?;
     // The content is now trusted, but may still be malformed.
-    let snapshot = file.snapshot().map_err(told)?;
+    let snapshot = file.snapshot().map_err(message)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
     let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));
     let revision = file.manifest().revision.clone();

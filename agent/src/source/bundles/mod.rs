@@ -114,7 +114,7 @@ impl BundleDirectory {
             files: Vec::new(),
             again: None,
         };
-        if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
+        if let Err(error) = self.update_conditions(&mut scan.update.problems) {
             // Without trusted keys, no new bundle can be accepted.
             scan.update.problems.push(problem("", error.to_string()));
         } else {
@@ -122,9 +122,9 @@ impl BundleDirectory {
                 Ok(found) => {
                     self.files.retain(|name, _| found.contains_key(name));
                     for (name, stamp) in found {
-                        self.look_at(name, stamp);
+                        self.examine_file(name, stamp);
                     }
-                    self.take(&mut scan);
+                    self.select_bundles(&mut scan);
                     if self.held.is_empty() && self.accepted.is_empty() {
                         let directory = self.settings.directory.display();
                         scan.update.away = Some(format!("{directory} contains no usable bundle"));
@@ -149,7 +149,7 @@ impl BundleDirectory {
         scan
     }
 
-    fn look_at_conditions(
+    fn update_conditions(
         &mut self,
         problems: &mut Vec<SourceProblem>,
     ) -> Result<(), BundleStateError> {
@@ -169,7 +169,7 @@ impl BundleDirectory {
             if !is_piece(&name) || name == *KEYS {
                 continue;
             }
-            if let Found::File(stamp) = tree::look(&self.settings.directory.join(&name)) {
+            if let Found::File(stamp) = tree::inspect(&self.settings.directory.join(&name)) {
                 found.insert(name, stamp);
             }
             if found.len() > MAX_FILES {
@@ -181,7 +181,7 @@ impl BundleDirectory {
         Ok(found)
     }
 
-    fn look_at(&mut self, name: OsString, stamp: Stamp) {
+    fn examine_file(&mut self, name: OsString, stamp: Stamp) {
         let mut since = Instant::now();
         if let Some(known) = self.files.get(&name).filter(|known| known.stamp == stamp) {
             if !stamp.is_fresh() {
@@ -217,7 +217,7 @@ impl BundleDirectory {
         keys
     }
 
-    fn take(&mut self, scan: &mut BundleScan) {
+    fn select_bundles(&mut self, scan: &mut BundleScan) {
         let allowed = self.state.allowed().unwrap_or_default();
         let mut reports: BTreeMap<OsString, BundleReport> = BTreeMap::new();
         let mut good: BTreeMap<NamespacedName, Vec<OsString>> = BTreeMap::new();
@@ -243,13 +243,13 @@ impl BundleDirectory {
             }
         }
         for (gateway, names) in good {
-            let found = self.take_of(&gateway, &names, &allowed, scan);
+            let found = self.select_bundle(&gateway, &names, &allowed, scan);
             reports.extend(names.into_iter().zip(found));
         }
         scan.files = reports.into_values().collect();
     }
 
-    fn take_of(
+    fn select_bundle(
         &mut self,
         gateway: &NamespacedName,
         names: &[OsString],
@@ -325,7 +325,7 @@ impl BundleDirectory {
         };
         if taken != Some(&next) {
             // Without a record of this bundle, an older one could replace it.
-            let noted = self.state.take(gateway, &next);
+            let noted = self.state.record_applied(gateway, &next);
             noted.map_err(|error| format!("cannot be recorded as applied: {error}"))?;
         }
         let file = text(name);

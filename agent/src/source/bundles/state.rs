@@ -245,7 +245,7 @@ impl BundleState {
     }
 
     /// Records an applied bundle. The record is on disk when this returns.
-    pub fn take(
+    pub fn record_applied(
         &self,
         gateway: &NamespacedName,
         taken: &TakenBundle,
@@ -354,7 +354,7 @@ mod tests {
             sequence: 7,
             digest: "00".to_owned(),
         };
-        state.take(&gateway, &taken).unwrap();
+        state.record_applied(&gateway, &taken).unwrap();
         assert_eq!(state.taken(&gateway).unwrap(), Some(taken));
         fs::write(state.taken_file(&gateway), "{").unwrap();
         let error = state.taken(&gateway).unwrap_err().to_string();

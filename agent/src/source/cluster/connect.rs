@@ -65,7 +65,7 @@ impl ClusterSettings {
         format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
     }
 
-    pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
+    pub(super) fn accepts(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
         if self.gateways.is_empty() {
             fleet == Some(self.fleet.as_str())
         } else {

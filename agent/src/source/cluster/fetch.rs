@@ -76,7 +76,7 @@ async fn one_shard(
     let at = |why: String| format!("ConfigMap {namespace}/{name}: {why}");
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     let read = |object: Option<ConfigMap>| -> Result<Vec<u8>, String> {
-        let object = object.ok_or_else(|| at(NOT_THERE.to_owned()))?;
+        let object = object.ok_or_else(|| at(MISSING.to_owned()))?;
         let bytes = object
             .binary_data
             .and_then(|mut data| data.remove(SHARD_ENTRY))
@@ -104,7 +104,7 @@ async fn one_secret(
     let at = |why: String| format!("Secret {namespace}/{name}: {why}");
     let api: Api<Secret> = Api::namespaced(client, namespace);
     let object = get(&api, &name).await.map_err(at)?;
-    let object = object.ok_or_else(|| at(NOT_THERE.to_owned()))?;
+    let object = object.ok_or_else(|| at(MISSING.to_owned()))?;
     let bytes = object
         .data
         .and_then(|mut data| data.remove(KEYS_ENTRY))
@@ -114,7 +114,7 @@ async fn one_secret(
 }
 
 /// Returns `None` only if the manifest does not exist.
-pub(super) async fn look_for_manifest(
+pub(super) async fn fetch_manifest(
     client: Client,
     namespace: &str,
     gateway: &NamespacedName,
@@ -126,7 +126,7 @@ pub(super) async fn look_for_manifest(
         .map_err(|why| format!("ConfigMap {namespace}/{name}: {why}"))
 }
 
-const NOT_THERE: &str = "is missing";
+const MISSING: &str = "is missing";
 
 /// Reads from the API server's cache, which may be slightly outdated.
 async fn cached<K>(api: &Api<K>, name: &str) -> Result<Option<K>, String>

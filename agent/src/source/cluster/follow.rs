@@ -88,13 +88,13 @@ struct Follower {
 impl Follower {
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
-            let began = Instant::now();
+            let start = Instant::now();
             let watching = self.version.is_some();
             let outcome = match self.version.clone() {
                 None => self.list(api).await,
                 Some(version) => self.watch(api, &version).await,
             };
-            let steady = began.elapsed() >= STEADY;
+            let steady = start.elapsed() >= STEADY;
             if watching && steady {
                 self.backoff.reset();
                 self.expired = false;
@@ -133,7 +133,7 @@ impl Follower {
                 None => break page.metadata.resource_version,
             }
         };
-        self.tell(ClusterEvent::Listed(all)).await?;
+        self.send_event(ClusterEvent::Listed(all)).await?;
         self.version = version;
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Follower {
             .labels(&self.selector)
             .timeout(seconds.min(290));
         let stream = within(START_TIMEOUT, api.watch(&params, version)).await?;
-        self.tell(ClusterEvent::Back).await?;
+        self.send_event(ClusterEvent::Back).await?;
         let mut stream = std::pin::pin!(stream.map_err(Failure::from));
         loop {
             let Ok(event) = tokio::time::timeout(jittered(QUIET), stream.next()).await else {
@@ -168,7 +168,7 @@ impl Follower {
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             };
             if let Some(event) = event {
-                self.tell(event).await?;
+                self.send_event(event).await?;
             }
             if version.is_some() {
                 self.version = version;
@@ -176,7 +176,7 @@ impl Follower {
         }
     }
 
-    async fn tell(&self, event: ClusterEvent) -> Result<(), Failure> {
+    async fn send_event(&self, event: ClusterEvent) -> Result<(), Failure> {
         let gone = |_| {
             Failure::Lost(
                 ServerFault::Refused,

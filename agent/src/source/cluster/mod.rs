@@ -42,14 +42,14 @@ pub async fn run(
     loop {
         tokio::select! {
             event = events.recv() => match event {
-                Some(event) => store.take(event),
+                Some(event) => store.handle(event),
                 None => break,
             },
             () = store.work() => {}
             () = updates.closed() => break,
         }
         while let Ok(event) = events.try_recv() {
-            store.take(event);
+            store.handle(event);
         }
         if let Some(newest) = store.update() {
             updates.send_replace(newest);

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::assembler::RevisionAssembler;
 use super::backoff::jittered;
 use super::connect::ClusterSettings;
-use super::fetch::{Fetched, fetch, look_for_manifest};
+use super::fetch::{Fetched, fetch, fetch_manifest};
 use super::fetch_state::FetchState;
 use super::follow::ClusterEvent;
 use super::pieces::part;
@@ -89,7 +89,7 @@ impl ClusterStore {
 
     /// Only marks Gateways as changed, because events arrive in bursts. [`Self::update`] advances
     /// them later.
-    pub(super) fn take(&mut self, event: ClusterEvent) {
+    pub(super) fn handle(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
                 self.list(&objects);
@@ -179,11 +179,11 @@ impl ClusterStore {
             .or_insert_with(|| FetchState::of(RevisionAssembler::new(trusted)));
         match part {
             Part::Manifest => {
-                entry.assembler.take_manifest(id, object);
+                entry.assembler.set_manifest(id, object);
                 entry.begin_round();
                 entry.record_receipt(object);
             }
-            Part::Endpoints => entry.assembler.take_live(name, object),
+            Part::Endpoints => entry.assembler.set_live(name, object),
             Part::Config | Part::Keys => return None,
         }
         Some(id.to_owned())
@@ -247,7 +247,7 @@ impl ClusterStore {
         let (id, round) = (id.to_owned(), entry.round);
         let pause = jittered(entry.backoff.next_pause());
         self.work.push(Box::pin(async move {
-            let found = look_for_manifest(client, &namespace, &gateway).await;
+            let found = fetch_manifest(client, &namespace, &gateway).await;
             if found.is_err() {
                 tokio::time::sleep(pause).await;
             }
@@ -298,12 +298,12 @@ impl ClusterStore {
                     return;
                 }
                 entry.doubted = false;
-                self.looked_for(&id, found);
+                self.manifest_fetched(&id, found);
             }
         }
     }
 
-    fn looked_for(&mut self, id: &str, found: Result<Option<Box<ConfigMap>>, String>) {
+    fn manifest_fetched(&mut self, id: &str, found: Result<Option<Box<ConfigMap>>, String>) {
         match found {
             Ok(Some(object)) if self.is_ours(id, &object) => {
                 self.object(&object);
@@ -347,7 +347,7 @@ impl ClusterStore {
             .and_then(|entry| entry.assembler.gateway());
         let same =
             part(object).is_some_and(|(label, _, part)| label == id && part == Part::Manifest);
-        same && gateway.is_some_and(|g| self.settings.takes(g, fleet.map(String::as_str)))
+        same && gateway.is_some_and(|g| self.settings.accepts(g, fleet.map(String::as_str)))
     }
 
     fn refuse(&mut self, name: &str) {

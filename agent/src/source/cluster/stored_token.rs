@@ -84,7 +84,7 @@ impl StoredToken {
     }
 
     /// Converts the stored token to the configured form: sealed, or plaintext if sealing is off.
-    pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
+    pub(crate) fn reseal(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         match self.open(stored, path)? {
             (_, true) => Ok(()),
@@ -176,7 +176,7 @@ mod tests {
         fs::write(&path, "secret-token").unwrap();
         let agent = StoredToken::of_agent(dir.path(), with(1));
         for _ in 0..2 {
-            agent.seal_anew(&path).unwrap();
+            agent.reseal(&path).unwrap();
             let stored = fs::read(&path).unwrap();
             assert!(at_rest::is_sealed(&stored));
             assert!(!stored.windows(6).any(|part| part == b"secret"));
@@ -214,7 +214,7 @@ mod tests {
 
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
-        off.seal_anew(&path).unwrap();
+        off.reseal(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "secret-token");
         let mut config = client(&path);
         off.lead(&mut config).unwrap();

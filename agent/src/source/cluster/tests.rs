@@ -89,9 +89,9 @@ fn live(sharded: &Sharded) -> ConfigMap {
     object(name, SHARD_ENTRY, shard.expect("a shard").bytes.to_vec())
 }
 
-fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
+fn set_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     let name = object.metadata.name.clone().expect("a name");
-    assembler.take_live(&name, object);
+    assembler.set_live(&name, object);
 }
 
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
@@ -119,8 +119,8 @@ fn reason(assembler: &RevisionAssembler) -> String {
 
 fn filled(sharded: &Sharded) -> RevisionAssembler {
     let mut assembler = RevisionAssembler::default();
-    take_live(&mut assembler, &live(sharded));
-    assembler.take_manifest(&gateway_id(&edge()), &manifest(&sharded.manifest, "0"));
+    set_live(&mut assembler, &live(sharded));
+    assembler.set_manifest(&gateway_id(&edge()), &manifest(&sharded.manifest, "0"));
     let need = assembler.advance().expect("shards are missing");
     assembler.absorb(fetched(&need, sharded));
     assert_eq!(assembler.advance(), None, "{}", reason(&assembler));
@@ -136,9 +136,9 @@ fn pieces_make_the_snapshot_in_any_order() {
     for order in 0..2 {
         let mut assembler = RevisionAssembler::default();
         if order == 0 {
-            take_live(&mut assembler, &live(&sharded));
+            set_live(&mut assembler, &live(&sharded));
         }
-        assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
+        assembler.set_manifest(&id, &manifest(&sharded.manifest, "0"));
         let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
         for reference in &need.shards {
@@ -157,7 +157,7 @@ fn pieces_make_the_snapshot_in_any_order() {
                 "{}",
                 reason(&assembler)
             );
-            take_live(&mut assembler, &live(&sharded));
+            set_live(&mut assembler, &live(&sharded));
             assembler.advance();
         }
         let whole = complete(&assembler).expect("all pieces");
@@ -176,14 +176,14 @@ fn out_of_step_endpoints_remove_nothing() {
 
     // The shards are newer than the manifest, which still uses a backend without endpoints.
     let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
-    take_live(&mut assembler, &live(&ahead));
+    set_live(&mut assembler, &live(&ahead));
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.1")]);
 
     // The shards are older than the manifest: the new backend has no endpoints yet.
-    take_live(&mut assembler, &live(&first));
-    assembler.take_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
+    set_live(&mut assembler, &live(&first));
+    assembler.set_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
     let need = assembler.advance().expect("shards are missing");
     assembler.absorb(fetched(&need, &ahead));
     assembler.advance();
@@ -197,7 +197,7 @@ fn out_of_step_endpoints_remove_nothing() {
         now.manifest_revision.as_ref(),
         Some(&first.manifest.revision)
     );
-    take_live(&mut assembler, &live(&ahead));
+    set_live(&mut assembler, &live(&ahead));
     assembler.advance();
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("b", "10.0.0.2")]);
@@ -210,13 +210,13 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     let second = shard::split(&snapshot(&[("a", "10.0.0.9")])).expect("shards");
     assert_eq!(first.manifest.revision, second.manifest.revision);
     let mut assembler = filled(&first);
-    take_live(&mut assembler, &live(&second));
+    set_live(&mut assembler, &live(&second));
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
     // Neither invalid content nor a missing shard changes the served endpoints.
     let name = live(&first).metadata.name.expect("a name");
-    assembler.take_live(
+    assembler.set_live(
         &name,
         &object(name.clone(), SHARD_ENTRY, b"not zstd".to_vec()),
     );
@@ -233,7 +233,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     // An endpoint shard must contain nothing but endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
-    assembler.take_live(&name, &hostile);
+    assembler.set_live(&name, &hostile);
     assembler.advance();
     assert!(
         reason(&assembler).contains("more than endpoints"),
@@ -256,7 +256,7 @@ fn next_revision_requests_only_missing_shards() {
         shard::split(&second).expect("shards"),
     );
     let mut assembler = filled(&first);
-    assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+    assembler.set_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
     let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.shards, second.manifest.config[..1]);
 }
@@ -283,8 +283,8 @@ fn keys_are_requested_once_and_only_with_secrets() {
     );
     let id = gateway_id(&edge());
     let mut assembler = RevisionAssembler::default();
-    take_live(&mut assembler, &live(&first));
-    assembler.take_manifest(&id, &manifest(&first.manifest, "0"));
+    set_live(&mut assembler, &live(&first));
+    assembler.set_manifest(&id, &manifest(&first.manifest, "0"));
     let need = assembler.advance().expect("shards are missing");
     assembler.absorb(fetched(&need, &first));
     assert_eq!(assembler.advance(), None, "nothing can be fetched");
@@ -293,7 +293,7 @@ fn keys_are_requested_once_and_only_with_secrets() {
         "{}",
         reason(&assembler)
     );
-    assembler.take_manifest(&id, &manifest(&first.manifest, "2"));
+    assembler.set_manifest(&id, &manifest(&first.manifest, "2"));
     let need = assembler.advance().expect("the keys are missing");
     assert_eq!((need.shards.len(), need.key_secrets), (0, 2));
     assembler.absorb(Fetched {
@@ -309,7 +309,7 @@ fn keys_are_requested_once_and_only_with_secrets() {
             .to_vec()
     };
     assert_eq!(keys(&assembler), std::slice::from_ref(&pair));
-    assembler.take_manifest(&id, &manifest(&second.manifest, "2"));
+    assembler.set_manifest(&id, &manifest(&second.manifest, "2"));
     let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.key_secrets, 0);
     assembler.absorb(fetched(&need, &second));
@@ -359,7 +359,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
     ];
     for (bad, word) in cases {
         let mut assembler = filled(&good);
-        assembler.take_manifest(&gateway_id(&edge()), &bad);
+        assembler.set_manifest(&gateway_id(&edge()), &bad);
         assert_eq!(assembler.advance(), None, "{word}");
         assert!(
             reason(&assembler).contains(word),
@@ -371,7 +371,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
+        assembler.set_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");
     }
@@ -417,7 +417,7 @@ async fn gateways_stay_listed_whatever_the_cluster_reports() {
     ];
     for event in events {
         let what = format!("{event:?}");
-        store.take(event);
+        store.handle(event);
         if let Some(update) = store.update() {
             let listed: Vec<&NamespacedName> = update.gateways.keys().collect();
             assert_eq!(listed, [&edge(), &other], "after {what}");

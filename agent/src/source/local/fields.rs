@@ -26,7 +26,7 @@ impl<'a> SettingFields<'a> {
     }
 
     pub(super) fn object(&mut self, field: &str) -> Result<NamespacedName, String> {
-        let text = self.take(field)?;
+        let text = self.required(field)?;
         match text.split_once('/') {
             Some((namespace, name)) if is_dns_label(namespace) && is_dns_subdomain(name) => {
                 Ok(NamespacedName::new(namespace, name))
@@ -36,7 +36,7 @@ impl<'a> SettingFields<'a> {
     }
 
     pub(super) fn file(&mut self, field: &str) -> Result<PathBuf, String> {
-        let path = Path::new(self.take(field)?);
+        let path = Path::new(self.required(field)?);
         if path.is_absolute() {
             Ok(path.to_owned())
         } else {
@@ -45,7 +45,7 @@ impl<'a> SettingFields<'a> {
         }
     }
 
-    pub(super) fn take(&mut self, field: &str) -> Result<&'a str, String> {
+    pub(super) fn required(&mut self, field: &str) -> Result<&'a str, String> {
         self.optional(field)?
             .ok_or_else(|| format!("{field} is missing"))
     }

@@ -26,7 +26,7 @@ use crate::source::way;
 const QUIET: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
 /// A problem must persist this long before it is reported.
-const SECOND_LOOK: Duration = Duration::from_millis(300);
+const CONFIRM_DELAY: Duration = Duration::from_millis(300);
 /// Polling interval while there is a problem, or if events are unavailable.
 const POLL: Duration = Duration::from_secs(1);
 const RESCAN: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Follower {
             self.read();
             let troubled = self.doubtful || !self.newest.borrow().problems.is_empty();
             let pause = match (self.doubtful, troubled || !complete) {
-                (true, _) => SECOND_LOOK,
+                (true, _) => CONFIRM_DELAY,
                 (false, true) => POLL,
                 (false, false) => RESCAN,
             };

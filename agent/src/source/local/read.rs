@@ -40,7 +40,7 @@ pub(super) fn read_all(
                 cert_file,
                 key_file,
             } => pair(secret, cert_file, key_file)
-                .map(|checked| take(&object, checked, None, &mut found))
+                .map(|checked| add_pair(&object, checked, None, &mut found))
                 .map_err(broken),
             LocalFile::Bundle {
                 config_map: _,
@@ -56,12 +56,12 @@ pub(super) fn read_all(
         let (severity, messages) = match outcome {
             Ok(advice) => (Severity::Warning, advice),
             Err((severity, why)) => {
-                let then = if keep(&object, before, &mut found) {
+                let consequence = if keep(&object, before, &mut found) {
                     "the last valid content stays in use"
                 } else {
                     "the object is missing until this is fixed"
                 };
-                (severity, vec![format!("{why}; {then}")])
+                (severity, vec![format!("{why}; {consequence}")])
             }
         };
         found
@@ -95,14 +95,14 @@ fn requested(
     found.open.extend(open.map(named));
     let mut all = Vec::new();
     if let Some(checked) = pair {
-        all = take(object, checked, Some(request.usage), found);
+        all = add_pair(object, checked, Some(request.usage), found);
     }
     problem.map_or(Ok(all), Err)
 }
 
 /// Adds the pair to `found`, and returns problems with it. If `usage` is `None`, the certificate
 /// determines its usage.
-fn take(
+fn add_pair(
     object: &str,
     checked: CheckedPair,
     usage: Option<RequestedUsage>,

@@ -25,7 +25,7 @@ pub(super) fn digest(text: &str) -> TextDigest {
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
 /// Reparsing a file with fewer documents is cheaper than caching them.
-const WORTH_REMEMBERING: usize = 16;
+const MIN_CACHED_DOCUMENTS: usize = 16;
 
 /// Documents of large files, by digest. An unchanged document is not reparsed, even if it moves to
 /// another line.
@@ -191,13 +191,13 @@ impl<'a> FileReading<'a> {
 
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
-        let remember = split.len() >= WORTH_REMEMBERING;
+        let remember = split.len() >= MIN_CACHED_DOCUMENTS;
         for document in split {
             let outcomes = cache.decode(document.text, remember);
             for outcome in outcomes.iter() {
                 let at = |line: usize| document.line + line - 1;
                 match outcome {
-                    Ok(decoded) => self.take(decoded, at, previous),
+                    Ok(decoded) => self.add_object(decoded, at, previous),
                     Err(error) => {
                         let (line, reason) = (at(error.line), error.reason.to_string());
                         if error.is_unsupported() {
@@ -220,7 +220,12 @@ impl<'a> FileReading<'a> {
     }
 
     /// An earlier document takes precedence. `at` maps line numbers from the document to the file.
-    fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
+    fn add_object(
+        &mut self,
+        decoded: &Decoded,
+        at: impl Fn(usize) -> usize,
+        previous: &FileObjects,
+    ) {
         let Decoded {
             object,
             line,

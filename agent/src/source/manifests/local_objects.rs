@@ -13,7 +13,7 @@ use super::Manifests;
 impl Manifests {
     /// Sets local content and fetched key sets for the next scan. Objects for the key sets are
     /// created in `namespace`.
-    pub fn take_local(&mut self, usable: &Substitutes, (namespace, copies): (&str, &KeySetCopies)) {
+    pub fn set_local(&mut self, usable: &Substitutes, (namespace, copies): (&str, &KeySetCopies)) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
             let name = ObjectKey::parse_as(Kind::Secret, &pair.name)?;

@@ -127,7 +127,7 @@ impl Manifests {
 
     /// Scans the whole directory, and reads the files that have changed.
     pub fn scan(&mut self) -> ScanReport {
-        self.look(&BTreeSet::new(), BTreeSet::new())
+        self.scan_tree(&BTreeSet::new(), BTreeSet::new())
     }
 
     /// Reads these files again. Paths are absolute or relative to the root. Scans the whole
@@ -146,17 +146,17 @@ impl Manifests {
         }
         let mut changed = BTreeSet::new();
         if all {
-            return self.look(&read, changed);
+            return self.scan_tree(&read, changed);
         }
         while let Some(path) = read.pop_first() {
-            match tree::look(&self.root.join(&path)) {
+            match tree::inspect(&self.root.join(&path)) {
                 Found::File(_) if self.files.contains_key(&path) || self.has_room() => {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
                 // The path may be a directory, a fifo, a dangling link, or over the limit. A
                 // missing root must not be treated as an empty configuration.
-                _ => return self.look(&read, changed),
+                _ => return self.scan_tree(&read, changed),
             }
         }
         self.report(&changed)
@@ -230,7 +230,7 @@ impl Manifests {
         if tree::is_manifest(name) {
             return PathScope::Manifest(relative.into());
         }
-        match tree::look(&self.root.join(relative)) {
+        match tree::inspect(&self.root.join(relative)) {
             Found::Dir(_) => PathScope::Tree,
             _ => PathScope::Nothing,
         }
@@ -238,14 +238,14 @@ impl Manifests {
 
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
-        matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
+        matches!(tree::inspect(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
     }
 
     fn has_room(&self) -> bool {
         self.files.len() < self.limits.files
     }
 
-    fn look(
+    fn scan_tree(
         &mut self,
         read: &BTreeSet<Arc<Path>>,
         mut changed: BTreeSet<KeyedObject>,

@@ -17,10 +17,10 @@ pub(super) fn read(
     within: Option<&Path>,
     limit: u64,
 ) -> Result<(String, Stamp), String> {
-    let told = |error: std::io::Error| format!("cannot be read: {error}");
+    let read_error = |error: std::io::Error| format!("cannot be read: {error}");
     let opened = open::open(path, Rule::GivenByLink);
     let (mut file, metadata) = opened.map_err(|error| match error {
-        OpenError::Io { source, .. } => told(source),
+        OpenError::Io { source, .. } => read_error(source),
         // The problem already contains the path.
         error => {
             let text = error.to_string();
@@ -29,7 +29,8 @@ pub(super) fn read(
         }
     })?;
     if let Some(root) = within {
-        let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(told)?;
+        let real =
+            fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(read_error)?;
         if !real.starts_with(root) {
             return Err(leads_out(&real));
         }
@@ -44,7 +45,7 @@ pub(super) fn read(
     file.by_ref()
         .take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
-        .map_err(told)?;
+        .map_err(read_error)?;
     if u64::try_from(bytes.len()).is_ok_and(|read| read > limit) {
         return Err(too_large());
     }

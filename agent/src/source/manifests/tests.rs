@@ -92,28 +92,28 @@ fn manifests_of_a_tree_become_one_world() {
 }
 
 #[test]
-fn only_what_changed_is_told() {
+fn scan_reports_only_changed_objects() {
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
     fixture.write("c.yaml", object("c", "1"));
     assert_eq!(fixture.manifests.scan().changed.len(), 3);
     assert_eq!(fixture.manifests.scan().changed, []);
-    let told = |report: ScanReport| -> Vec<String> {
+    let changed = |report: ScanReport| -> Vec<String> {
         report.changed.iter().map(ToString::to_string).collect()
     };
     fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "2"));
-    assert_eq!(told(fixture.manifests.scan()), ["ConfigMap/default/b"]);
+    assert_eq!(changed(fixture.manifests.scan()), ["ConfigMap/default/b"]);
     fixture.write(
         "a.yaml",
         "# a comment\n".to_owned() + &object("a", "1") + "---\n# b\n" + &object("b", "2"),
     );
-    assert_eq!(told(fixture.manifests.scan()), [""; 0]);
+    assert_eq!(changed(fixture.manifests.scan()), [""; 0]);
     fs::rename(fixture.path("c.yaml"), fixture.path("d.yaml")).expect("renamed");
     fixture.manifests.scan();
     assert_eq!(fixture.shown(), ["a=1", "b=2", "c=1"]);
     fs::remove_file(fixture.path("a.yaml")).expect("removed");
     assert_eq!(
-        told(fixture.manifests.scan()),
+        changed(fixture.manifests.scan()),
         ["ConfigMap/default/a", "ConfigMap/default/b"]
     );
     assert_eq!(fixture.shown(), ["c=1"]);
@@ -360,7 +360,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
 }
 
 #[test]
-fn what_everybody_may_write_says_nothing() {
+fn world_writable_files_are_ignored_and_reported() {
     use std::os::unix::fs::PermissionsExt as _;
     let mut fixture = Fixture::new();
     fixture.write("a.yaml", object("a", "1"));

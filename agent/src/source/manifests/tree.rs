@@ -88,7 +88,7 @@ pub(crate) enum Found {
     Unreadable(io::Error),
 }
 
-pub(crate) fn look(path: &Path) -> Found {
+pub(crate) fn inspect(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::symlink_metadata(path) {
@@ -139,14 +139,14 @@ pub(crate) fn walk_dirs(root: &Path, limits: &ReadLimits) -> io::Result<BTreeMap
 }
 
 fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> {
-    let id = match look(root) {
+    let id = match inspect(root) {
         Found::Dir(id) => id,
         Found::Gone => return Err(io::ErrorKind::NotFound.into()),
         Found::Unreadable(error) => return Err(error),
         Found::File(_) | Found::Other(_) => return Err(io::ErrorKind::NotADirectory.into()),
     };
     let within = (!limits.links_out).then(|| fs::canonicalize(root));
-    let mut walk = Walk {
+    let mut walk = Walker {
         root,
         within: within.transpose()?,
         limits,
@@ -166,7 +166,7 @@ pub(super) fn leads_out(real: &Path) -> String {
     )
 }
 
-struct Walk<'a> {
+struct Walker<'a> {
     root: &'a Path,
     /// The resolved root, or `None` if links may lead out of it.
     within: Option<PathBuf>,
@@ -177,7 +177,7 @@ struct Walk<'a> {
     dirs_only: bool,
 }
 
-impl Walk<'_> {
+impl Walker<'_> {
     /// Returns an error if the directory itself cannot be read. Errors inside it become problems.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
         // Watch untrusted directories, too, to notice corrected permissions.
@@ -211,7 +211,7 @@ impl Walk<'_> {
             }
             let found = match (plain, entry.metadata()) {
                 (true, Ok(metadata)) => found(&metadata),
-                _ => look(&entry.path()),
+                _ => inspect(&entry.path()),
             };
             match found {
                 Found::Dir(id) => self.subdir(path, id, depth + 1),

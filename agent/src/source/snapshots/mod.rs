@@ -144,18 +144,18 @@ impl SnapshotDirs {
     /// Returns current and former snapshot directories. Adds all others to `strays`, because they
     /// may become snapshot directories.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
-        if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
+        if matches!(tree::inspect(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));
         }
         let mut found = BTreeSet::new();
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name();
             let dir = self.root.join(&name);
-            if tree::is_hidden(&name) || !matches!(tree::look(&dir), Found::Dir(_)) {
+            if tree::is_hidden(&name) || !matches!(tree::inspect(&dir), Found::Dir(_)) {
                 continue;
             }
             let known = self.held.contains_key(Path::new(&name));
-            if known || matches!(tree::look(&dir.join(MANIFEST)), Found::File(_)) {
+            if known || matches!(tree::inspect(&dir.join(MANIFEST)), Found::File(_)) {
                 found.insert(PathBuf::from(name));
             } else {
                 strays.push(PathBuf::from(name));
@@ -172,12 +172,12 @@ impl SnapshotDirs {
 
 impl SnapshotDir {
     fn refresh(&mut self, root: &Path, dir: &Path, trusted: &Trusted) {
-        let looked = behind(root, dir).and_then(|dir| match stamps(&dir) {
+        let found = behind(root, dir).and_then(|dir| match stamps(&dir) {
             Ok(stamps) => Ok((dir, stamps)),
             Err(error) => Err(format!("{}: {error}", dir.display())),
         });
-        let (dir, stamps) = match looked {
-            Ok(looked) => looked,
+        let (dir, stamps) = match found {
+            Ok(found) => found,
             Err(reason) => {
                 self.fault(None, reason);
                 return;
@@ -307,7 +307,7 @@ fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, PieceStamp>> {
         if !is_piece(&name) {
             continue;
         }
-        let piece = match tree::look(&dir.join(&name)) {
+        let piece = match tree::inspect(&dir.join(&name)) {
             Found::File(stamp) => PieceStamp::File(stamp),
             Found::Dir(_) => PieceStamp::NoFile("a directory"),
             Found::Other(kind) => PieceStamp::NoFile(kind),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_file_is_waited_for() {
+    fn partial_file_is_awaited() {
         let start = Instant::now();
         let mut batch = Batch::new(Timing::default());
         batch.writing(Path::new("/a"), start);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_paths_are_all() {
+    fn too_many_paths_become_full_scan() {
         let start = Instant::now();
         let mut batch = Batch::new(Timing::default());
         for number in 0..=MAX_PATHS {

@@ -158,7 +158,7 @@ impl WatchThread {
             }
             match messages.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(Message::Event(event)) => {
-                    self.take(event);
+                    self.handle(event);
                     self.record_first();
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -207,7 +207,7 @@ impl WatchThread {
     }
 
     fn poll(&self) -> bool {
-        self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
+        self.is_degraded() || matches!(tree::inspect(&self.root), tree::Found::Dir(_))
     }
 
     fn refresh(&mut self) {
@@ -268,7 +268,7 @@ impl WatchThread {
             let Some(directory) = name.parent() else {
                 continue;
             };
-            if let tree::Found::Dir(id) = tree::look(directory) {
+            if let tree::Found::Dir(id) = tree::inspect(directory) {
                 let (_, names) = wanted
                     .entry(directory.to_owned())
                     .or_insert_with(|| (id, BTreeSet::new()));
@@ -332,7 +332,7 @@ impl WatchThread {
         }
     }
 
-    fn take(&mut self, event: notify::Result<Event>) {
+    fn handle(&mut self, event: notify::Result<Event>) {
         let now = Instant::now();
         let event = match event {
             Ok(event) => event,

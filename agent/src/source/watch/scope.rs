@@ -48,7 +48,7 @@ impl WatchThread {
         );
         if moved {
             let dir = self.watched.contains_key(relative)
-                || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
+                || !leaves && matches!(tree::inspect(path), tree::Found::Dir(_));
             if dir {
                 return ChangeScope::Tree;
             }

@@ -75,7 +75,7 @@ const EVENTS: Timing = Timing {
 };
 
 #[tokio::test]
-async fn every_way_to_change_a_file_is_told() {
+async fn every_way_to_change_a_file_is_reported() {
     let mut fixture = Fixture::new(EVENTS);
     fs::create_dir(fixture.path("")).expect("root");
     fs::write(fixture.path("a.yaml"), object("a")).expect("created");
@@ -119,7 +119,7 @@ async fn directories_come_and_go() {
 }
 
 #[tokio::test]
-async fn the_swap_of_a_mounted_volume_is_told() {
+async fn mounted_volume_swap_is_reported() {
     let mut fixture = Fixture::new(EVENTS);
     fs::create_dir_all(fixture.path("..1")).expect("created");
     fs::write(fixture.path("..1/a.yaml"), object("a")).expect("created");
@@ -208,12 +208,12 @@ async fn root_with_missing_parent_is_found_by_polling() {
         Watch::start(&root, ReadLimits::default(), timing, tree::is_manifest).expect("started");
     assert_eq!(watch.changes.recv().await, Some(Change::All));
     fs::create_dir_all(&root).expect("created");
-    let told = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;
-    assert_eq!(told.expect("in time"), Some(Change::All));
+    let change = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;
+    assert_eq!(change.expect("in time"), Some(Change::All));
 }
 
 #[tokio::test]
-async fn a_reader_that_lags_loses_nothing() {
+async fn lagging_reader_loses_no_changes() {
     let mut fixture = Fixture::new(Timing {
         quiet: Duration::ZERO,
         longest: Duration::ZERO,

@@ -5,11 +5,13 @@ fn gateway_with_bad_parameters_is_served_unchanged() {
     const CLASS: &str = "parameters.yaml";
     let mut fixture = Fixture::new(Vec::new());
     let root = fixture.dir.path().join("manifests");
-    let take = |fixture: &mut Fixture, file: &str, text: &str| {
+    let apply = |fixture: &mut Fixture, file: &str, text: &str| {
         fs::write(root.join(file), text).expect("written");
         let scan = fixture.engine.manifests.scan();
         let change = Change::Paths(Vec::new());
-        fixture.engine.take(&scan, &change, Timestamp::UNIX_EPOCH);
+        fixture
+            .engine
+            .apply_scan(&scan, &change, Timestamp::UNIX_EPOCH);
         fixture.engine.known.borrow().gateways.clone()
     };
     let before = fixture.engine.known.borrow().gateways.clone();
@@ -19,7 +21,7 @@ fn gateway_with_bad_parameters_is_served_unchanged() {
         "parametersRef: {group: projectsesame.io, kind: SesameConfiguration, namespace: ns, name: template}, controllerName:",
         1,
     );
-    let kept = take(&mut fixture, "gateways.yaml", &class);
+    let kept = apply(&mut fixture, "gateways.yaml", &class);
     assert!(kept.keys().eq(before.keys()), "{kept:?}");
     let text = |inside: u16| {
         format!(
@@ -36,9 +38,9 @@ fn gateway_with_bad_parameters_is_served_unchanged() {
             .map(|(_, inside)| inside)
             .next()
     };
-    let mapped = take(&mut fixture, CLASS, &text(8080));
+    let mapped = apply(&mut fixture, CLASS, &text(8080));
     assert_eq!(opened(&mapped), Some(8080));
-    let wrong = take(&mut fixture, CLASS, &text(0));
+    let wrong = apply(&mut fixture, CLASS, &text(0));
     assert_eq!(opened(&wrong), Some(8080));
-    assert_eq!(opened(&take(&mut fixture, CLASS, &text(9090))), Some(9090));
+    assert_eq!(opened(&apply(&mut fixture, CLASS, &text(9090))), Some(9090));
 }

@@ -61,12 +61,12 @@ impl BundleMemory {
             let before = self.bundles.entry(name.clone()).or_default();
             before.follow(sections(pem), sections(crl), overlap, time);
         }
-        self.look_at_clock(overlap, time);
+        self.limit_to_overlap(overlap, time);
     }
 
     /// Limits the remaining trust to one overlap from now: the clock may have been set back, or the
     /// overlap shortened.
-    pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
+    pub(super) fn limit_to_overlap(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
         for bundle in self.bundles.values_mut() {
@@ -296,12 +296,12 @@ mod tests {
         let mut memory = BundleMemory::default();
         steps(&mut memory, &[(0, &["a"]), (10, &["b"])]);
         let mut shorter = memory.clone();
-        shorter.look_at_clock(Duration::from_secs(5), at(20));
+        shorter.limit_to_overlap(Duration::from_secs(5), at(20));
         assert_eq!(retained(&shorter, 24), "a");
         assert_eq!(retained(&shorter, 25), "");
-        shorter.look_at_clock(Duration::ZERO, at(21));
+        shorter.limit_to_overlap(Duration::ZERO, at(21));
         assert_eq!(retained(&shorter, 21), "");
-        memory.look_at_clock(OVERLAP, at(-5_000));
+        memory.limit_to_overlap(OVERLAP, at(-5_000));
         assert_eq!(retained(&memory, -4_901), "a");
         assert_eq!(retained(&memory, -4_900), "");
     }

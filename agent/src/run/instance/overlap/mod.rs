@@ -82,35 +82,35 @@ impl Overlap {
     }
 
     /// Returns the previous result if nothing has changed.
-    pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
+    pub(super) fn with_retained(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
         let last = self.last.take();
         self.follow(target, last.as_ref().map(|(before, _)| before), now);
-        self.memory.look_at_clock(self.length(), now);
+        self.memory.limit_to_overlap(self.length(), now);
         self.store();
         let retained = self.memory.retained(now);
-        let laid = match last {
-            Some((before, laid))
-                if Arc::ptr_eq(&before, target) && laid.options.retained == retained =>
+        let retaining = match last {
+            Some((before, retaining))
+                if Arc::ptr_eq(&before, target) && retaining.options.retained == retained =>
             {
-                laid
+                retaining
             }
             _ if retained.is_empty() => Arc::clone(target),
             last => {
-                let before = last.map(|(_, laid)| laid);
-                let told = before.as_ref().map(|before| &before.options.retained);
-                if told != Some(&retained) {
-                    tell(&retained);
+                let before = last.map(|(_, retaining)| retaining);
+                let reported = before.as_ref().map(|before| &before.options.retained);
+                if reported != Some(&retained) {
+                    log_retained(&retained);
                 }
                 let certificates = self.memory.ends(now);
                 Arc::new(target.retaining(retained, certificates, before.as_deref()))
             }
         };
-        self.last = Some((Arc::clone(target), Arc::clone(&laid)));
-        laid
+        self.last = Some((Arc::clone(target), Arc::clone(&retaining)));
+        retaining
     }
 
-    /// Returns when `lay_over` must be called again.
+    /// Returns when `with_retained` must be called again.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
@@ -160,7 +160,7 @@ impl Overlap {
     }
 }
 
-fn tell(retained: &BTreeMap<String, RetainedAuthorities>) {
+fn log_retained(retained: &BTreeMap<String, RetainedAuthorities>) {
     for (bundle, RetainedAuthorities { pem, .. }) in retained {
         let certificates = pem.matches("-----BEGIN ").count();
         tracing::info!(

@@ -35,7 +35,7 @@ impl Publisher {
 
     /// Returns false if Envoy does not accept the part.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
-        match self.bring(ahead).await {
+        match self.apply_rendered(ahead).await {
             Ok(outcome) => {
                 tracing::debug!(?outcome, "applied part of a change early");
                 matches!(outcome, Outcome::Applied | Outcome::Unchanged)
@@ -48,7 +48,10 @@ impl Publisher {
     }
 
     /// Does not change which target counts as applied.
-    pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
+    pub(super) async fn apply_rendered(
+        &mut self,
+        rendered: &Rendered,
+    ) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
             serials: &BTreeMap::new(),
@@ -91,7 +94,7 @@ impl Publisher {
         self.applier.set_removal(Removal::AtOnce);
         // Keep newer endpoints that were applied early.
         let used = self.applier.on_disk().only(&served.rendered);
-        match self.bring(&used).await {
+        match self.apply_rendered(&used).await {
             Ok(outcome) => {
                 tracing::debug!(?outcome, "removed unused clusters");
             }

@@ -88,7 +88,7 @@ impl Publisher {
     fn fit_within(&mut self, whole: &Arc<Target>, budget: usize) -> Arc<Target> {
         if budget >= whole.rendered.subscriptions {
             self.fitted = None;
-            self.tell_scarcity(None);
+            self.report_scarcity(None);
             return Arc::clone(whole);
         }
         if let Some(last) = &self.fitted
@@ -104,7 +104,7 @@ impl Publisher {
 
     /// Endpoint sets that already have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
-        let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
+        let files = self.applier.on_disk().resources(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
         let last = self.fitted.as_ref().map(|last| &*last.fitted);
         Arc::new(whole.within(budget, files, last))
@@ -117,7 +117,7 @@ impl Publisher {
             Some(last) if last.budget == budget => last.again,
             _ => Instant::now() + RETRY_INTERVAL,
         };
-        self.tell_scarcity(Some(format!(
+        self.report_scarcity(Some(format!(
             "Envoy watches {files} files instead of {wanted}, because other processes of this user hold the inotify instances. Changes to endpoints, keys and route tables without a separate file take longer; {REMEDY}"
         )));
         self.fitted = Some(FittedTarget {
@@ -168,7 +168,7 @@ impl Publisher {
         if files >= before {
             return false;
         }
-        match self.bring(&fitted.rendered).await {
+        match self.apply_rendered(&fitted.rendered).await {
             Ok(Outcome::Applied | Outcome::Unchanged) => {}
             Ok(outcome) => {
                 tracing::warn!(?outcome, "Envoy did not stop watching files");
@@ -184,7 +184,7 @@ impl Publisher {
         self.observed
             .send_modify(|observed| observed.applied = Some(fitted));
         self.await_closing(free).await;
-        self.instances.note(files);
+        self.instances.set_files(files);
         true
     }
 
@@ -195,7 +195,7 @@ impl Publisher {
         }
     }
 
-    fn tell_scarcity(&self, scarcity: Option<String>) {
+    fn report_scarcity(&self, scarcity: Option<String>) {
         self.observed.send_if_modified(|observed| {
             let changed = observed.scarcity != scarcity;
             if changed {

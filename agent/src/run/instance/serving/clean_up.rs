@@ -42,7 +42,7 @@ impl CleanUp {
     }
 
     /// `tried` is true if removing unused clusters was attempted.
-    fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
+    fn record(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
         self.left = is_left.then_some(LeftOver {
             since,
@@ -63,7 +63,7 @@ impl Serving {
             self.clean_up.draining = Some(now + self.supervisor.drain_time());
         }
         self.clean_up
-            .note(self.publisher.has_left_over(), tried, now);
+            .record(self.publisher.has_left_over(), tried, now);
     }
 
     pub(super) async fn clean_up_if_due(&mut self) {
@@ -89,7 +89,7 @@ impl Serving {
         }
         // Repeat a failed removal only after the quiet period.
         self.clean_up
-            .note(self.publisher.has_left_over(), true, Instant::now());
+            .record(self.publisher.has_left_over(), true, Instant::now());
     }
 }
 
@@ -102,17 +102,17 @@ mod tests {
         let start = Instant::now();
         let mut clean_up = CleanUp::default();
         assert_eq!(clean_up.due(), None);
-        clean_up.note(true, false, start);
+        clean_up.record(true, false, start);
         assert_eq!(clean_up.due(), Some(start + QUIET));
-        clean_up.note(true, false, start + QUIET / 2);
+        clean_up.record(true, false, start + QUIET / 2);
         assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
         assert_eq!(clean_up.removal(start + QUIET), Removal::Later);
         assert_eq!(clean_up.removal(start + LONGEST), Removal::AtOnce);
         // After a failed removal, the full wait starts again.
-        clean_up.note(true, true, start + LONGEST);
+        clean_up.record(true, true, start + LONGEST);
         assert_eq!(clean_up.due(), Some(start + LONGEST + QUIET));
         assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);
-        clean_up.note(false, false, start + LONGEST);
+        clean_up.record(false, false, start + LONGEST);
         assert_eq!(clean_up.due(), None);
     }
 
@@ -124,7 +124,7 @@ mod tests {
             draining: Some(drained),
             ..CleanUp::default()
         };
-        clean_up.note(true, false, start);
+        clean_up.record(true, false, start);
         assert_eq!(clean_up.due(), Some(drained));
         assert_eq!(clean_up.removal(start + LONGEST), Removal::Hold);
         assert_eq!(clean_up.removal(drained), Removal::AtOnce);

@@ -8,7 +8,7 @@ use crate::host::processes::main_thread_time;
 use crate::run::instance::pacing::{Queue, Turn};
 
 #[derive(Clone, Copy)]
-pub(super) struct Began {
+pub(super) struct TurnStart {
     pub(super) at: Instant,
     used: Option<Duration>,
 }
@@ -25,29 +25,29 @@ impl Serving {
             };
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
-            let began = self.begin();
+            let start = self.begin();
             // A part that cannot be applied early waits for the rest of the change.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
-            self.record_cost(queue, began);
+            self.record_cost(queue, start);
         }
     }
 
-    pub(super) fn begin(&self) -> Began {
-        Began {
+    pub(super) fn begin(&self) -> TurnStart {
+        TurnStart {
             at: Instant::now(),
             used: self.main_thread_time(),
         }
     }
 
-    pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
-        let times = self.main_thread_time().zip(began.used);
+    pub(super) fn record_cost(&mut self, queue: Queue, start: TurnStart) {
+        let times = self.main_thread_time().zip(start.used);
         // If the CPU time is unknown, assume that the thread was busy throughout.
         let cost = times.map_or_else(
-            || began.at.elapsed(),
+            || start.at.elapsed(),
             |(now, before)| now.saturating_sub(before),
         );
-        self.pacing.note(queue, cost, Instant::now());
+        self.pacing.record(queue, cost, Instant::now());
     }
 
     fn main_thread_time(&self) -> Option<Duration> {

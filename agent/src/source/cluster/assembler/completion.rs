@@ -79,8 +79,8 @@ impl RevisionAssembler {
                 encoded,
                 backends_changed,
             } => {
-                let looks = self.endpoints_moved || *backends_changed;
-                let moved = self.moved(gateway, named, encoded, looks)?;
+                let may_have_moved = self.endpoints_moved || *backends_changed;
+                let moved = self.moved(gateway, named, encoded, may_have_moved)?;
                 return Ok(moved.unwrap_or_else(|| encoded.clone()));
             }
             Config::Joined(config) => config,
@@ -101,15 +101,15 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Callers clear `looks` if no endpoint shard has changed.
+    /// Callers clear `may_have_moved` if no endpoint shard has changed.
     fn moved(
         &self,
         gateway: &NamespacedName,
         named: &CheckedManifest,
         encoded: &EncodedSnapshot,
-        looks: bool,
+        may_have_moved: bool,
     ) -> Result<Option<EncodedSnapshot>, Blocked> {
-        if !looks {
+        if !may_have_moved {
             return Ok(None);
         }
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)

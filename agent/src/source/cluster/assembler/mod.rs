@@ -69,7 +69,7 @@ impl RevisionAssembler {
     }
 
     /// `id` is the value of the Gateway label.
-    pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
+    pub(super) fn set_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
             let later = self.is_later(name, named.stamp);
@@ -122,7 +122,7 @@ impl RevisionAssembler {
     }
 
     /// Keeps the previous content if the new content cannot be used.
-    pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
+    pub(super) fn set_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
         }

@@ -364,11 +364,11 @@ impl Publisher {
 
 /// Both assemblers get the same input. The second always joins all shards.
 #[derive(Default)]
-struct Both([RevisionAssembler; 2]);
+struct AssemblerPair([RevisionAssembler; 2]);
 
-impl Both {
-    fn tell(&mut self, tell: impl Fn(&mut RevisionAssembler)) {
-        self.0.iter_mut().for_each(tell);
+impl AssemblerPair {
+    fn for_each(&mut self, action: impl Fn(&mut RevisionAssembler)) {
+        self.0.iter_mut().for_each(action);
     }
 
     fn advance(&mut self) -> Result<Option<MissingPieces>, TestCaseError> {
@@ -389,7 +389,7 @@ impl Both {
 
 fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut publisher = Publisher::new();
-    let mut both = Both::default();
+    let mut both = AssemblerPair::default();
     for step in steps {
         for change in &step.changes {
             publisher.change(change);
@@ -397,30 +397,30 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
         let live = publisher.live(step.live_shards);
         let take = |assembler: &mut RevisionAssembler| {
             for object in &live {
-                take_live(assembler, object);
+                set_live(assembler, object);
             }
         };
         if step.live == 0 {
-            both.tell(take);
+            both.for_each(take);
         }
         let object = manifest(
             &publisher.manifest(&step.wrong, step.live_shards),
             &step.key_secrets.to_string(),
         );
-        both.tell(|assembler| assembler.take_manifest(&gateway_id(&edge()), &object));
+        both.for_each(|assembler| assembler.set_manifest(&gateway_id(&edge()), &object));
         let mut need = both.advance()?;
         for answer in step.answers {
             if let Some(asked) = &need
                 && publisher.answer(asked, answer).is_some()
             {
-                both.tell(|assembler| {
+                both.for_each(|assembler| {
                     assembler.absorb(publisher.answer(asked, answer).unwrap_or_default());
                 });
                 need = both.advance()?;
             }
         }
         if step.live == 1 {
-            both.tell(take);
+            both.for_each(take);
             both.advance()?;
         }
     }
@@ -431,7 +431,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn it_leads_where_a_join_does(
+    fn fast_path_matches_full_join(
         steps in proptest::collection::vec(step(), 1..30)
     ) {
         follow(steps)?;
@@ -446,9 +446,9 @@ fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<Gate
         assembler.forget_base();
     }
     // A controller publishes endpoints before the manifest.
-    take_live(&mut assembler, &live(second));
+    set_live(&mut assembler, &live(second));
     assembler.advance();
-    assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+    assembler.set_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);

@@ -36,7 +36,7 @@ pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Troubles {
     /// `None` removes the reason.
-    pub(crate) fn tell(&self, object: &str, why: Option<String>) {
+    pub(crate) fn set(&self, object: &str, why: Option<String>) {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
             Some(why) => troubles.insert(object.to_owned(), why),
@@ -44,7 +44,7 @@ impl Troubles {
         };
     }
 
-    fn of(&self, object: &str) -> Option<String> {
+    fn get(&self, object: &str) -> Option<String> {
         let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(object).cloned()
     }

@@ -80,11 +80,11 @@ pub(in crate::source::local) fn step(
         Err(why) => return RequestState::broken(why),
     };
     let (current, waits) = files.advance(current, now);
-    let told = context.troubles.of(&format!("Secret/{}", request.secret));
+    let reported = context.troubles.get(&format!("Secret/{}", request.secret));
     let (open, problem) = match waits {
         Ok(None) => (None, None),
         Ok(Some(open)) => {
-            let problem = waiting(request, current.as_ref(), &open, told, now);
+            let problem = waiting(request, current.as_ref(), &open, reported, now);
             (Some(open.request), problem)
         }
         Err(why) => (None, Some((Severity::Error, why))),
@@ -117,7 +117,7 @@ fn waiting(
     request: &CertificateRequest,
     current: Option<&Current>,
     open: &Waiting,
-    told: Option<String>,
+    reported: Option<String>,
     now: i64,
 ) -> Option<(Severity, String)> {
     let good = current.is_some_and(|current| current.not_after > now);
@@ -138,11 +138,11 @@ fn waiting(
     if let Some(why) = &open.refused {
         return Some((severity, format!("the answer is rejected: {why}; {how}")));
     }
-    let is_quiet = request.answerer != Answerer::Operator && told.is_none();
+    let is_quiet = request.answerer != Answerer::Operator && reported.is_none();
     if good && is_quiet {
         return None;
     }
-    let told = told.map_or_else(String::new, |told| format!(": {told}"));
+    let reported = reported.map_or_else(String::new, |reported| format!(": {reported}"));
     let why = match current {
         None => "has no certificate yet",
         Some(_) if good => "is due for renewal",
@@ -150,7 +150,7 @@ fn waiting(
     };
     Some((
         severity,
-        format!("{why}, and its request is waiting; {how}{told}"),
+        format!("{why}, and its request is waiting; {how}{reported}"),
     ))
 }
 
@@ -172,7 +172,7 @@ impl RequestFiles<'_> {
         };
         let refused = match self.answer(&pending, now) {
             Ok(Some(taken)) => {
-                return match self.take(&taken) {
+                return match self.install(&taken) {
                     Ok(()) => (Some(taken), Ok(None)),
                     Err(why) => (current, Err(why)),
                 };
@@ -296,7 +296,7 @@ impl RequestFiles<'_> {
         Ok(Some(current))
     }
 
-    fn take(&self, taken: &Current) -> Result<(), String> {
+    fn install(&self, taken: &Current) -> Result<(), String> {
         self.write("pair", &taken.kept)?;
         tracing::info!(
             object = taken.checked.pair.name,
