@@ -12,7 +12,7 @@ use prost::Message as _;
 
 /// Large, rarely set fields. Boxing saves memory, because a snapshot can contain many routes and
 /// backends.
-const RARE: &[&str] = &[
+const BOXED_FIELDS: &[&str] = &[
     "Route.request_headers",
     "Route.response_headers",
     "Route.cors",
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     std::fs::write(out.join("numbers.rs"), numbers.collect::<String>())?;
     let mut config = prost_build::Config::new();
-    for field in RARE {
+    for field in BOXED_FIELDS {
         config.boxed(field);
     }
     config

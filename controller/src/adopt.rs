@@ -86,7 +86,7 @@ impl FleetOwner {
     }
 }
 
-pub(crate) enum FleetLook {
+pub(crate) enum FleetState {
     /// There is nothing to adopt. Contains the reason if the fleet is incomplete.
     Settled(Option<String>),
     There(FleetComparison),
@@ -107,11 +107,11 @@ impl FleetComparison {
     }
 }
 
-pub(crate) async fn look(
+pub(crate) async fn inspect(
     client: &Client,
     namespace: &str,
     gateway: &NamespacedName,
-) -> Result<(FleetOwner, FleetLook), AdoptError> {
+) -> Result<(FleetOwner, FleetState), AdoptError> {
     let mut owner = FleetOwner::Gateway(gateway.clone()).read(client).await?;
     // A fleet that several Gateways share is published under their GatewayClass's name.
     if owner.is_none() && gateway.namespace == namespace {
@@ -129,7 +129,7 @@ pub(crate) async fn look(
             FleetOwner::Gateway(_) => incomplete(stored.value()),
             FleetOwner::Class(class) => incomplete_of_class(client, class).await?,
         };
-        return Ok((owner, FleetLook::Settled(incomplete)));
+        return Ok((owner, FleetState::Settled(incomplete)));
     };
     let preview = AdoptionPreview::parse(found.value(), gateway);
     let preview = preview.map_err(|why| AdoptError::Preview { what, why })?;
@@ -141,7 +141,7 @@ pub(crate) async fn look(
         objects.push(read.map_err(|error| failed(&format!("{} {name}", resource.kind), error))?);
     }
     let (objects, consent) = preview.compare(&objects);
-    let found = FleetLook::There(FleetComparison {
+    let found = FleetState::There(FleetComparison {
         is_current: preview.is_current(consent.as_deref()),
         objects,
         consent,
@@ -149,17 +149,17 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Fails if the changes shown by [`look`] no longer match `consent`.
+/// Fails if the changes shown by [`inspect`] no longer match `consent`.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,
     gateway: &NamespacedName,
     consent: &str,
 ) -> Result<FleetOwner, AdoptError> {
-    let (owner, found) = look(client, namespace, gateway).await?;
+    let (owner, found) = inspect(client, namespace, gateway).await?;
     match found {
-        FleetLook::Settled(_) => return Err(AdoptError::Nothing(gateway.clone())),
-        FleetLook::There(FleetComparison { consent: now, .. }) => {
+        FleetState::Settled(_) => return Err(AdoptError::Nothing(gateway.clone())),
+        FleetState::There(FleetComparison { consent: now, .. }) => {
             if now.as_deref() != Some(consent) {
                 return Err(AdoptError::Stale(consent.to_owned()));
             }
@@ -182,15 +182,15 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);
     let listed = gateways.list(&ListParams::default()).await;
     let listed = listed.map_err(|error| failed("Gateways", error))?;
-    let of_class = |gateway: &&Received| gateway.value()["spec"]["gatewayClassName"] == class;
-    let mut members = listed.items.iter().filter(of_class);
+    let is_member = |gateway: &&Received| gateway.value()["spec"]["gatewayClassName"] == class;
+    let mut members = listed.items.iter().filter(is_member);
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
-    let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;
-    let condition = conditions.iter().find(of_fleet)?;
+    let is_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;
+    let condition = conditions.iter().find(is_fleet)?;
     let message = condition["message"].as_str()?;
     (condition["status"] == "False").then(|| message.to_owned())
 }

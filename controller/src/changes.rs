@@ -21,7 +21,7 @@ pub(crate) struct SeenObjects {
 }
 
 impl SeenObjects {
-    pub(crate) fn note(&mut self, object: ObjectKey, seen: SystemTime) {
+    pub(crate) fn record(&mut self, object: ObjectKey, seen: SystemTime) {
         self.count += 1;
         if self.named.len() < MAX_NAMED && !self.named.iter().any(|(named, _)| *named == object) {
             self.named.push((object, seen));
@@ -31,7 +31,7 @@ impl SeenObjects {
     fn add(&mut self, later: Self) {
         let count = self.count + later.count;
         for (object, seen) in later.named {
-            self.note(object, seen);
+            self.record(object, seen);
         }
         self.count = count;
     }
@@ -176,7 +176,7 @@ impl Changes {
         let gateway = gateway.to_string();
         let id = TraceId::of_publication(&gateway, revision, version);
         let trace = ChangeTrace::new(id, "", &gateway, revision);
-        let (began, end) = (first.times.0, last.times.1);
+        let (publish_start, end) = (first.times.0, last.times.1);
         let start = named.iter().map(|(_, seen)| *seen).min();
         let start = start.unwrap_or(resolved.0).min(resolved.0);
         let mut root = trace.root((start, end)).number("sesame.changes", *count);
@@ -189,7 +189,7 @@ impl Changes {
             log.spans.send(span);
         }
         log.spans.send(trace.span("resolve", id.root(), *resolved));
-        let publish = trace.span("publish", id.root(), (began, end));
+        let publish = trace.span("publish", id.root(), (publish_start, end));
         let parent = publish.id();
         log.spans.send(publish);
         for step in steps {
@@ -243,7 +243,7 @@ mod tests {
     fn resolve(changes: &Changes, route: &str, revision: &str) {
         let mut seen = SeenObjects::default();
         let route = Kind::HttpRoute.named(NamespacedName::new("ns", route));
-        seen.note(route, SystemTime::UNIX_EPOCH);
+        seen.record(route, SystemTime::UNIX_EPOCH);
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 

@@ -26,7 +26,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// Smaller clock jumps are harmless: tokens are reread every minute and remain valid for much
 /// longer.
-const SET_BACK: Duration = Duration::from_secs(60);
+const CLOCK_SETBACK: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClusterConnection {
     pub(crate) client: Client,
@@ -128,7 +128,7 @@ pub(crate) async fn answer<T>(
 }
 
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
-    now + SET_BACK < before + passed
+    now + CLOCK_SETBACK < before + passed
 }
 
 struct ConnectionSettings {

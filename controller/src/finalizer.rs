@@ -58,14 +58,14 @@ impl Finalizer {
             let next_try = retries.values().min().copied();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => usage.take(kind, event),
+                    Some((kind, event)) => usage.apply(kind, event),
                     None => return,
                 },
                 changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                usage.take(kind, event);
+                usage.apply(kind, event);
             }
             if usage.listed.len() < 2 {
                 continue;
@@ -98,7 +98,7 @@ impl Finalizer {
         events: UnboundedSender<(Kind, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let apis = watched_apis(&self.replica, kind, API_VERSION);
-        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, watch_config());
+        let watch = ObjectWatch::for_apis(&self.replica, kind.as_str(), apis, watch_config());
         let keep = |received: Received| found(&received);
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())
@@ -143,7 +143,7 @@ fn found(received: &Received) -> Found {
 }
 
 impl ClassUsage {
-    fn take(&mut self, kind: Kind, event: WatchEvent<Found>) {
+    fn apply(&mut self, kind: Kind, event: WatchEvent<Found>) {
         match event {
             WatchEvent::Listed(all) => {
                 self.listed.insert(kind);

@@ -31,7 +31,7 @@ pub(crate) struct FleetRoles {
 impl FleetRoles {
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
-        let mut told: Option<String> = None;
+        let mut last_error: Option<String> = None;
         loop {
             let desired = self.desired.borrow_and_update().clone();
             let leading = *self.replica.leading.borrow_and_update();
@@ -44,11 +44,11 @@ impl FleetRoles {
                     .map(|error| error.to_string());
                 if let Some(error) = failed
                     .as_ref()
-                    .filter(|error| told.as_ref() != Some(*error))
+                    .filter(|error| last_error.as_ref() != Some(*error))
                 {
                     tracing::warn!(%error, "cannot update the Roles for keys; hosts may be unable to read keys");
                 }
-                told = failed;
+                last_error = failed;
             }
             if !self.changed(&before).await {
                 return;
@@ -58,8 +58,8 @@ impl FleetRoles {
 
     /// Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
-        let look = tokio::time::sleep(POLL_INTERVAL);
-        tokio::pin!(look);
+        let deadline = tokio::time::sleep(POLL_INTERVAL);
+        tokio::pin!(deadline);
         loop {
             tokio::select! {
                 changed = self.desired.changed() => {
@@ -74,7 +74,7 @@ impl FleetRoles {
                     }
                 }
                 changed = self.replica.leading.changed() => return changed.is_ok(),
-                () = &mut look => return true,
+                () = &mut deadline => return true,
             }
         }
     }

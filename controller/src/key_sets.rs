@@ -60,10 +60,9 @@ impl ConfigMaps {
 
     /// Other controllers may share the namespace.
     fn label(&self) -> (String, String) {
-        let mut of_controller =
-            sesame_proto::digest::sha256(self.replica.controller_name.as_bytes());
-        of_controller.truncate(16);
-        (KEY_SET_LABEL.to_owned(), of_controller)
+        let mut digest = sesame_proto::digest::sha256(self.replica.controller_name.as_bytes());
+        digest.truncate(16);
+        (KEY_SET_LABEL.to_owned(), digest)
     }
 }
 

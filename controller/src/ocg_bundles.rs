@@ -32,18 +32,18 @@ pub(crate) struct OcgBundleWriter {
 
 impl OcgBundleWriter {
     pub(crate) async fn run(mut self) {
-        let mut told: Option<String> = None;
+        let mut last_error: Option<String> = None;
         loop {
             let desired = self.desired.borrow_and_update().clone();
             let leading = *self.replica.leading.borrow_and_update();
             if let Some(desired) = desired.filter(|_| leading) {
                 let failed = self.write(&desired).await.err();
                 let failed = failed.map(|error| error.to_string());
-                if let Some(error) = failed.as_ref().filter(|_| told != failed) {
+                if let Some(error) = failed.as_ref().filter(|_| last_error != failed) {
                     tracing::warn!(%error, "cannot write the CA certificates of Gateways for a \
                         mesh; retrying");
                 }
-                told = failed;
+                last_error = failed;
             }
             tokio::select! {
                 changed = self.desired.changed() => if changed.is_err() { return },

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 /// A starting API server denies requests until it has loaded the RBAC rules, so a second attempt is
 /// often needed.
-pub(crate) const READS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
+pub(crate) const READ_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
 pub(crate) struct WatchBackoff(pub(crate) Backoff);
 

@@ -32,7 +32,7 @@ use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedNamespaces, identity};
-use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNTOLD, StatusReporter};
+use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNREPORTED, StatusReporter};
 use crate::serve::{Metrics, PageAsk};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
@@ -75,7 +75,7 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         let addresses = Addresses::new(settings.listen, settings.metrics.as_ref())?;
         loop {
             let end = controller(settings.clone(), revision, &addresses, &mut stop).await?;
-            if end == End::Told {
+            if end == End::Stopped {
                 break;
             }
         }
@@ -88,7 +88,7 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    Told,
+    Stopped,
     /// The API server's address or the credentials changed.
     Outdated,
     /// The controller's name or the watched kinds changed.
@@ -149,7 +149,7 @@ async fn controller(
                 ended.context("a task failed")?;
                 anyhow::bail!("a task ended unexpectedly");
             }
-            () = stop.told() => break End::Told,
+            () = stop.recv() => break End::Stopped,
             () = connection.outdated() => break End::Outdated,
             changed = current.changed() => changed.context("the configuration watcher has stopped")?,
         }
@@ -181,7 +181,7 @@ async fn controller(
     tracing::info!(
         "{}",
         match end {
-            End::Told => "received a signal to stop",
+            End::Stopped => "received a signal to stop",
             End::Outdated =>
                 "the address or the credentials of the API server may have changed; starting over",
             End::Renamed => "the controller's name has changed; starting over",
@@ -214,9 +214,9 @@ fn start_resolution(
     let (key_sets, requests) = watch::channel(None);
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
-    let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
+    let (gateway_settings, settings_receiver) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
-    let (ocg_bundles, of_policies) = watch::channel(None);
+    let (ocg_bundles, ocg_bundles_receiver) = watch::channel(None);
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
     let extra_minimal_ocg = settings.options.extra_minimal_ocg;
@@ -235,7 +235,7 @@ fn start_resolution(
         changes: replica.changes.clone(),
     };
     start_engine(engine)?;
-    tasks.spawn(tell_engine(current.clone(), inputs.clone()));
+    tasks.spawn(notify_engine(current.clone(), inputs.clone()));
     let (awaited, awaits) = watch::channel(AwaitedKinds::new());
     let watches = Watches {
         replica: replica.clone(),
@@ -265,9 +265,9 @@ fn start_resolution(
             awaited: awaits,
         },
         statuses,
-        settings: of_gateways,
+        settings: settings_receiver,
         services: requested,
-        ocg_bundles: of_policies,
+        ocg_bundles: ocg_bundles_receiver,
     })
 }
 
@@ -279,7 +279,7 @@ fn start_engine(engine: Engine) -> Result<()> {
         .context("cannot start the engine's thread")
 }
 
-async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
+async fn notify_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
     // The settings might have changed before this task subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {
@@ -308,12 +308,12 @@ fn start_writers(
         ocg_bundles,
     } = outcomes;
     let (hosts, served_by) = watch::channel(HostsByGateway::None);
-    let (addresses, of_services) = watch::channel(AddressesByGateway::None);
+    let (addresses, service_addresses) = watch::channel(AddressesByGateway::None);
     let (report, shortages) = watch::channel(ProvisionReport::default());
     let (failures, failed) = watch::channel(GatewayProblems::new());
     let (warn, warnings) = watch::channel(CertificateWarnings::new());
     let (presences, followed) = watch::channel(AllPresences::new());
-    let (transitions, turned) = mpsc::channel(MAX_UNTOLD);
+    let (transitions, turned) = mpsc::channel(MAX_UNREPORTED);
     let replica = || replica.clone();
     let provisioner = Provisioner {
         replica: replica(),
@@ -346,7 +346,7 @@ fn start_writers(
         changes: statuses,
         failures: failed,
         provisioned: shortages,
-        of_services,
+        service_addresses,
         hosts,
         warnings: warn,
         presences,

@@ -105,14 +105,14 @@ impl ResolvedStatuses {
     }
 
     pub(crate) fn ingresses(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.of_kind(Kind::Ingress)
+        self.routes_of_kind(Kind::Ingress)
     }
 
     pub(crate) fn layered(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.ingresses().chain(self.of_kind(Kind::HttpProxy))
+        self.ingresses().chain(self.routes_of_kind(Kind::HttpProxy))
     }
 
-    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+    fn routes_of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         let first = kind.named(NamespacedName::default());
         let from_first = self.statuses.routes.range(first..);
         let all = from_first.take_while(move |(key, _)| key.kind == kind);
@@ -139,8 +139,8 @@ impl ResolvedStatuses {
     pub(crate) fn members(&self) -> Members {
         let mut members = Members::default();
         for (gateway, name) in &self.merged {
-            let of_name = members.0.entry(name.clone()).or_default();
-            of_name.push(gateway.clone());
+            let gateways = members.0.entry(name.clone()).or_default();
+            gateways.push(gateway.clone());
         }
         members
     }
@@ -170,8 +170,8 @@ impl ResolvedStatuses {
     /// Removes duplicates.
     pub(crate) fn warnings_of_set(&self, set: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let key = Kind::ListenerSet.named(set.clone());
-        let of_listeners = self.listener_expiries.get(&key.to_string());
-        let expiries = of_listeners
+        let listener_expiries = self.listener_expiries.get(&key.to_string());
+        let expiries = listener_expiries
             .into_iter()
             .flat_map(BTreeMap::values)
             .flatten();

@@ -141,11 +141,11 @@ mod tests {
         assert_eq!(NETWORKS.len(), TABLE.len());
         for (first, bits, refused) in &*NETWORKS {
             assert_eq!(super::refused(*first), Some(refused));
-            let beside = match first {
+            let neighbor = match first {
                 IpAddr::V4(ip) => (u32::from(*ip) ^ 1 << (32 - bits)).to_be_bytes().into(),
                 IpAddr::V6(ip) => IpAddr::from((u128::from(*ip) ^ 1 << (128 - bits)).to_be_bytes()),
             };
-            assert_ne!(super::refused(beside), Some(refused), "{beside}");
+            assert_ne!(super::refused(neighbor), Some(refused), "{neighbor}");
         }
     }
 

@@ -14,7 +14,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use sha2::{Digest as _, Sha256};
 
-use crate::bounds::{self, BoundsError, Field, Of, Shape};
+use crate::bounds::{self, BoundsError, Field, FieldKind, Shape};
 use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 
 /// Domain separator for all encryption, and prefix of all encrypted data.
@@ -305,12 +305,12 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<StoredPair>, BoundsError> {
 
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
     let text = |number| {
-        let (of, repeated) = (Of::Text, false);
+        let (of, repeated) = (FieldKind::Text, false);
         (number, Field { of, repeated })
     };
     let fields = [text(1), text(2), text(3), text(4), text(5), text(6)];
     let pair = Shape::new("StoredPair", size_of::<StoredPair>(), fields);
-    let (of, repeated) = (Of::Message(Arc::new(pair)), true);
+    let (of, repeated) = (FieldKind::Message(Arc::new(pair)), true);
     Shape::new(
         "StoredPairs",
         size_of::<StoredPairs>(),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_in_clear_are_those_of_older_agents() {
+    fn cleartext_pairs_come_from_older_agents() {
         let [found] = &decode(&keys::encode(&[pair()])).unwrap()[..] else {
             panic!("one pair");
         };

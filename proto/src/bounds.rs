@@ -101,12 +101,12 @@ pub(crate) struct Shape {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    pub(crate) of: Of,
+    pub(crate) of: FieldKind,
     pub(crate) repeated: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Of {
+pub(crate) enum FieldKind {
     Text,
     Numbers,
     Number,
@@ -157,14 +157,14 @@ impl Shape {
         let fields = message.fields().map(|field| {
             let repeated = field.is_list();
             let of = match field.kind() {
-                Kind::String | Kind::Bytes => Of::Text,
-                Kind::Message(inner) => Of::Message(Arc::new(Self::of(&inner))),
-                _ if repeated => Of::Numbers,
+                Kind::String | Kind::Bytes => FieldKind::Text,
+                Kind::Message(inner) => FieldKind::Message(Arc::new(Self::of(&inner))),
+                _ if repeated => FieldKind::Numbers,
                 Kind::Enum(values) => {
                     let known = values.values().map(|value| value.number());
-                    Of::Value(Arc::new(known.collect()))
+                    FieldKind::Value(Arc::new(known.collect()))
                 }
-                _ => Of::Number,
+                _ => FieldKind::Number,
             };
             (field.number(), Field { of, repeated })
         });
@@ -173,25 +173,25 @@ impl Shape {
     }
 
     fn measure(&self, bytes: &[u8], limit: u64, unknown: Unknown) -> Result<u64, BoundsError> {
-        let mut walk = Walk {
+        let mut budget = Budget {
             limit,
             left: limit,
             unknown,
         };
-        walk.take(self.size)?;
-        walk.message(self, bytes)?;
-        Ok(limit - walk.left)
+        budget.spend(self.size)?;
+        budget.message(self, bytes)?;
+        Ok(limit - budget.left)
     }
 }
 
-struct Walk {
+struct Budget {
     limit: u64,
     left: u64,
     unknown: Unknown,
 }
 
-impl Walk {
-    fn take(&mut self, size: u64) -> Result<(), BoundsError> {
+impl Budget {
+    fn spend(&mut self, size: u64) -> Result<(), BoundsError> {
         let limit = self.limit;
         self.left = self
             .left
@@ -230,17 +230,19 @@ impl Walk {
             return self.not_known(shape, || format!("field {number}"));
         };
         match of {
-            Of::Text => {
+            FieldKind::Text => {
                 let element = if *repeated { size_of::<String>() } else { 0 } as u64;
-                self.take(GROWTH * element + ALLOCATION + content.len() as u64)
+                self.spend(GROWTH * element + ALLOCATION + content.len() as u64)
             }
             // Each byte encodes at most one number.
-            Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
+            FieldKind::Numbers => {
+                self.spend(GROWTH * content.len() as u64 * size_of::<u64>() as u64)
+            }
             // The wire type is wrong for this field, so the decoder will reject the message.
-            Of::Number | Of::Value(_) => Ok(()),
-            Of::Message(inner) => {
+            FieldKind::Number | FieldKind::Value(_) => Ok(()),
+            FieldKind::Message(inner) => {
                 // A message outside a list may be boxed, which requires an allocation.
-                self.take(if *repeated {
+                self.spend(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {
                     ALLOCATION.saturating_add(inner.size)
@@ -260,15 +262,17 @@ impl Walk {
             return self.not_known(shape, || format!("field {number}"));
         };
         match of {
-            Of::Number => Ok(()),
-            Of::Value(known) => {
+            FieldKind::Number => Ok(()),
+            FieldKind::Value(known) => {
                 let value = value.and_then(|value| i32::try_from(value).ok());
                 if value.is_some_and(|value| known.contains(&value)) {
                     return Ok(());
                 }
                 self.not_known(shape, || format!("an unknown value in field {number}"))
             }
-            Of::Text | Of::Numbers | Of::Message(_) => self.take(GROWTH * size_of::<u64>() as u64),
+            FieldKind::Text | FieldKind::Numbers | FieldKind::Message(_) => {
+                self.spend(GROWTH * size_of::<u64>() as u64)
+            }
         }
     }
 
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_pointer_is_counted() {
+    fn boxed_fields_are_counted() {
         let route = Route {
             request_headers: Some(Box::default()),
             response_headers: Some(Box::default()),

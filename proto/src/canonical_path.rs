@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_no_canonical_path_has_are_found() {
+    fn noncanonical_escapes_are_found() {
         for (text, escape) in [
             ("/%7Ealice", Some("%7E")),
             ("/a%2db", Some("%2d")),

@@ -42,7 +42,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     let counter = Counter {
         folds: folds(pattern),
     };
-    Some(counter.of(&ast).saturating_add(ALWAYS))
+    Some(counter.instructions(&ast).saturating_add(ALWAYS))
 }
 
 fn folds(pattern: &str) -> bool {
@@ -59,8 +59,8 @@ struct Counter {
 }
 
 impl Counter {
-    fn of(&self, ast: &Ast) -> u64 {
-        let sum = |parts: &[Ast]| sum(parts.iter().map(|part| self.of(part)));
+    fn instructions(&self, ast: &Ast) -> u64 {
+        let sum = |parts: &[Ast]| sum(parts.iter().map(|part| self.instructions(part)));
         match ast {
             Ast::Empty(_) | Ast::Flags(_) => 1,
             Ast::Literal(it) => literal(it),
@@ -70,7 +70,7 @@ impl Counter {
             Ast::ClassBracketed(class) => self.class(class),
             Ast::Repetition(it) => self.repetition(it),
             Ast::Group(group) => {
-                let inner = self.of(&group.ast);
+                let inner = self.instructions(&group.ast);
                 match group.kind {
                     GroupKind::NonCapturing(_) => inner,
                     GroupKind::CaptureIndex(_) | GroupKind::CaptureName { .. } => {
@@ -83,13 +83,13 @@ impl Counter {
         }
     }
 
-    fn repetition(&self, it: &Repetition) -> u64 {
-        let one = self.of(&it.ast);
+    fn repetition(&self, repetition: &Repetition) -> u64 {
+        let one = self.instructions(&repetition.ast);
         let loops = |times: u32| {
             one.saturating_mul(u64::from(times.max(1)))
                 .saturating_add(4)
         };
-        match &it.op.kind {
+        match &repetition.op.kind {
             RepetitionKind::ZeroOrOne => one.saturating_add(2),
             RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => loops(1),
             RepetitionKind::Range(RepetitionRange::Exactly(times)) => {
@@ -117,12 +117,12 @@ impl Counter {
     }
 }
 
-fn literal(it: &Literal) -> u64 {
-    if it.c.is_ascii() {
+fn literal(literal: &Literal) -> u64 {
+    if literal.c.is_ascii() {
         1
     } else {
         // Counts each byte in upper and lower case.
-        2 * count(it.c.len_utf8())
+        2 * count(literal.c.len_utf8())
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repetitions_count_as_often_as_they_repeat() {
+    fn repetition_counts_once_per_iteration() {
         for (pattern, expected) in [
             ("a", 6),
             ("abc", 8),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_has_room_nowhere() {
+    fn uncountable_expression_exceeds_every_limit() {
         let unknown = Route {
             path: Some(crate::schema::PathMatch {
                 kind: Some(path_match::Kind::Regex("(".to_owned())),

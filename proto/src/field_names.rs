@@ -29,7 +29,7 @@ impl fmt::Display for Reserved {
 }
 
 /// Framing and hop-by-hop fields, in lower case.
-const OF_CONNECTIONS: &[&str] = &[
+const CONNECTION_FIELDS: &[&str] = &[
     "connection",
     "content-length",
     "http2-settings",
@@ -57,7 +57,7 @@ pub fn reserved(name: &str) -> Option<Reserved> {
     if same("host") {
         return Some(Reserved::Host);
     }
-    OF_CONNECTIONS
+    CONNECTION_FIELDS
         .iter()
         .any(|known| same(known))
         .then_some(Reserved::Connection)

@@ -166,7 +166,7 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
     };
     match (kty.as_str(), crv) {
         ("RSA", _) => {
-            let is_of = |prefix: &str| alg.is_none_or(|it| it.starts_with(prefix));
+            let matches_prefix = |prefix: &str| alg.is_none_or(|it| it.starts_with(prefix));
             let modulus = bytes(n)?;
             let bits = modulus.len() * 8;
             let is_odd = |bytes: &[u8]| bytes.last().is_some_and(|it| it % 2 == 1);
@@ -174,7 +174,7 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
             let is_valid = (2048..=8192).contains(&bits)
                 && is_odd(&modulus)
                 && exponent.is_some()
-                && (is_of("RS") || is_of("PS"));
+                && (matches_prefix("RS") || matches_prefix("PS"));
             (used.n, used.e) = (n, e);
             is_valid.then_some(used)
         }
@@ -185,17 +185,17 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
                 "P-521" => (66, "ES512"),
                 _ => return None,
             };
-            let is_of = alg.is_none_or(|it| it == expected);
+            let matches_alg = alg.is_none_or(|it| it == expected);
             (used.alg, used.crv) = (Some(expected), crv);
             (used.x, used.y) = (x, y);
-            (is_of && is_long(x, length) && is_long(y, length)).then_some(used)
+            (matches_alg && is_long(x, length) && is_long(y, length)).then_some(used)
         }
         ("OKP", Some("Ed25519")) => {
-            let is_of = alg.is_none_or(|it| it == "EdDSA");
+            let matches_alg = alg.is_none_or(|it| it == "EdDSA");
             // Always set the key's algorithm. Without it, Envoy would not check the token's
             // algorithm.
             (used.alg, used.crv, used.x) = (Some("EdDSA"), crv, x);
-            (is_of && is_long(x, 32)).then_some(used)
+            (matches_alg && is_long(x, 32)).then_some(used)
         }
         _ => None,
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 
-use crate::bounds::{self, BoundsError, Field, Of, Shape};
+use crate::bounds::{self, BoundsError, Field, FieldKind, Shape};
 use crate::wire;
 
 /// Maximum size of all key pairs of one Gateway, in bytes.
@@ -100,7 +100,7 @@ const PAIRS: u32 = 1;
 
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
     let text = |number| {
-        let (of, repeated) = (Of::Text, false);
+        let (of, repeated) = (FieldKind::Text, false);
         (number, Field { of, repeated })
     };
     let pair = Shape::new(
@@ -108,7 +108,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
         size_of::<KeyPair>(),
         [text(1), text(2), text(3), text(6)],
     );
-    let (of, repeated) = (Of::Message(Arc::new(pair)), true);
+    let (of, repeated) = (FieldKind::Message(Arc::new(pair)), true);
     Shape::new(
         "StoredKeys",
         size_of::<StoredKeys>(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_nothing_are_counted() {
+    fn empty_pairs_are_counted() {
         let error = decode(&b"\x0a\x00".repeat(1 << 20)).unwrap_err();
         assert!(matches!(error, BoundsError::TooMuch { .. }), "{error}");
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_holds_what_shares_its_bits() {
+    fn network_contains_addresses_with_its_prefix() {
         let holds = |network: &str, ip: &str| {
             let network: Network = network.parse().expect("good");
             network.holds(ip.parse().expect("good"))

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn text_between_sections_is_no_section() {
+    fn text_between_sections_is_ignored() {
         let one = section("CERTIFICATE", "AAAA");
         let commented = one
             .replace("-----BEGIN", "#-----BEGIN")

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_told_apart() {
+    fn provenance_parts_are_distinguished() {
         let part = |text| Provenance::parse(text).map(|provenance| provenance.part);
         for (text, expected) in [
             ("Gateway/ns/edge.one", ObjectPart::Whole),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_nothing_is_refused() {
+    fn invalid_provenance_is_refused() {
         for text in [
             "",
             "Gateway/ns",
@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn provenance_is_read_as_it_is_printed(
+        fn printed_provenance_parses_back(
             kind in "[A-Z][A-Za-z]{0,12}",
             namespace in "[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?",
             name in "[a-z0-9]{1,9}(\\.[a-z0-9]{1,9}){0,3}",

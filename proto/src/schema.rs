@@ -20,9 +20,9 @@ impl Retry {
 impl Cors {
     /// Returns true if `route` matches its own preflights under this policy.
     pub fn takes_preflights(&self, route: &Route) -> bool {
-        let of_method = route.method.is_empty() || route.method == "OPTIONS";
+        let matches_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
-        of_method && !(self.ignores_matched_headers && headers.any(|it| it.name != "host"))
+        matches_method && !(self.ignores_matched_headers && headers.any(|it| it.name != "host"))
     }
 }
 

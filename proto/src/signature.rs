@@ -171,8 +171,8 @@ impl fmt::Debug for SigningKeys {
     }
 }
 
-const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`";
-const HOW_PUBLIC: &str = "extract it from the private key with `openssl pkey -in KEY -pubout`";
+const PRIVATE_KEY_HINT: &str = "create one with `openssl genpkey -algorithm ed25519`";
+const PUBLIC_KEY_HINT: &str = "extract it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
     /// Parses all PKCS#8 private keys in a PEM text.
@@ -185,7 +185,7 @@ impl SigningKeys {
             let number = index + 1;
             let refused = KeyError::NotEd25519 {
                 number,
-                how: HOW_PRIVATE,
+                how: PRIVATE_KEY_HINT,
             };
             let der = der.map_err(|_| refused.clone())?;
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der());
@@ -197,7 +197,7 @@ impl SigningKeys {
         if keys.is_empty() {
             return Err(KeyError::None {
                 expected: "PEM private key (PKCS#8)",
-                how: HOW_PRIVATE,
+                how: PRIVATE_KEY_HINT,
             });
         }
         Ok(Self(keys))
@@ -266,7 +266,7 @@ impl TrustedKeys {
         for (index, der) in keys.into_iter().enumerate() {
             let refused = KeyError::NotEd25519 {
                 number: index + 1,
-                how: HOW_PUBLIC,
+                how: PUBLIC_KEY_HINT,
             };
             let der = der.map_err(|_| refused.clone())?;
             let key = der.as_ref().strip_prefix(&PREFIX);
@@ -281,7 +281,7 @@ impl TrustedKeys {
         if none {
             return Err(KeyError::None {
                 expected: "PEM public key",
-                how: HOW_PUBLIC,
+                how: PUBLIC_KEY_HINT,
             });
         }
         Ok(())
@@ -399,7 +399,7 @@ mod tests {
     /// The signed bytes must never change, because hosts and controllers of different versions must
     /// agree on them.
     #[test]
-    fn the_bytes_of_a_signature_are_these() {
+    fn signature_bytes_are_stable() {
         let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);
         assert_eq!(hex(&MANIFEST.message(1)), GOLDEN_MESSAGE);
         assert_eq!(hex(&stored), GOLDEN);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_taken_for_what_was_signed() {
+    fn altered_statement_does_not_verify() {
         let signer = keys(&[PRIVATE]);
         let stored = signer.sign(&MANIFEST, 7);
         let trusted = signer.trusted();
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_one_does_not_follow() {
+    fn older_stamp_is_refused() {
         assert_eq!(follows(5, None), Ok(()));
         assert_eq!(follows(5, Some(5)), Ok(()));
         assert_eq!(

@@ -7,8 +7,8 @@
 mod messages;
 
 use self::messages::{
-    count, of_cors, of_filters, of_headers, of_message, of_redirect, of_rewrite, of_session, sum,
-    text, texts,
+    cors_size, count, filters_size, headers_size, message_size, redirect_size, rewrite_size,
+    session_size, sum, text, texts,
 };
 use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
@@ -105,30 +105,30 @@ impl RuleSize {
             rate_limits,
             filters,
         } = *parts;
-        let request = request_headers.map_or(0, of_headers);
+        let request = request_headers.map_or(0, headers_size);
         let parts = [
             request,
-            response_headers.map_or(0, of_headers),
-            cors.map_or(0, of_cors),
+            response_headers.map_or(0, headers_size),
+            cors.map_or(0, cors_size),
             sum(external_auth.iter().map(of_external_auth)),
             count(rate_limits).saturating_mul(RATE_LIMIT),
-            filters.map_or(0, of_filters),
+            filters.map_or(0, filters_size),
             ROUTE + text(name),
         ];
-        let (kind, shares, of_answer, once) = match answer {
+        let (kind, shares, answer_size, once) = match answer {
             RuleAnswer::Forward(forward) => {
-                let (shares, common, once) = of_forward(forward, request);
+                let (shares, common, once) = forward_size(forward, request);
                 (Answer::Forwarded, shares, common, once)
             }
-            RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, of_redirect(redirect), 0),
+            RuleAnswer::Redirect(redirect) => (Answer::Redirected, 1, redirect_size(redirect), 0),
             RuleAnswer::Direct(response) => {
-                let body = response.map_or(0, of_message);
+                let body = response.map_or(0, message_size);
                 (Answer::Direct, 1, body, 0)
             }
         };
         let looks = kind.looks(cors.is_some());
         let copies = looks.saturating_mul(shares);
-        let each = sum(parts.into_iter().chain([of_answer]));
+        let each = sum(parts.into_iter().chain([answer_size]));
         let each = copies
             .saturating_mul(each)
             .saturating_add(looks.saturating_mul(once));
@@ -239,7 +239,7 @@ pub fn in_words(bytes: u64) -> String {
 }
 
 /// Returns the number of copies, the bytes in each copy, and the bytes that occur once.
-fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
+fn forward_size(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,
         rewrite,
@@ -257,7 +257,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         internal_redirect
             .as_deref()
             .map_or(0, |_| INTERNAL_REDIRECT),
-        rewrite.as_deref().map_or(0, of_rewrite),
+        rewrite.as_deref().map_or(0, rewrite_size),
         retry.as_deref().map_or(0, |retry| {
             let Retry {
                 statuses,
@@ -269,7 +269,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
             TEXT.saturating_add(count(statuses.len()).saturating_mul(8))
                 .saturating_add(count(conditions.len()).saturating_mul(32))
         }),
-        session.as_deref().map_or(0, of_session),
+        session.as_deref().map_or(0, session_size),
     ];
     let mirrors = mirrors.iter().map(|Mirror { backend, .. }| text(backend));
     let common = sum(mirrors.chain(common));
@@ -286,9 +286,9 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
         } = share;
         sum([
             text(backend),
-            request_headers.as_deref().map_or(0, of_headers),
-            response_headers.as_deref().map_or(0, of_headers),
-            rewrite.as_deref().map_or(0, of_rewrite),
+            request_headers.as_deref().map_or(0, headers_size),
+            response_headers.as_deref().map_or(0, headers_size),
+            rewrite.as_deref().map_or(0, rewrite_size),
             repeated,
         ])
     });

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_protocols() {
+    fn application_protocol_names_are_validated() {
         let long = "a".repeat(256);
         for (name, expected) in [
             ("h2", true),

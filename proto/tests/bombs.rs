@@ -34,7 +34,7 @@ fn within(number: u8, content: &[u8]) -> Vec<u8> {
 
 // This file must contain only one test, because the test measures the memory of the whole process.
 #[test]
-fn a_bomb_is_refused_before_it_becomes_values() {
+fn bomb_is_refused_before_decoding() {
     let room = MAX_SHARD_BYTES - 64;
     let mut bombs: Vec<(String, Vec<u8>)> = (2..=8)
         .map(|number| (format!("field {number}"), list(number, room)))

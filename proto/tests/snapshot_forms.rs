@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn shards_give_back_the_snapshot_in_any_order(hosts in 0_usize..400, seed in any::<u64>()) {
+    fn shards_join_to_snapshot_in_any_order(hosts in 0_usize..400, seed in any::<u64>()) {
         let original = snapshot(hosts);
         let mut shuffled = original.clone();
         let rotate = usize::try_from(seed % 97).unwrap();
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_splitter_remembers_changes_nothing(
+    fn reused_splitter_gives_same_result(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
     ) {
         let mut splitter = Splitter::default();
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_never_makes_a_snapshot(position in any::<prop::sample::Index>(), flip in 1_u8..) {
+    fn altered_shard_never_joins(position in any::<prop::sample::Index>(), flip in 1_u8..) {
         let sharded = split(&snapshot(50)).unwrap();
         let mut shards = stored(&sharded);
         let name = &sharded.manifest.config[1].name;
@@ -342,7 +342,7 @@ fn one_endpoint_of_thousands_rewrites_one_small_shard() {
 }
 
 #[test]
-fn an_endpoint_change_keeps_the_revision() {
+fn endpoint_change_keeps_revision() {
     let before = snapshot(10);
     let mut after = before.clone();
     after.endpoints[3].endpoints[0].port = 9090;
@@ -355,7 +355,7 @@ fn an_endpoint_change_keeps_the_revision() {
 
 #[allow(clippy::disallowed_methods, reason = "the test reads a directory")]
 #[test]
-fn a_directory_gives_back_the_last_snapshot_written() {
+fn directory_returns_last_written_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (snapshot(40), snapshot(41));
     sesame_files::directory::write(dir.path(), &first).unwrap();
@@ -372,7 +372,7 @@ fn a_directory_gives_back_the_last_snapshot_written() {
 }
 
 #[test]
-fn a_missing_shard_is_named() {
+fn missing_shard_is_named() {
     let sharded = split(&snapshot(5)).unwrap();
     let mut shards = stored(&sharded);
     let name = sharded.manifest.config[0].name.clone();

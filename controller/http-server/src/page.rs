@@ -258,7 +258,7 @@ mod tests {
     const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror='a()'>\" & \u{202e}\u{1b}";
 
     #[test]
-    fn nothing_that_is_put_in_is_markup() {
+    fn inserted_text_is_escaped() {
         let mut page = Page::new(HOSTILE);
         page.paragraph(Cell::Bad(HOSTILE.to_owned()));
         page.list(&[HOSTILE.to_owned()]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_may_do_nothing_but_show_it() {
+    fn content_policy_forbids_scripts() {
         let response = Page::new("x").response();
         let policy = response.headers()[CONTENT_SECURITY_POLICY]
             .to_str()

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_absent_in_what_hosts_report() {
+    fn null_report_fields_count_as_absent() {
         let spec = json!({"gateway": "shop/edge", "host": "h", "fleet": "default"});
         let agent = |status: Value| {
             from_value::<GatewayAgent>(json!({

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn no_right_is_wider_than_the_host() {
+    fn host_rules_name_their_objects() {
         let gateway = NamespacedName::new("default", "edge");
         let assert_named = |rules: &[PolicyRule], open: &[&str]| {
             for rule in rules {

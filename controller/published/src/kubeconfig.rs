@@ -33,7 +33,7 @@ pub struct KubeconfigContent {
 pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
-    let warnings = judge(path, &file)?;
+    let warnings = check_content(path, &file)?;
     let options = KubeConfigOptions::default();
     Ok(KubeconfigContent {
         config: Config::from_custom_kubeconfig(file, &options).await?,
@@ -73,12 +73,12 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) => Err(error.into()),
-        Ok(_) => judge(path, &Kubeconfig::read_from(path)?),
+        Ok(_) => check_content(path, &Kubeconfig::read_from(path)?),
     }
 }
 
 /// Returns a warning for each secret file that other users can read.
-fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
+fn check_content(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
     let clusters = file

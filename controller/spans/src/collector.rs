@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(path("http://[::1]:4318").ok().as_deref(), Some(PATH));
         assert_eq!(path("http://here/x/y").ok().as_deref(), Some("/x/y"));
         assert!(of("https://here", Some("ca.pem")).is_ok());
-        for (url, ca, words) in [
+        for (url, ca, expected) in [
             ("", None, "not a URL"),
             ("collector:4318", None, "neither"),
             ("/v1/traces", None, "no host"),
@@ -290,7 +290,7 @@ mod tests {
         ] {
             let error = of(url, ca).map_or_else(|error| error.to_string(), |_| String::new());
             assert!(
-                error.contains(words) && !error.contains("s3cret"),
+                error.contains(expected) && !error.contains("s3cret"),
                 "{url}: {error}"
             );
         }

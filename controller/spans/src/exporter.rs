@@ -13,7 +13,7 @@ use crate::span::ChangeSpan;
 
 const QUEUE: usize = 1024;
 const BATCH: usize = 256;
-const GATHER: Duration = Duration::from_millis(500);
+const BATCH_DELAY: Duration = Duration::from_millis(500);
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Identity of the exporting program, shown by the collector.
@@ -89,7 +89,7 @@ async fn run(
     let mut lost = 0;
     let mut batch = Vec::with_capacity(BATCH);
     while let Some(first) = spans.recv().await {
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(BATCH_DELAY).await;
         batch.push(first);
         while batch.len() < BATCH
             && let Ok(span) = spans.try_recv()
@@ -98,7 +98,7 @@ async fn run(
         }
         let body = otlp::encode(&reporting, &batch);
         let mut pauses = PAUSES.iter();
-        let taken = loop {
+        let is_sent = loop {
             let Err(fault) = collector.send(body.clone()).await else {
                 break true;
             };
@@ -114,14 +114,14 @@ async fn run(
                 None => break false,
             }
         };
-        if !taken {
+        if !is_sent {
             lost += batch.len() as u64;
         }
         batch.clear();
         if let Some(queue) = queue.upgrade() {
             lost += queue.lost.swap(0, Ordering::Relaxed);
         }
-        if taken {
+        if is_sent {
             if std::mem::take(&mut failing) {
                 tracing::info!(lost, "the collector accepts spans again");
             } else if lost > 0 {

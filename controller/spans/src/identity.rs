@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn trace_ids_are_deterministic_and_distinct() {
-        let of = TraceId::of_publication;
-        let trace = of("shop/edge", "abc", 7);
-        assert_eq!(trace, of("shop/edge", "abc", 7));
+        let id = TraceId::of_publication;
+        let trace = id("shop/edge", "abc", 7);
+        assert_eq!(trace, id("shop/edge", "abc", 7));
         for other in [
-            of("shop/edge", "abc", 8),
-            of("shop/edge", "abd", 7),
-            of("shop/edgea", "bc", 7),
+            id("shop/edge", "abc", 8),
+            id("shop/edge", "abd", 7),
+            id("shop/edgea", "bc", 7),
         ] {
             assert_ne!(trace, other);
         }
@@ -112,7 +112,7 @@ mod tests {
             trace.span("host-2", "apply", start),
             trace.span("host-1", "render", start),
             trace.span("host-1", "apply", SystemTime::UNIX_EPOCH),
-            of("shop/edge", "abc", 8).span("host-1", "apply", start),
+            id("shop/edge", "abc", 8).span("host-1", "apply", start),
         ] {
             assert_ne!(span, other);
         }

@@ -370,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_arguments_are_reported() {
         let error = |given: RunArgs| match given.settings() {
             Err(error) => format!("{error:#}"),
             Ok(_) => panic!("accepted"),
         };
         let none = RunArgs::default;
         let text = |text: &str| Some(text.to_owned());
-        for (given, words) in [
+        for (given, expected) in [
             (
                 RunArgs {
                     namespace: text("../x"),
@@ -458,7 +458,7 @@ mod tests {
             ),
         ] {
             let why = error(given);
-            assert!(why.contains(words), "{words}: {why}");
+            assert!(why.contains(expected), "{expected}: {why}");
         }
         let networks = Some(vec!["192.0.2.1".to_owned()]);
         let why = error(RunArgs {

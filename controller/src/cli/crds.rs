@@ -24,7 +24,7 @@ pub(super) fn yaml() -> Result<String> {
     ])
 }
 
-pub(super) fn of_contour() -> Result<String> {
+pub(super) fn contour_yaml() -> Result<String> {
     print(&[
         http_proxy_definition()?,
         certificate_delegation_definition()?,
@@ -55,7 +55,7 @@ mod tests {
             });
         }
         sesame_kit::generated::check("controller/deploy/contour/crds.yaml", |_| {
-            of_contour().expect("YAML")
+            contour_yaml().expect("YAML")
         });
     }
 }

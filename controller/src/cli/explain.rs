@@ -101,11 +101,11 @@ pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
     } else {
         TextDetail::Brief
     };
-    let said = match args.output {
+    let document = match args.output {
         ExplanationFormat::Text => text(&explanation, detail),
         ExplanationFormat::Json => serde_json::to_string_pretty(&explanation)? + "\n",
         ExplanationFormat::Yaml => serde_saphyr::to_string(&explanation)?,
     };
-    super::output(said.as_bytes())?;
+    super::output(document.as_bytes())?;
     Ok(explanation.route.is_some())
 }

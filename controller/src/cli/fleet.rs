@@ -12,7 +12,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPT_ANNOTATION, DEFAULT_NAMESPACE};
 
 use super::hosts::{gateway, namespace};
-use crate::adopt::{self, FleetComparison, FleetLook, FleetOwner};
+use crate::adopt::{self, FleetComparison, FleetOwner, FleetState};
 use crate::connection;
 use crate::provision::{AdoptionAction, ObjectAction};
 
@@ -96,7 +96,7 @@ async fn answer(args: FleetArgs) -> Result<bool> {
     let client = Client::try_from(config)?;
     match args.command {
         FleetCommand::Diff { gateway, output } => {
-            let (owner, found) = adopt::look(&client, &namespace, &gateway).await?;
+            let (owner, found) = adopt::inspect(&client, &namespace, &gateway).await?;
             let document = document(&gateway, &found);
             let text = match output {
                 FleetOutput::Text => text(&gateway, &owner, &found),
@@ -104,7 +104,7 @@ async fn answer(args: FleetArgs) -> Result<bool> {
                 FleetOutput::Yaml => serde_saphyr::to_string(&document)?,
             };
             super::output(text.as_bytes())?;
-            Ok(matches!(found, FleetLook::Settled(None)))
+            Ok(matches!(found, FleetState::Settled(None)))
         }
         FleetCommand::Adopt { gateway, consent } => {
             let owner = adopt::agree(&client, &namespace, &gateway, &consent).await?;
@@ -115,9 +115,9 @@ async fn answer(args: FleetArgs) -> Result<bool> {
     }
 }
 
-fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
-    let FleetLook::There(comparison) = found else {
-        let FleetLook::Settled(incomplete) = found else {
+fn document(gateway: &NamespacedName, found: &FleetState) -> Value {
+    let FleetState::There(comparison) = found else {
+        let FleetState::Settled(incomplete) = found else {
             return Value::Null;
         };
         return json!({"gateway": gateway.to_string(), "objects": [], "incomplete": incomplete});
@@ -156,15 +156,15 @@ fn word(action: &AdoptionAction) -> &'static str {
     }
 }
 
-fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> String {
+fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetState) -> String {
     let comparison = match found {
-        FleetLook::Settled(None) => {
+        FleetState::Settled(None) => {
             return format!("{owner}: there is nothing to adopt\n");
         }
-        FleetLook::Settled(Some(why)) => {
+        FleetState::Settled(Some(why)) => {
             return format!("{owner}: there is nothing to adopt, but {why}\n");
         }
-        FleetLook::There(comparison) => comparison,
+        FleetState::There(comparison) => comparison,
     };
     let mut text = format!("Fleet of {owner}:\n");
     for ObjectAction { kind, name, action } in &comparison.objects {

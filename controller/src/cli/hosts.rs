@@ -136,21 +136,23 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 show_invited(&invited, output)?;
                 // An error here must not hide the token, which has already been issued.
                 match hosts::remove_expired(&cluster).await {
-                    Ok(hosts) => tell_removed(&hosts),
-                    Err(error) => note(&format!("cannot remove expired invitations: {error}")),
+                    Ok(hosts) => print_removed(&hosts),
+                    Err(error) => {
+                        print_note(&format!("cannot remove expired invitations: {error}"))
+                    }
                 }
                 Ok(())
             }
             HostsCommand::List => show_hosts(&hosts::list(&cluster().await?).await?, output),
             HostsCommand::Revoke { host } => {
                 hosts::revoke(&cluster().await?, &host).await?;
-                let told = format!(
+                let message = format!(
                     "host {host}: access revoked; it keeps serving its current \
                     configuration\n"
                 );
                 match output {
-                    Output::Table => put(&told),
-                    Output::Json => put(&format!("{}\n", json!({"host": host, "revoked": true}))),
+                    Output::Table => print(&message),
+                    Output::Json => print(&format!("{}\n", json!({"host": host, "revoked": true}))),
                 }
             }
         }
@@ -210,7 +212,7 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
                 "host": token.host, "server": token.server, "gateways": gateways, "fleet": fleet,
                 "expires": expires, "token": text,
             });
-            put(&format!("{answer:#}\n"))
+            print(&format!("{answer:#}\n"))
         }
         Output::Table => {
             // Print only the token to standard output, for use in pipes.
@@ -220,16 +222,16 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
                  sesame-agent join --token-file -",
                 token.host
             );
-            put(&format!("{text}\n"))
+            print(&format!("{text}\n"))
         }
     }
 }
 
 fn show_hosts(rows: &[HostRow], output: Output) -> Result<()> {
     match output {
-        Output::Json => put(&format!("{}\n", serde_json::to_string_pretty(rows)?)),
-        Output::Table if rows.is_empty() => put("no hosts\n"),
-        Output::Table => put(&table(rows, Timestamp::now())),
+        Output::Json => print(&format!("{}\n", serde_json::to_string_pretty(rows)?)),
+        Output::Table if rows.is_empty() => print("no hosts\n"),
+        Output::Table => print(&table(rows, Timestamp::now())),
     }
 }
 
@@ -325,20 +327,20 @@ fn age(passed: SignedDuration) -> String {
     }
 }
 
-fn tell_removed(hosts: &[String]) {
+fn print_removed(hosts: &[String]) {
     if !hosts.is_empty() {
-        note(&format!(
+        print_note(&format!(
             "removed invitations that expired more than a day ago: {}",
             hosts.join(", ")
         ));
     }
 }
 
-fn note(text: &str) {
+fn print_note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");
 }
 
-fn put(text: &str) -> Result<()> {
+fn print(text: &str) -> Result<()> {
     super::output(text.as_bytes())
 }
 

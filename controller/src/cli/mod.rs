@@ -125,7 +125,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::Export(args) => export::main(&args),
         Command::Crds { contour: false } => crds::yaml().and_then(|text| output(text.as_bytes())),
         Command::Crds { contour: true } => {
-            crds::of_contour().and_then(|text| output(text.as_bytes()))
+            crds::contour_yaml().and_then(|text| output(text.as_bytes()))
         }
         Command::Hosts(args) => hosts::main(*args),
         Command::Fleet(args) => return exit_code(fleet::main(*args)),

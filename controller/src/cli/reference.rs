@@ -7,7 +7,7 @@ const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
 /// Path suffixes of fields that share one list item with their subfields.
-const TOGETHER: &[&str] = &[
+const GROUPED_PATHS: &[&str] = &[
     ".gatewayRef",
     ".map[]",
     ".nodePorts[]",
@@ -16,7 +16,7 @@ const TOGETHER: &[&str] = &[
     ".tolerations[]",
 ];
 
-const ELSEWHERE: &[(&str, &str)] = &[
+const DOCUMENTED_ELSEWHERE: &[(&str, &str)] = &[
     ("spec.accessLog", "[access logs](access-logs.md)"),
     ("spec.edge", "[edge defaults](hardening.md#edge-defaults)"),
     ("spec.tracing", "[traces](tracing.md)"),
@@ -29,7 +29,7 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Paths that end with an entry of [`TOGETHER`] get one item for all their subfields.
+/// Paths that end with an entry of [`GROUPED_PATHS`] get one item for all their subfields.
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),
@@ -37,12 +37,15 @@ fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     };
     if let (path, Value::Object(fields)) = below {
         let names: Vec<String> = fields.keys().map(|name| format!("`{name}`")).collect();
-        if let Some((_, page)) = ELSEWHERE.iter().find(|(known, _)| *known == path) {
+        if let Some((_, page)) = DOCUMENTED_ELSEWHERE
+            .iter()
+            .find(|(known, _)| *known == path)
+        {
             let names = names.join(", ");
             items.push(format!("- `{path}` ({names}): See {page}.\n"));
             return;
         }
-        if TOGETHER.iter().any(|end| path.ends_with(end)) {
+        if GROUPED_PATHS.iter().any(|end| path.ends_with(end)) {
             items.push(item(&path, &names.join(", "), schema));
             return;
         }
@@ -51,13 +54,13 @@ fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
         }
         return;
     }
-    let words = schema["enum"].as_array().into_iter().flatten();
-    let words: Vec<String> = words
+    let choices = schema["enum"].as_array().into_iter().flatten();
+    let choices: Vec<String> = choices
         .filter_map(Value::as_str)
         .map(|word| format!("`{word}`"))
         .collect();
-    let values = match (words.is_empty(), schema["type"].as_str()) {
-        (false, _) => words.join(", "),
+    let values = match (choices.is_empty(), schema["type"].as_str()) {
+        (false, _) => choices.join(", "),
         (true, Some("array")) => "list".to_owned(),
         (true, Some("object")) => "map of strings".to_owned(),
         (true, Some("string")) if is_time(schema) => "time".to_owned(),

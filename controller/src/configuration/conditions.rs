@@ -44,7 +44,7 @@ pub(super) fn patch(
     if message.chars().count() > MAX_MESSAGE {
         message = message.chars().take(MAX_MESSAGE).collect();
     }
-    let said = Condition::new(
+    let condition = Condition::new(
         ConditionType::Accepted,
         status,
         reason,
@@ -59,11 +59,11 @@ pub(super) fn patch(
         .flatten()
         .filter_map(|condition| TimedCondition::deserialize(condition).ok())
         .collect();
-    let said = json!({"conditions": merge(&stored, &[said], now)});
+    let desired = json!({"conditions": merge(&stored, &[condition], now)});
     let same = object
         .get("status")
-        .is_some_and(|stored| holds(stored, &said));
-    (!same).then_some(said)
+        .is_some_and(|stored| holds(stored, &desired));
+    (!same).then_some(desired)
 }
 
 #[cfg(test)]

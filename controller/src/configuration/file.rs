@@ -49,10 +49,10 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
     while !follower.current.is_closed() {
         let found = read(path);
         if before.as_ref() != Some(&found) {
-            let made: CurrentSettings = found.clone().and_then(|configuration| {
+            let outcome: CurrentSettings = found.clone().and_then(|configuration| {
                 settings(&follower.flags, Some(&configuration), follower.resolving)
             });
-            follower.take(made, &from);
+            follower.accept(outcome, &from);
             before = Some(found);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -73,7 +73,7 @@ mod tests {
             good.spec.hosts.expect("hosts").lost_after.as_deref(),
             Some("5m")
         );
-        for (text, words) in [
+        for (text, expected) in [
             (String::new(), "found 0 objects"),
             (
                 format!("{HEAD}spec: {{}}\n---\n{HEAD}spec: {{}}\n"),
@@ -88,7 +88,7 @@ mod tests {
             (format!("{HEAD}spec: {{hosts: 3}}\n"), "spec.hosts"),
         ] {
             let why = parse(&text).expect_err(&text);
-            assert!(why.contains(words), "{words}: {why}");
+            assert!(why.contains(expected), "{expected}: {why}");
         }
     }
 

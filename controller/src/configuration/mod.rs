@@ -47,7 +47,7 @@ impl ConfigurationFollower {
     }
 
     /// Keeps the previous settings if the new ones are invalid.
-    fn take(&self, found: Result<ControllerSettings, String>, from: &str) {
+    fn accept(&self, found: Result<ControllerSettings, String>, from: &str) {
         match found {
             Ok(settings) => {
                 if replace(&self.current, Ok(settings)) {

@@ -66,22 +66,22 @@ type Known = BTreeMap<NamespacedName, StoredConfiguration>;
 pub(super) async fn follow(follower: &ConfigurationFollower) {
     let apis = watched_apis(&follower.replica, Kind::SesameConfiguration, API_VERSION);
     let kind = Kind::SesameConfiguration.as_str();
-    let watch = ObjectWatch::of_all(&follower.replica, kind, apis, watch_config());
+    let watch = ObjectWatch::for_apis(&follower.replica, kind, apis, watch_config());
     let (events, mut seen) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     let keep = |received: Received| (received.name(), StoredConfiguration::of(received));
     tasks.spawn(watch.run(PAUSE, keep, move |event| events.send(event).is_ok()));
     let mut leading = follower.replica.leading.clone();
     let mut known = Known::new();
-    let mut told = None;
+    let mut previous = None;
     let mut retries: BTreeMap<NamespacedName, Instant> = BTreeMap::new();
     loop {
         let next_try = retries.values().min().copied();
         tokio::select! {
             event = seen.recv() => match event {
                 Some(Ok(event)) => {
-                    take(&mut known, event);
-                    hand_on(follower, &known, &mut told);
+                    apply(&mut known, event);
+                    update_settings(follower, &known, &mut previous);
                 }
                 Some(Err(why)) => unwatched(follower, why),
                 None => return,
@@ -98,7 +98,7 @@ pub(super) async fn follow(follower: &ConfigurationFollower) {
     }
 }
 
-fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguration)>) {
+fn apply(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguration)>) {
     match event {
         WatchEvent::Listed(all) => *known = all.into_iter().collect(),
         WatchEvent::Applied((name, found)) => {
@@ -110,11 +110,15 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
+fn update_settings(
+    follower: &ConfigurationFollower,
+    known: &Known,
+    previous: &mut Option<CurrentSettings>,
+) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;
     };
-    let made = match known.get(name).map(|stored| &stored.decoded) {
+    let outcome = match known.get(name).map(|stored| &stored.decoded) {
         Some(Ok(configuration)) => settings(
             &follower.flags,
             Some(configuration.as_ref()),
@@ -127,9 +131,9 @@ fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<Cu
         )),
     };
     // Most events concern other objects, so report only changes.
-    if told.as_ref() != Some(&made) {
-        *told = Some(made.clone());
-        follower.take(made, &name.to_string());
+    if previous.as_ref() != Some(&outcome) {
+        *previous = Some(outcome.clone());
+        follower.accept(outcome, &name.to_string());
     }
 }
 
@@ -144,7 +148,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
         Unwatched::Forbidden => "the controller is not permitted to watch it",
     };
     let why = format!("SesameConfiguration {name} cannot be read: {why}");
-    follower.take(Err(why), &name.to_string());
+    follower.accept(Err(why), &name.to_string());
 }
 
 async fn write_all(

@@ -59,15 +59,15 @@ pub(crate) fn settings(
 ) -> Result<ControllerSettings, String> {
     let mut whole = configuration.cloned().unwrap_or_default();
     let mut faults = check::faults(&whole);
-    let of_flags = SesameConfiguration {
+    let flag_configuration = SesameConfiguration {
         spec: flags.clone(),
         ..SesameConfiguration::default()
     };
-    faults.extend(check::faults(&of_flags));
+    faults.extend(check::faults(&flag_configuration));
     if !faults.is_empty() {
         return Err(faults.join("; "));
     }
-    lay_over(flags, &mut whole.spec);
+    apply_flags(flags, &mut whole.spec);
     let GatewaySelection {
         controller_name,
         mode,
@@ -105,7 +105,7 @@ pub(crate) fn settings(
     })
 }
 
-fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
+fn apply_flags(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
     let SesameConfigurationSpec {
         gateway,
         hosts,
@@ -129,13 +129,13 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
     }) = gateway
     {
         let under = spec.gateway.get_or_insert_default();
-        lay(controller_name.as_ref(), &mut under.controller_name);
-        lay(mode.as_ref(), &mut under.mode);
+        override_if_set(controller_name.as_ref(), &mut under.controller_name);
+        override_if_set(mode.as_ref(), &mut under.mode);
         // A mode flag also overrides the configuration's `gatewayRef`.
         if mode.is_some() || gateway_ref.is_some() {
             under.gateway_ref.clone_from(gateway_ref);
         }
-        lay(
+        override_if_set(
             allow_local_endpoints.as_ref(),
             &mut under.allow_local_endpoints,
         );
@@ -146,8 +146,8 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
     }) = hosts
     {
         let under = spec.hosts.get_or_insert_default();
-        lay(addresses.as_ref(), &mut under.addresses);
-        lay(lost_after.as_ref(), &mut under.lost_after);
+        override_if_set(addresses.as_ref(), &mut under.addresses);
+        override_if_set(lost_after.as_ref(), &mut under.lost_after);
     }
     let images = fleet.as_ref().and_then(|fleet| fleet.images.as_ref());
     if let Some(FleetImages { agent, envoy }) = images {
@@ -159,14 +159,14 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         }
     }
     if let Some(Publishing { type_, .. }) = publishing {
-        lay(
+        override_if_set(
             type_.as_ref(),
             &mut spec.publishing.get_or_insert_default().type_,
         );
     }
 }
 
-fn lay<T: Clone>(over: Option<&T>, under: &mut Option<T>) {
+fn override_if_set<T: Clone>(over: Option<&T>, under: &mut Option<T>) {
     if over.is_some() {
         *under = over.cloned();
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_whoever_says_it() {
+    fn invalid_flags_and_fields_are_both_reported() {
         let flags = SesameConfigurationSpec {
             gateway: Some(selection(Some("ours"), None)),
             ..SesameConfigurationSpec::default()

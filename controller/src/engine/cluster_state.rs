@@ -131,7 +131,7 @@ impl ClusterState {
         ))
     }
 
-    pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
+    pub(super) fn apply(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
             Input::Published(before) => {
@@ -167,10 +167,10 @@ impl ClusterState {
                 seen: _,
             } => match event {
                 WatchEvent::Listed(objects) => {
-                    self.take_all(kind, objects, &mut effect);
+                    self.apply_list(kind, objects, &mut effect);
                     metrics.listed(kind.as_str());
                 }
-                WatchEvent::Applied(observed) => self.take_one(kind, observed, &mut effect),
+                WatchEvent::Applied(observed) => self.apply_object(kind, observed, &mut effect),
                 WatchEvent::Deleted(observed) => {
                     let key = ObjectKey {
                         kind,
@@ -183,7 +183,7 @@ impl ClusterState {
         effect
     }
 
-    fn take_all(&mut self, kind: Kind, objects: Vec<WatchedObject>, effect: &mut Effect) {
+    fn apply_list(&mut self, kind: Kind, objects: Vec<WatchedObject>, effect: &mut Effect) {
         let there: BTreeSet<&NamespacedName> = objects.iter().map(|object| &object.name).collect();
         let broken = self.broken.keys().filter(|key| key.kind == kind).cloned();
         let known = self
@@ -196,15 +196,15 @@ impl ClusterState {
             .filter(|key| !there.contains(&key.name))
             .collect();
         for key in gone {
-            self.forget(key, StoredStatus::is_of(kind), effect);
+            self.forget(key, StoredStatus::applies_to(kind), effect);
         }
         for object in objects {
-            self.take_one(kind, object, effect);
+            self.apply_object(kind, object, effect);
         }
         effect.world_changed |= self.listed.insert(kind);
     }
 
-    fn take_one(&mut self, kind: Kind, observed: WatchedObject, effect: &mut Effect) {
+    fn apply_object(&mut self, kind: Kind, observed: WatchedObject, effect: &mut Effect) {
         let WatchedObject {
             name,
             object,
@@ -339,14 +339,14 @@ pub(super) mod tests {
         slice_of(&format!("{service}-1"), service)
     }
 
-    fn take(state: &mut ClusterState, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
-        let effect = state.take(watched(kind, event), &Metrics::new());
+    fn apply(state: &mut ClusterState, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        let effect = state.apply(watched(kind, event), &Metrics::new());
         effect.world_changed
     }
 
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
-        let effect = state.take(watched(kind, event), &Metrics::new());
+        let effect = state.apply(watched(kind, event), &Metrics::new());
         assert!(!effect.world_changed);
         effect.services.iter().map(ToString::to_string).collect()
     }
@@ -359,21 +359,21 @@ pub(super) mod tests {
             ..route("a", "app")
         };
         let all = vec![route("a", "app"), route("b", "app")];
-        assert!(take(&mut state, Kind::HttpRoute, WatchEvent::Listed(all)));
-        assert!(take(
+        assert!(apply(&mut state, Kind::HttpRoute, WatchEvent::Listed(all)));
+        assert!(apply(
             &mut state,
             Kind::HttpRoute,
             WatchEvent::Applied(broken())
         ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
         // The new list still contains the undecodable route; the other route was deleted.
-        assert!(take(
+        assert!(apply(
             &mut state,
             Kind::HttpRoute,
             WatchEvent::Listed(vec![broken()])
         ));
         assert_eq!((state.world().len(), state.broken_count()), (1, 1));
-        assert!(take(
+        assert!(apply(
             &mut state,
             Kind::HttpRoute,
             WatchEvent::Deleted(broken())
@@ -386,7 +386,7 @@ pub(super) mod tests {
         let mut state = ClusterState::default();
         for kind in Kind::ALL {
             assert!(!state.is_listed(), "{kind}");
-            take(&mut state, *kind, WatchEvent::Listed(Vec::new()));
+            apply(&mut state, *kind, WatchEvent::Listed(Vec::new()));
             if *kind == Kind::BackendTlsPolicy {
                 assert!(
                     !state.is_listed(),
@@ -404,17 +404,17 @@ pub(super) mod tests {
             Kind::RouteFilter,
             Kind::SesameConfiguration,
         ] {
-            take(&mut state, kind, WatchEvent::Listed(Vec::new()));
+            apply(&mut state, kind, WatchEvent::Listed(Vec::new()));
         }
         assert!(!state.is_listed(), "the definitions have not been read yet");
         let definitions = Definitions::Installed(BTreeMap::new());
-        state.take(Input::Defined(definitions), &Metrics::new());
+        state.apply(Input::Defined(definitions), &Metrics::new());
         assert!(
             !state.is_whole(),
             "the previous publications have not been read yet"
         );
         let published = Input::Published(PublishedBefore::default());
-        assert!(state.take(published, &Metrics::new()).world_changed);
+        assert!(state.apply(published, &Metrics::new()).world_changed);
         assert!(state.is_whole());
         let key = ObjectKey {
             kind: Kind::Secret,
@@ -426,7 +426,7 @@ pub(super) mod tests {
             key: key.clone(),
             answer: FetchOutcome::Missing,
         };
-        assert!(state.take(fetched, &Metrics::new()).world_changed);
+        assert!(state.apply(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "a missing object counts as read");
         // The fetcher might see only the last set of references.
         assert!(state.refer_to(&BTreeSet::new()).is_some());
@@ -439,7 +439,7 @@ pub(super) mod tests {
     #[test]
     fn endpoints_and_unreferenced_services_do_not_change_world() {
         let mut state = ClusterState::default();
-        take(
+        apply(
             &mut state,
             Kind::HttpRoute,
             WatchEvent::Applied(route("a", "app")),
@@ -451,19 +451,19 @@ pub(super) mod tests {
                 "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: {port}}}]}}}}"
             )))
         };
-        assert!(!take(&mut state, Kind::Service, service("lines", 4317)));
+        assert!(!apply(&mut state, Kind::Service, service("lines", 4317)));
         let configuration = observed(
             "{apiVersion: projectsesame.io/v1alpha1, kind: SesameConfiguration, metadata: {name: a}, \
              spec: {accessLog: {sinks: [{backendRef: {name: lines, port: 4317}}]}}}",
         );
         let configuration = WatchEvent::Applied(configuration);
-        assert!(take(&mut state, Kind::SesameConfiguration, configuration));
+        assert!(apply(&mut state, Kind::SesameConfiguration, configuration));
         state.record_resolved();
-        assert!(take(&mut state, Kind::Service, service("lines", 4318)));
+        assert!(apply(&mut state, Kind::Service, service("lines", 4318)));
         state.record_resolved();
-        assert!(!take(&mut state, Kind::Service, service("other", 80)));
-        assert!(take(&mut state, Kind::Service, service("app", 80)));
-        assert!(take(&mut state, Kind::Service, service("app", 81)));
+        assert!(!apply(&mut state, Kind::Service, service("other", 80)));
+        assert!(apply(&mut state, Kind::Service, service("app", 80)));
+        assert!(apply(&mut state, Kind::Service, service("app", 81)));
         state.record_resolved();
         let changed = services(&mut state, WatchEvent::Applied(slice("other")));
         assert_eq!(changed, ["default/other"]);
@@ -474,7 +474,7 @@ pub(super) mod tests {
             none
         );
         // If a route refers to the Service later, resolution uses its current slices.
-        assert!(take(
+        assert!(apply(
             &mut state,
             Kind::HttpRoute,
             WatchEvent::Applied(route("b", "other"))

@@ -28,17 +28,17 @@ use sesame_gateway_api::world::Kind;
 fn state() -> ClusterState {
     let mut state = ClusterState::default();
     for document in decode::split(OBJECTS) {
-        take(&mut state, WatchEvent::Applied(observed(document.text)));
+        apply(&mut state, WatchEvent::Applied(observed(document.text)));
     }
     state
 }
 
-fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
+fn apply(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
     let (WatchEvent::Applied(object) | WatchEvent::Deleted(object)) = &event else {
         panic!("one object at a time");
     };
     let kind = object.object.as_ref().expect("an object").kind();
-    state.take(watched(kind, event), &Metrics::new())
+    state.apply(watched(kind, event), &Metrics::new())
 }
 
 fn whole(
@@ -80,10 +80,10 @@ proptest! {
     ) {
         let mut state = state();
         for (name, place) in places.iter().enumerate() {
-            take(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
+            apply(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
         }
         let (mut publications, mut resolver) = (Publications::default(), Resolver::default());
-        let (_, mut said) = whole(&state, &mut publications, &mut resolver);
+        let (_, mut known_statuses) = whole(&state, &mut publications, &mut resolver);
         state.record_resolved();
         for batch in batches {
             let mut before = PreviousRoutes::new();
@@ -95,7 +95,7 @@ proptest! {
                     0 => WatchEvent::Deleted(route),
                     _ => WatchEvent::Applied(route),
                 };
-                let effect = take(&mut state, event);
+                let effect = apply(&mut state, event);
                 world_changed |= effect.world_changed;
                 for route in effect.routes {
                     before.entry(route.key()).or_insert(route);
@@ -108,20 +108,20 @@ proptest! {
             };
             let desired = delta.and_then(|RouteDelta { gateways, statuses }| {
                 let now = |change: RouteStatusChange| (change.route, change.after);
-                said.routes.extend(statuses.into_iter().map(now));
+                known_statuses.routes.extend(statuses.into_iter().map(now));
                 publications.change(&gateways)
             });
             let published_now = if let Some(desired) = desired {
                 published(desired.values())
             } else {
                 let (published_now, statuses) = whole(&state, &mut publications, &mut resolver);
-                said = statuses;
+                known_statuses = statuses;
                 published_now
             };
             state.record_resolved();
             let (expected, statuses) = whole(&state, &mut Publications::default(), &mut Resolver::default());
             prop_assert_eq!(&published_now, &expected);
-            prop_assert_eq!(&said, &statuses);
+            prop_assert_eq!(&known_statuses, &statuses);
         }
     }
 }
@@ -129,7 +129,7 @@ proptest! {
 fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
     let mut resolver = Resolver::default();
     resolver.resolve(state.world(), &Options::default());
-    let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
+    let effect = apply(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
     assert!(!effect.world_changed);
     let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
     state.record_resolved();
@@ -159,12 +159,12 @@ fn rule_change_affects_own_virtual_hosts_and_backends() {
              backendRefs: [{{name: {service}, port: 80}}]}}]}}"
         )
     };
-    take(
+    apply(
         &mut state,
         WatchEvent::Applied(route("a", "HTTPRoute", &spec("/", "s0"))),
     );
     let other = "{parentRefs: [{name: edge}], hostnames: [b.example.com], rules: [{backendRefs: [{name: s1, port: 80}]}]}";
-    take(
+    apply(
         &mut state,
         WatchEvent::Applied(route("b", "HTTPRoute", other)),
     );
@@ -184,8 +184,8 @@ fn rule_change_affects_own_virtual_hosts_and_backends() {
     };
     assert_eq!(delta.backends.removed, ["Service/default/s0/80"]);
     assert!(delta.backends.added.is_empty(), "{delta:?}");
-    let and_none = spec("/a", "s1, port: 80}, {name: none");
-    let delta = change(&mut state, &and_none).expect("it is told");
+    let extra_backend = spec("/a", "s1, port: 80}, {name: none");
+    let delta = change(&mut state, &extra_backend).expect("it is told");
     assert_eq!((delta.gateways.len(), delta.statuses.len()), (1, 1));
     assert_eq!(state.world().count(Kind::HttpRoute), 2);
 }

@@ -97,7 +97,7 @@ impl Engine {
                     // Handle all inputs that have already arrived as a single change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
-                        self.take(&mut memory, input);
+                        self.apply(&mut memory, input);
                     }
                     let now = self.current.borrow_and_update().clone();
                     let now = now.map(|mut settings| {
@@ -108,7 +108,7 @@ impl Engine {
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
                         // Settings can affect every Gateway, so resolve everything.
                         self.settings = settings;
-                        memory.pending.note(Effect::world(), Instant::now());
+                        memory.pending.add(Effect::world(), Instant::now());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -117,15 +117,15 @@ impl Engine {
         }
     }
 
-    fn take(&self, memory: &mut Memory, input: Input) {
+    fn apply(&self, memory: &mut Memory, input: Input) {
         let object = self.changes.is_on().then(|| input.object());
-        let effect = memory.state.take(input, &self.metrics);
+        let effect = memory.state.apply(input, &self.metrics);
         if let Some(Some((object, seen))) = object
             && effect.is_resolved()
         {
-            memory.seen.note(object, seen);
+            memory.seen.record(object, seen);
         }
-        memory.pending.note(effect, Instant::now());
+        memory.pending.add(effect, Instant::now());
     }
 
     /// Updates endpoints, or schedules a resolution if that is not enough.
@@ -138,7 +138,7 @@ impl Engine {
         } = memory;
         let services = pending.take_services();
         if !self.settings.options.incremental {
-            pending.note(Effect::world(), Instant::now());
+            pending.add(Effect::world(), Instant::now());
             return;
         }
         let sets = state.endpoint_sets(&services, &self.settings.options);
@@ -148,7 +148,7 @@ impl Engine {
                 self.desired.send_replace(Some(Arc::new(desired)));
                 pending.offered(Instant::now());
             }
-            Refresh::Whole => pending.note(Effect::world(), Instant::now()),
+            Refresh::Whole => pending.add(Effect::world(), Instant::now()),
         }
     }
 
@@ -161,9 +161,9 @@ impl Engine {
             pending,
             seen,
         } = memory;
-        pending.look();
+        pending.begin_attempt();
         if pending.unresolved {
-            self.want(state);
+            self.request_references(state);
         }
         if !state.is_whole() {
             return None;
@@ -197,7 +197,7 @@ impl Engine {
         (!nothing).then_some(change)
     }
 
-    fn want(&self, state: &mut ClusterState) {
+    fn request_references(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
         }
@@ -223,7 +223,7 @@ impl Engine {
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
-        let (start, began) = (Instant::now(), SystemTime::now());
+        let (start, start_time) = (Instant::now(), SystemTime::now());
         let options = &self.settings.options;
         // A change to a relevant Service triggers a full resolution.
         let before = PreviousObjects {
@@ -237,7 +237,7 @@ impl Engine {
         if !gateways.is_empty() {
             let desired = publications.change(&gateways)?;
             changed = revisions(&desired);
-            self.changes.resolved(seen, began, &changed);
+            self.changes.resolved(seen, start_time, &changed);
             self.desired.send_replace(Some(Arc::new(desired)));
         }
         self.metrics.resolved_routes(start.elapsed());
@@ -255,7 +255,7 @@ impl Engine {
         publications: &mut Publications,
         seen: &mut SeenObjects,
     ) -> Arc<ResolvedStatuses> {
-        let (start, began) = (Instant::now(), SystemTime::now());
+        let (start, start_time) = (Instant::now(), SystemTime::now());
         let (mut resolution, unserved) = match &self.settings.selection {
             SelectionRule::Multiple => single::all(state.world(), resolver, &self.settings.options),
             rule => single::resolve(state.world(), resolver, &self.settings.options, rule),
@@ -276,8 +276,8 @@ impl Engine {
         // Service requests first.
         replace(&self.services, Arc::new(services));
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
-        let heeded = self.settings.options.extra_minimal_ocg;
-        replace(&self.ocg_bundles, heeded.then(|| Arc::new(ocg_bundles)));
+        let is_enabled = self.settings.options.extra_minimal_ocg;
+        replace(&self.ocg_bundles, is_enabled.then(|| Arc::new(ocg_bundles)));
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
         let expiries = resolution.expiries();
@@ -307,7 +307,7 @@ impl Engine {
             listener_expiries,
             uncovered: resolution.uncovered,
         });
-        self.changes.resolved(seen, began, &statuses.revisions);
+        self.changes.resolved(seen, start_time, &statuses.revisions);
         self.desired.send_replace(Some(desired));
         statuses
     }

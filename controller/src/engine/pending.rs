@@ -10,9 +10,9 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
-const QUIET: Duration = Duration::from_millis(5);
+const QUIET_PERIOD: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-const GATHER: Duration = Duration::from_millis(2);
+const BATCH_DELAY: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(150);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Pending {
         }
     }
 
-    pub(super) fn note(&mut self, effect: Effect, now: Instant) {
+    pub(super) fn add(&mut self, effect: Effect, now: Instant) {
         let Effect {
             world_changed,
             services,
@@ -58,7 +58,7 @@ impl Pending {
         } = effect;
         if !services.is_empty() {
             self.services.extend(services);
-            let due = (now + GATHER).max(self.paused.unwrap_or(now));
+            let due = (now + BATCH_DELAY).max(self.paused.unwrap_or(now));
             self.refresh.get_or_insert(due);
         }
         if world_changed || !routes.is_empty() || !stored.is_empty() {
@@ -74,7 +74,11 @@ impl Pending {
 
     pub(super) fn task(&self, now: Instant) -> Task {
         let only_routes = !self.unresolved && !self.routes.is_empty();
-        let quiet = if only_routes { GATHER } else { QUIET };
+        let quiet = if only_routes {
+            BATCH_DELAY
+        } else {
+            QUIET_PERIOD
+        };
         let settle = self
             .arrived
             .map(|(first, last)| (last + quiet).min(first + LONGEST_WAIT));
@@ -100,7 +104,7 @@ impl Pending {
     }
 
     /// If objects are still missing, the next input triggers another attempt.
-    pub(super) fn look(&mut self) {
+    pub(super) fn begin_attempt(&mut self) {
         self.arrived = None;
     }
 
@@ -129,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_go_at_once_and_followers_go_together() {
+    fn endpoints_are_published_at_once_then_in_batches() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut pending = Pending::new();
-        pending.note(endpoints_of("a"), at(0));
-        assert_eq!(pending.task(at(0)), Task::Wait(Some(GATHER)));
+        pending.add(endpoints_of("a"), at(0));
+        assert_eq!(pending.task(at(0)), Task::Wait(Some(BATCH_DELAY)));
         assert_eq!(pending.task(at(2)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 1);
         pending.offered(at(2));
         assert_eq!(pending.task(at(2)), Task::Wait(None));
-        pending.note(endpoints_of("b"), at(10));
-        pending.note(endpoints_of("c"), at(100));
+        pending.add(endpoints_of("b"), at(10));
+        pending.add(endpoints_of("c"), at(100));
         assert_eq!(
             pending.task(at(101)),
             Task::Wait(Some(Duration::from_millis(51)))
@@ -148,7 +152,7 @@ mod tests {
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
         // Nothing was published, so the next endpoints are published without a pause.
-        pending.note(endpoints_of("d"), at(160));
+        pending.add(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }
 
@@ -161,11 +165,11 @@ mod tests {
             routes: vec![AnyObject::HttpRoute(Arc::default())],
             ..Effect::default()
         };
-        pending.note(route, start);
-        assert_eq!(pending.task(start), Task::Wait(Some(GATHER)));
-        assert_eq!(pending.task(start + GATHER), Task::Settle);
-        pending.note(Effect::world(), start);
-        assert_eq!(pending.task(start), Task::Wait(Some(QUIET)));
+        pending.add(route, start);
+        assert_eq!(pending.task(start), Task::Wait(Some(BATCH_DELAY)));
+        assert_eq!(pending.task(start + BATCH_DELAY), Task::Settle);
+        pending.add(Effect::world(), start);
+        assert_eq!(pending.task(start), Task::Wait(Some(QUIET_PERIOD)));
     }
 
     #[test]
@@ -173,15 +177,15 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut pending = Pending::new();
-        pending.note(Effect::world(), at(0));
-        pending.note(endpoints_of("a"), at(4));
+        pending.add(Effect::world(), at(0));
+        pending.add(endpoints_of("a"), at(4));
         assert_eq!(pending.task(at(5)), Task::Settle);
         for millis in (4..100).step_by(4) {
-            pending.note(Effect::world(), at(millis));
+            pending.add(Effect::world(), at(millis));
             assert_ne!(pending.task(at(millis)), Task::Settle);
         }
         assert_eq!(pending.task(at(100)), Task::Settle);
-        pending.look();
+        pending.begin_attempt();
         pending.resolved(at(101));
         assert_eq!(
             pending.task(at(300)),

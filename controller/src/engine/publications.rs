@@ -153,14 +153,14 @@ fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);
     let class = world.gateway_classes.get("", class);
-    let of_class = || class?.metadata.labels.get(FLEET_LABEL);
-    let of_gateway = gateway.and_then(|gateway| gateway.metadata.labels.get(FLEET_LABEL));
-    let label = of_gateway.or_else(of_class);
+    let class_label = || class?.metadata.labels.get(FLEET_LABEL);
+    let gateway_label = gateway.and_then(|gateway| gateway.metadata.labels.get(FLEET_LABEL));
+    let label = gateway_label.or_else(class_label);
     let label = label.filter(|label| !label.is_empty());
-    let unless_said = if is_managed {
+    let default_fleet = if is_managed {
         MANAGED_FLEET
     } else {
         DEFAULT_FLEET
     };
-    label.unwrap_or(unless_said).to_owned()
+    label.unwrap_or(default_fleet).to_owned()
 }

@@ -22,12 +22,12 @@ use sesame_gateway_api::resolve::{self, Options};
 use sesame_gateway_api::world::Kind;
 use sesame_proto::schema::{Backend, BackendTls};
 
-fn take(
+fn apply(
     state: &mut ClusterState,
     kind: Kind,
     event: WatchEvent<WatchedObject>,
 ) -> (bool, Vec<NamespacedName>) {
-    let effect = state.take(watched(kind, event), &Metrics::new());
+    let effect = state.apply(watched(kind, event), &Metrics::new());
     (effect.world_changed, effect.services)
 }
 
@@ -63,7 +63,7 @@ proptest! {
         for document in decode::split(OBJECTS) {
             let object = observed(document.text);
             let kind = object.object.as_ref().expect("an object").kind();
-            take(&mut state, kind, WatchEvent::Applied(object));
+            apply(&mut state, kind, WatchEvent::Applied(object));
         }
         let mut publications = Publications::default();
         let mut current = whole(&state, &mut publications);
@@ -72,7 +72,7 @@ proptest! {
             let mut services = BTreeSet::new();
             for (there, object) in batch {
                 let event = if there { WatchEvent::Applied(object) } else { WatchEvent::Deleted(object) };
-                let (world_changed, changed) = take(&mut state, Kind::EndpointSlice, event);
+                let (world_changed, changed) = apply(&mut state, Kind::EndpointSlice, event);
                 prop_assert!(!world_changed);
                 services.extend(changed);
             }
@@ -94,7 +94,7 @@ fn endpoints_do_not_wait_for_oversized_configuration() {
     for document in decode::split(OBJECTS) {
         let object = observed(document.text);
         let kind = object.object.as_ref().expect("an object").kind();
-        take(&mut state, kind, WatchEvent::Applied(object));
+        apply(&mut state, kind, WatchEvent::Applied(object));
     }
     let mut publications = Publications::default();
     let before = whole(&state, &mut publications);
@@ -103,7 +103,7 @@ fn endpoints_do_not_wait_for_oversized_configuration() {
          {kubernetes.io/service-name: s0}}, addressType: IPv4, endpoints: [{addresses: [10.7.7.7]}], \
          ports: [{name: a, port: 8080}]}",
     );
-    take(&mut state, Kind::EndpointSlice, WatchEvent::Applied(slice));
+    apply(&mut state, Kind::EndpointSlice, WatchEvent::Applied(slice));
     let mut resolution = resolve::resolve(state.world(), &Options::default());
     let digits = (0..400_000_u32).map(|i| i.wrapping_mul(2_654_435_761).to_string());
     let large: String = digits.collect();

@@ -25,8 +25,8 @@ impl Relevant {
         for backend in &world.x_backends {
             if let Some(selector) = &backend.spec.endpoint_selector {
                 let namespace = backend.metadata.namespace.clone();
-                let of_namespace = selectors.entry(namespace).or_default();
-                of_namespace.push(selector.match_labels.clone());
+                let namespace_selectors = selectors.entry(namespace).or_default();
+                namespace_selectors.push(selector.match_labels.clone());
             }
         }
         Self {

@@ -63,7 +63,8 @@ impl Cluster {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
         config.auth_info.token = Some(token.to_owned().into());
-        Client::try_from(config).map_err(|error| HostsError::of("use the join token", &error))
+        Client::try_from(config)
+            .map_err(|error| HostsError::from_kube("use the join token", &error))
     }
 
     /// PEM certificates, or empty if the kubeconfig has no certificate authority.

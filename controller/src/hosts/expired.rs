@@ -22,7 +22,7 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));
     let found = api.list_metadata(&params).await;
-    let found = found.map_err(|error| HostsError::of("list ServiceAccounts", &error))?;
+    let found = found.map_err(|error| HostsError::from_kube("list ServiceAccounts", &error))?;
     let invitations: Vec<ObjectMeta> = found.items.into_iter().map(|one| one.metadata).collect();
     let hosts = expired(&invitations, Timestamp::now());
     for host in &hosts {
@@ -58,7 +58,7 @@ async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(true),
         Err(error) => {
             let name = host_account(host);
-            Err(HostsError::of(
+            Err(HostsError::from_kube(
                 &format!("try to create Secret {name}"),
                 &error,
             ))

@@ -60,7 +60,7 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     let of = async |access: &str| {
         let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={access}"));
         let found = accounts.list_metadata(&params).await;
-        let found = found.map_err(|error| HostsError::of("list ServiceAccounts", &error))?;
+        let found = found.map_err(|error| HostsError::from_kube("list ServiceAccounts", &error))?;
         Ok(found
             .items
             .into_iter()
@@ -74,7 +74,7 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = api.list(&params).await;
-        let page = page.map_err(|error| HostsError::of("list GatewayAgents", &error))?;
+        let page = page.map_err(|error| HostsError::from_kube("list GatewayAgents", &error))?;
         reports.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -124,12 +124,12 @@ fn rows(
         let row = rows
             .entry(host.clone())
             .or_insert_with(|| row(host, HostAccess::Other));
-        note(row, report);
+        add_report(row, report);
     }
     rows.into_values().collect()
 }
 
-fn note(row: &mut HostRow, report: &GatewayAgent) {
+fn add_report(row: &mut HostRow, report: &GatewayAgent) {
     row.gateways.insert(report.spec.gateway.clone());
     if row.fleet.is_none() && !report.spec.fleet.is_empty() {
         row.fleet = Some(report.spec.fleet.clone());

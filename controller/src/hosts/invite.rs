@@ -142,7 +142,7 @@ where
     match api.get_metadata(name).await {
         Ok(_) => Ok(true),
         Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(HostsError::of(
+        Err(error) => Err(HostsError::from_kube(
             &format!("read {} {name}", K::kind(&())),
             &error,
         )),
@@ -161,7 +161,8 @@ where
     let api: Api<K> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let name = Metadata::metadata(object).name.clone().unwrap_or_default();
     let created = api.create(&PostParams::default(), object).await;
-    created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
+    created
+        .map_err(|error| HostsError::from_kube(&format!("create {} {name}", K::kind(&())), &error))
 }
 
 async fn bearer(
@@ -181,7 +182,7 @@ async fn bearer(
     let answer = api
         .create_token_request(account, &PostParams::default(), &request)
         .await
-        .map_err(|error| HostsError::of(&what, &error))?;
+        .map_err(|error| HostsError::from_kube(&what, &error))?;
     let status = answer.status.ok_or_else(|| HostsError::Api {
         what,
         why: "the response has no token".to_owned(),

@@ -56,7 +56,7 @@ pub(crate) enum HostsError {
 }
 
 impl HostsError {
-    fn of(what: &str, error: &kube::Error) -> Self {
+    fn from_kube(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
                 "{} (docs/joining.md lists the required permissions)",

@@ -47,7 +47,7 @@ pub(super) async fn wait_until_followed(
             let error = match api.create(&params, &secret).await {
                 Err(kube::Error::Api(status)) if is_refusal(&status, words) => break,
                 Ok(_) => HostsError::PolicyNotFollowed(POLICY),
-                Err(error) => HostsError::of("try the join token", &error),
+                Err(error) => HostsError::from_kube("try the join token", &error),
             };
             if Instant::now() >= until {
                 return Err(error);
@@ -88,20 +88,26 @@ mod tests {
             message: message.to_owned(),
             ..Status::default()
         };
-        let by = |policy: &str| {
+        let denial = |policy: &str| {
             format!(
                 "secrets \"sesame-host.edge-1\" is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied \
                  request: it must be empty"
             )
         };
         assert!(is_refusal(
-            &status(422, &by("sesame-hosts")),
+            &status(422, &denial("sesame-hosts")),
             "must be empty"
         ));
-        assert!(!is_refusal(&status(422, &by("sesame-hosts")), "no other"));
-        assert!(!is_refusal(&status(422, &by("another")), "must be empty"));
         assert!(!is_refusal(
-            &status(403, &by("sesame-hosts")),
+            &status(422, &denial("sesame-hosts")),
+            "no other"
+        ));
+        assert!(!is_refusal(
+            &status(422, &denial("another")),
+            "must be empty"
+        ));
+        assert!(!is_refusal(
+            &status(403, &denial("sesame-hosts")),
             "must be empty"
         ));
         assert!(!is_refusal(

@@ -23,7 +23,7 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     }
     let api: Api<GatewayAgent> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let reports = api.list(&ListParams::default()).await;
-    let reports = reports.map_err(|error| HostsError::of("list GatewayAgents", &error))?;
+    let reports = reports.map_err(|error| HostsError::from_kube("list GatewayAgents", &error))?;
     for report in reports
         .items
         .iter()
@@ -70,7 +70,7 @@ where
     match api.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(true),
         Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => Err(HostsError::of(
+        Err(error) => Err(HostsError::from_kube(
             &format!("delete {} {name}", K::kind(&())),
             &error,
         )),

@@ -43,10 +43,12 @@ pub(super) fn assigned(
         }
         let name = NamespacedName::new(&basis.gateway.namespace, &service_name(basis));
         let service = inventory.objects.get(&(OwnedKind::Service, name.clone()));
-        let service = service.filter(|found| found.is_of(basis));
+        let service = service.filter(|found| found.is_owned_by(basis));
         let service = service.map(|found| &found.value);
         let addresses = match (service, report.without_service.get(&basis.gateway)) {
-            (Some(service), _) => of_service(&name, service, settings.publishing_type(), basis),
+            (Some(service), _) => {
+                service_addresses(&name, service, settings.publishing_type(), basis)
+            }
             (None, Some(why)) => awaiting(why.clone()),
             (None, None) => awaiting(format!("Service {name} does not exist yet")),
         };
@@ -62,7 +64,7 @@ pub(super) fn awaiting(why: String) -> ServiceAddresses {
     }
 }
 
-fn of_service(
+fn service_addresses(
     name: &NamespacedName,
     service: &Value,
     type_: &PublishingType,
@@ -89,7 +91,7 @@ fn of_service(
         gives_addresses: _,
         addresses: requested,
     } = &basis.request;
-    let (addresses, notes) = of_load_balancer(service);
+    let (addresses, notes) = load_balancer_addresses(service);
     let awaited = addresses.is_empty().then(|| {
         let class = match service.pointer("/spec/loadBalancerClass") {
             Some(Value::String(class)) => format!(" of class {:?}", short(class)),
@@ -122,7 +124,7 @@ fn of_service(
 }
 
 /// Ignores addresses without open ports, and returns notes about closed ports.
-fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
+fn load_balancer_addresses(service: &Value) -> (Vec<String>, Vec<String>) {
     let all = service.pointer("/status/loadBalancer/ingress");
     let all = all.and_then(Value::as_array).into_iter().flatten();
     let (mut addresses, mut seen, mut notes) = (Vec::new(), BTreeSet::new(), Vec::new());
@@ -172,7 +174,7 @@ mod tests {
         let mut basis = Basis::of(&gateway).expect("a Gateway");
         basis.request.addresses = requested.iter().map(ToString::to_string).collect();
         let name = NamespacedName::new("web", "edge-c");
-        of_service(&name, &service, &PublishingType::LoadBalancer, &basis)
+        service_addresses(&name, &service, &PublishingType::LoadBalancer, &basis)
     }
 
     #[test]

@@ -15,7 +15,7 @@ use sesame_published::names::ADOPT_ANNOTATION;
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
     /// True for merged Gateways; `gateway` is then their published name.
-    pub(super) of_class: bool,
+    pub(super) is_class: bool,
     pub(super) uid: String,
     /// RFC 3339 timestamp, so string order is chronological.
     pub(super) created: String,
@@ -37,7 +37,7 @@ impl Basis {
         }
         Some(Self {
             gateway: received.name(),
-            of_class: false,
+            is_class: false,
             uid: received.text("/metadata/uid")?,
             created: received
                 .text("/metadata/creationTimestamp")
@@ -52,11 +52,11 @@ impl Basis {
         })
     }
 
-    pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
+    pub(super) fn for_class(received: &Received, namespace: &str) -> Option<Self> {
         let class = received.name().name;
         Some(Self {
             gateway: NamespacedName::new(namespace, &class),
-            of_class: true,
+            is_class: true,
             uid: received.text("/metadata/uid")?,
             created: received
                 .text("/metadata/creationTimestamp")
@@ -78,7 +78,7 @@ impl Basis {
         }
     }
 
-    pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
+    pub(super) fn update(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let request = requests.get(&self.gateway).cloned();
         self.request = request.unwrap_or_default();
         let hosts = hosts.as_ref().and_then(|hosts| hosts.get(&self.gateway));

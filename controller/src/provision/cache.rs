@@ -67,16 +67,16 @@ impl Cache {
         found.is_some_and(|(key, _)| key.0 == OwnedKind::Gateway)
     }
 
-    pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
+    pub(super) fn update(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let Inventory {
             gateways, classes, ..
         } = &mut self.inventory;
         for basis in gateways.values_mut().chain(classes.values_mut()) {
-            basis.tell(requests, hosts);
+            basis.update(requests, hosts);
         }
     }
 
-    pub(super) fn take(&mut self, (watched, event): CacheEvent) {
+    pub(super) fn apply(&mut self, (watched, event): CacheEvent) {
         let Inventory {
             gateways,
             classes,
@@ -144,7 +144,7 @@ impl Cache {
             WatchedKind::Gateway => self.put_gateway(received),
             WatchedKind::GatewayClass => {
                 self.forget_class(received);
-                if let Some(basis) = Basis::of_class(received, &self.inventory.namespace) {
+                if let Some(basis) = Basis::for_class(received, &self.inventory.namespace) {
                     self.inventory.gone.remove(&basis.uid);
                     let name = basis.gateway.clone();
                     self.inventory.classes.insert(name, basis);
@@ -221,13 +221,13 @@ mod tests {
         let deleted = |version| (watched, Ok(WatchEvent::Deleted(service(version))));
         let mut cache = Cache::default();
         cache.put_object(OwnedKind::Service, &service("12"));
-        cache.take(deleted("11"));
+        cache.apply(deleted("11"));
         assert_eq!(cache.inventory.objects.len(), 1);
-        cache.take(deleted("13"));
+        cache.apply(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
         // A deletion inferred from a list has no version.
         cache.put_object(OwnedKind::Service, &service("14"));
-        cache.take(deleted(""));
+        cache.apply(deleted(""));
         assert!(cache.inventory.objects.is_empty());
     }
 }

@@ -10,23 +10,23 @@ use crate::statuses::HostEndpoint;
 /// The API's limit per EndpointSlice.
 const MAX_ENDPOINTS: usize = 1000;
 
-pub(super) struct EndpointsOfSlice {
+pub(super) struct SliceEndpoints {
     pub(super) suffix: String,
     pub(super) family: &'static str,
     pub(super) endpoints: Vec<Value>,
 }
 
 /// The order is stable. An address family without hosts has no slice.
-pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfSlice> {
+pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<SliceEndpoints> {
     let mut all = Vec::new();
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
-        let of_family = |(ip, _): &(&IpAddr, &HostEndpoint)| {
+        let is_in_family = |(ip, _): &(&IpAddr, &HostEndpoint)| {
             ip.is_ipv4() == (family == "IPv4") && is_reachable(**ip)
         };
-        let endpoints = hosts.iter().filter(of_family);
+        let endpoints = hosts.iter().filter(is_in_family);
         let endpoints: Vec<Value> = endpoints.map(|(ip, host)| endpoint(*ip, host)).collect();
         let chunks = endpoints.chunks(MAX_ENDPOINTS).enumerate();
-        all.extend(chunks.map(|(index, endpoints)| EndpointsOfSlice {
+        all.extend(chunks.map(|(index, endpoints)| SliceEndpoints {
             suffix: match index {
                 0 => suffix.to_owned(),
                 more => format!("{suffix}-{more}"),

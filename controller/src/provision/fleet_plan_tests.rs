@@ -235,7 +235,7 @@ fn roles_of_vanished_gateway_are_removed_except_copies() {
     assert_eq!(writes.len(), 3, "{writes:?}");
     for write in &writes {
         assert!(
-            matches!(write, OwnedWrite::Delete { key, .. } if key.0.is_away() && key.1.name != "copy")
+            matches!(write, OwnedWrite::Delete { key, .. } if key.0.is_remote() && key.1.name != "copy")
         );
     }
 }

@@ -82,14 +82,14 @@ impl Room {
         deleted
     }
 
-    fn of(&mut self, kind: OwnedKind) -> Vec<&mut Value> {
+    fn objects(&mut self, kind: OwnedKind) -> Vec<&mut Value> {
         let all = self.0.objects.iter_mut();
-        let of_kind = all.filter(|((of, _), _)| *of == kind);
-        of_kind.map(|(_, found)| &mut found.value).collect()
+        let matching = all.filter(|((of, _), _)| *of == kind);
+        matching.map(|(_, found)| &mut found.value).collect()
     }
 
     fn one(&mut self, kind: OwnedKind) -> &mut Value {
-        let mut all = self.of(kind);
+        let mut all = self.objects(kind);
         assert_eq!(all.len(), 1, "{kind}: {all:?}");
         all.remove(0)
     }
@@ -188,7 +188,7 @@ fn old_workload_stays_until_new_one_serves() {
     // A headless Service cannot be given a cluster IP.
     assert_eq!(room.step(&on_pods), ["Service"].into());
     assert_eq!(room.step(&on_pods), [""; 0].into());
-    assert_eq!(room.of(OwnedKind::DaemonSet).len(), 2);
+    assert_eq!(room.objects(OwnedKind::DaemonSet).len(), 2);
     let status = json!({"availableReplicas": 1, "updatedReplicas": 2});
     room.one(OwnedKind::Deployment)["status"] = status;
     assert_eq!(room.step(&on_pods), [""; 0].into());
@@ -204,7 +204,7 @@ fn old_workload_stays_until_new_one_serves() {
     let selector = &room.one(OwnedKind::Service)["spec"]["selector"];
     assert!(selector.is_object(), "{selector}");
     let status = json!({"desiredNumberScheduled": 1, "numberAvailable": 1});
-    for daemonset in room.of(OwnedKind::DaemonSet) {
+    for daemonset in room.objects(OwnedKind::DaemonSet) {
         daemonset["status"] = status.clone();
     }
     assert_eq!(room.step(&on_nodes), [""; 0].into());
@@ -212,7 +212,7 @@ fn old_workload_stays_until_new_one_serves() {
     let gone = ["Deployment", "PodDisruptionBudget"].into();
     assert_eq!(room.step(&on_nodes), gone);
     assert_eq!(room.plan(&on_nodes), OwnedPlan::default());
-    assert_eq!(room.of(OwnedKind::EndpointSlice).len(), 1);
+    assert_eq!(room.objects(OwnedKind::EndpointSlice).len(), 1);
 }
 
 #[test]
@@ -228,18 +228,18 @@ fn unwatched_kinds_are_reported_only_when_needed() {
 }
 
 #[test]
-fn agents_alone_are_told_where_spans_go() {
+fn only_agents_get_spans_endpoint() {
     for workload in [FleetWorkload::DaemonSet, FleetWorkload::Deployment] {
         let mut room = Room::new();
         room.0.fleet_spans = Some("http://collector.example.com:4318".to_owned());
         let of = format!("{workload:?}");
         room.step(&settings(workload));
-        let told = room.0.objects.values().flat_map(|object| {
+        let containers = room.0.objects.values().flat_map(|object| {
             let containers = &object.value["spec"]["template"]["spec"]["containers"];
             let containers = containers.as_array().into_iter().flatten();
             containers.filter(|it| it.to_string().contains("http://collector.example.com:4318"))
         });
-        let told: Vec<&Value> = told.map(|container| &container["name"]).collect();
-        assert_eq!(told, ["agent"], "{of}");
+        let names: Vec<&Value> = containers.map(|container| &container["name"]).collect();
+        assert_eq!(names, ["agent"], "{of}");
     }
 }

@@ -9,7 +9,7 @@ use super::fleet::POD_LABEL_VALUE;
 
 /// Lists the labels and annotations that Sesame wrote, so that only obsolete ones are removed.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
-const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
+const CLUSTER_FIELDS: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
 pub(super) fn record_written(object: &mut Value) {
@@ -40,7 +40,7 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     keep_decided(&mut object, found);
     let balanced = |value: &Value| value["spec"]["type"] == "LoadBalancer";
     if balanced(&object) && balanced(found) {
-        for field in FILLED_IN {
+        for field in CLUSTER_FIELDS {
             if object["spec"][field].is_null() && !found["spec"][field].is_null() {
                 object["spec"][field] = found["spec"][field].clone();
             }

@@ -121,7 +121,7 @@ impl OwnedKind {
     }
 
     /// Returns true if objects of this kind are in the controller's namespace.
-    pub(super) fn is_away(self) -> bool {
+    pub(super) fn is_remote(self) -> bool {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 

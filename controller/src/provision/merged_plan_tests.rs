@@ -23,12 +23,12 @@ fn inventory() -> Inventory {
             "spec": {"gatewayClassName": "other"}});
         serde_json::from_value::<Received>(object).unwrap()
     };
-    let mut class = Basis::of_class(&object("", "c"), "sesame-system").unwrap();
+    let mut class = Basis::for_class(&object("", "c"), "sesame-system").unwrap();
     let request = ServiceRequest {
         ports: [(Transport::Tcp, 443)].into(),
         ..ServiceRequest::default()
     };
-    class.tell(&Arc::new([(published_as(), request)].into()), &None);
+    class.update(&Arc::new([(published_as(), request)].into()), &None);
     let gateway = Basis::of(&object("sesame-system", "g")).unwrap();
     Inventory {
         namespace: "sesame-system".to_owned(),
@@ -72,7 +72,7 @@ fn merged_gateways_have_service_in_controller_namespace() {
 }
 
 #[test]
-fn a_gateway_of_that_name_is_another() {
+fn gateway_named_like_class_is_separate() {
     let OwnedPlan { writes, .. } = planned(&inventory(), "Isolated", &[published_as()]);
     let [OwnedWrite::Create(service)] = writes.as_slice() else {
         panic!("{writes:?}");

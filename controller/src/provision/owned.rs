@@ -44,8 +44,8 @@ impl ExistingObject {
         value: Value,
         managed: Option<&Value>,
     ) -> Self {
-        let owner = if kind.is_away() {
-            owner_away(&value, managed)
+        let owner = if kind.is_remote() {
+            remote_owner(&value, managed)
         } else {
             owner_reference(&value)
         };
@@ -56,7 +56,7 @@ impl ExistingObject {
         }
     }
 
-    pub(super) fn is_of(&self, basis: &Basis) -> bool {
+    pub(super) fn is_owned_by(&self, basis: &Basis) -> bool {
         self.owner.as_ref() == Some(&basis.uid)
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
 
 /// Returns the annotated owner, if this controller wrote the annotation. In a copied object,
 /// another field manager owns the annotation.
-fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
+fn remote_owner<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
     let ours = wrote.into_iter().any(|entry| entry["manager"] == PUBLISHER);
@@ -91,7 +91,7 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     let mut all = basis.labels.clone();
     let own = own.iter();
     all.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let label = if basis.of_class {
+    let label = if basis.is_class {
         CLASS_LABEL
     } else {
         NAME_LABEL
@@ -102,7 +102,7 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
 }
 
 /// Uses the controller's namespace if a GatewayClass owns the object, and otherwise the Gateway's.
-pub(super) fn beside(
+pub(super) fn local_object(
     basis: &Basis,
     kind: OwnedKind,
     name: &str,
@@ -111,7 +111,7 @@ pub(super) fn beside(
 ) -> OwnedObject {
     let Basis {
         gateway,
-        of_class,
+        is_class,
         uid,
         created: _,
         class: _,
@@ -131,7 +131,7 @@ pub(super) fn beside(
         "annotations": annotations,
         "ownerReferences": [{
             "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": if *of_class { "GatewayClass" } else { "Gateway" },
+            "kind": if *is_class { "GatewayClass" } else { "Gateway" },
             "name": gateway.name,
             "uid": uid,
             "controller": true,
@@ -145,7 +145,7 @@ pub(super) fn beside(
 }
 
 /// Stores the Gateway's UID in an annotation.
-pub(super) fn away(
+pub(super) fn remote_object(
     basis: &Basis,
     kind: OwnedKind,
     name: &NamespacedName,
@@ -169,7 +169,7 @@ pub(super) fn away(
     }
 }
 
-pub(super) fn of_controller(mut object: OwnedObject, controller: &str) -> OwnedObject {
+pub(super) fn with_controller(mut object: OwnedObject, controller: &str) -> OwnedObject {
     object.value["metadata"]["annotations"][CONTROLLER_ANNOTATION] = json!(controller);
     object
 }
@@ -200,7 +200,7 @@ pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
 }
 
 fn name_up_to(basis: &Basis, longest: usize) -> String {
-    let of = if basis.of_class {
+    let of = if basis.is_class {
         "gateways"
     } else {
         basis.gateway.name.as_str()

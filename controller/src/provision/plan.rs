@@ -8,7 +8,9 @@ use super::adoption::claim_fleet;
 pub(super) use super::inventory::Inventory;
 use super::kept::with_kept;
 use super::kinds::{OwnedKey, OwnedKind, Purpose};
-use super::owned::{DIGEST_ANNOTATION, ExistingObject, OwnedObject, controller_of, of_controller};
+use super::owned::{
+    DIGEST_ANNOTATION, ExistingObject, OwnedObject, controller_of, with_controller,
+};
 use super::upstream::claim_upstream;
 use super::{Basis, fleet, service};
 use crate::statuses::ProvisionReport;
@@ -69,11 +71,11 @@ pub(super) struct OwnedPlan {
 
 impl OwnedPlan {
     pub(super) fn problem(&mut self, kind: OwnedKind, gateway: &NamespacedName, why: String) {
-        tell(&mut self.report, kind, gateway.clone(), why);
+        record_problem(&mut self.report, kind, gateway.clone(), why);
     }
 }
 
-pub(super) fn tell(
+pub(super) fn record_problem(
     report: &mut ProvisionReport,
     kind: OwnedKind,
     gateway: NamespacedName,
@@ -112,7 +114,7 @@ pub(super) fn plan<'a>(
         } else {
             service::objects(basis, settings)
         };
-        if basis.of_class
+        if basis.is_class
             && inventory.unwatched_home
             && (settings.is_managed() || !objects.is_empty())
         {
@@ -126,7 +128,7 @@ pub(super) fn plan<'a>(
             unknown.insert(gateway_id(gateway));
             continue;
         }
-        if keeps_what_it_has(&objects, settings) {
+        if keeps_existing_objects(&objects, settings) {
             unknown.insert(gateway_id(gateway));
         }
         claim(&mut claims, inventory, basis, objects);
@@ -139,7 +141,7 @@ pub(super) fn plan<'a>(
         }
         match fleet_of(inventory, basis, settings) {
             Ok(objects) => {
-                wanted.extend(fleet::meanwhile(basis, &objects, &inventory.objects));
+                wanted.extend(fleet::retained(basis, &objects, &inventory.objects));
                 let open = claim_fleet(&mut plan, &mut claims, inventory, basis, objects);
                 unknown.extend(open.then(|| gateway_id(gateway)));
             }
@@ -163,11 +165,11 @@ pub(super) fn claim<'a>(
 ) {
     let objects = objects.into_iter();
     let objects: Vec<_> = objects
-        .map(|object| of_controller(object, &inventory.controller))
+        .map(|object| with_controller(object, &inventory.controller))
         .collect();
     if let Some(first) = objects.first() {
-        let of_name = claims.entry(first.key.clone()).or_default();
-        of_name.push(ObjectClaim { basis, objects });
+        let claimants = claims.entry(first.key.clone()).or_default();
+        claimants.push(ObjectClaim { basis, objects });
     }
 }
 
@@ -197,10 +199,10 @@ fn release(
 ) {
     let mut released = Vec::new();
     // DaemonSet sorts first among the fleet kinds.
-    let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
-    for (key, found) in inventory.objects.range(of_fleets..) {
+    let first_fleet_key = (OwnedKind::DaemonSet, NamespacedName::default());
+    for (key, found) in inventory.objects.range(first_fleet_key..) {
         let (kind, name) = key;
-        if kind.is_of_fleet() && found.is_of(basis) {
+        if kind.is_of_fleet() && found.is_owned_by(basis) {
             wanted.insert(key.clone());
             plan.writes.push(OwnedWrite::Replace {
                 object: fleet::released(basis, key, found),
@@ -216,8 +218,8 @@ fn release(
             "the fleet is no longer managed: {all} keep running unchanged, even after this \
             Gateway is deleted"
         );
-        let of_gateways = &mut plan.report.released;
-        of_gateways.insert(basis.gateway.clone(), why);
+        let released_by_gateway = &mut plan.report.released;
+        released_by_gateway.insert(basis.gateway.clone(), why);
     }
 }
 
@@ -244,8 +246,10 @@ fn settle(
         for object in objects {
             wanted.insert(object.key.clone());
             match existing.get(&object.key) {
-                None => plan.writes.push(OwnedWrite::Create(fleet::begun(object))),
-                Some(found) if !found.is_of(basis) => {
+                None => plan
+                    .writes
+                    .push(OwnedWrite::Create(fleet::with_initial_replicas(object))),
+                Some(found) if !found.is_owned_by(basis) => {
                     plan.problem(object.key.0, &basis.gateway, taken(&object.key, None));
                 }
                 Some(found) if is_there(&object, &found.value) => {}
@@ -263,7 +267,7 @@ fn settle(
 }
 
 /// Without an accepted listener, existing objects and their addresses are kept.
-fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
+fn keeps_existing_objects(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
 }
 
@@ -289,7 +293,7 @@ fn leftovers(
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
         // Kubernetes garbage-collects only objects in the same namespace as their Gateway.
-        let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
+        let ours = owner.is_some_and(|uid| key.0.is_remote() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
     });
@@ -304,7 +308,7 @@ fn leftovers(
 fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
     let mut claimants = claimants.iter().map(|claim| claim.basis);
     match found {
-        Some(found) => claimants.find(|basis| found.is_of(basis)),
+        Some(found) => claimants.find(|basis| found.is_owned_by(basis)),
         None => claimants.min_by_key(|basis| (&basis.created, &basis.gateway)),
     }
 }

@@ -7,7 +7,7 @@ use sesame_proto::schema::Transport;
 
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
-use super::owned::{ExistingObject, OwnedObject, of_controller};
+use super::owned::{ExistingObject, OwnedObject, with_controller};
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use super::service::objects;
 use crate::statuses::{GatewayProblems, HostEndpoint};
@@ -36,7 +36,7 @@ fn basis(change: impl FnOnce(&mut Value)) -> Basis {
     };
     let hosts = hosts(&["192.0.2.1", "127.0.0.1", "2001:db8::1"]);
     let requests = BTreeMap::from([(gateway.clone(), request)]);
-    basis.tell(&Arc::new(requests), &Some([(gateway, hosts)].into()));
+    basis.update(&Arc::new(requests), &Some([(gateway, hosts)].into()));
     basis
 }
 
@@ -47,7 +47,7 @@ fn hosts(addresses: &[&str]) -> BTreeMap<IpAddr, HostEndpoint> {
 
 fn plain(basis: &Basis) -> Vec<OwnedObject> {
     let objects = objects(basis, &GatewaySettings::default()).into_iter();
-    objects.map(|object| of_controller(object, "")).collect()
+    objects.map(|object| with_controller(object, "")).collect()
 }
 
 fn settled(bases: &[Basis]) -> BTreeMap<OwnedKey, ExistingObject> {
@@ -310,10 +310,10 @@ fn service_gaining_address_is_recreated_and_unwanted_removed() {
     let bases = [basis(|_| {})];
     let known = known(&bases, &settled(&bases));
     let service = |writes: &[OwnedWrite]| {
-        let mut of_service = writes
+        let mut service_writes = writes
             .iter()
             .filter(|write| write.key().0 == OwnedKind::Service);
-        matches!(of_service.next(), Some(OwnedWrite::Delete { .. }))
+        matches!(service_writes.next(), Some(OwnedWrite::Delete { .. }))
     };
     let (writes, _) = planned_with(&known, &published(PublishingType::ClusterIp));
     assert!(service(&writes), "{writes:?}");

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::assigned::assigned;
 use super::cache::{Cache, CacheEvent, WatchedKind, existing};
 use super::kinds::{OwnedKey, OwnedKind, Purpose};
-use super::plan::{OwnedPlan, OwnedWrite, lack, plan, taken, tell};
+use super::plan::{OwnedPlan, OwnedWrite, lack, plan, record_problem, taken};
 use super::upstream;
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
@@ -37,7 +37,7 @@ const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
 /// For an object that keeps changing, such as a DaemonSet during a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Delay before deleting Pods, so that all nodes first stop routing to them.
-const FAREWELL: Duration = Duration::from_secs(5);
+const POD_DELETION_DELAY: Duration = Duration::from_secs(5);
 /// Delay before retrying a kind that the API server does not serve yet.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
@@ -55,7 +55,7 @@ pub(crate) struct Provisioner {
 struct FailedWrite {
     retry: NextAttempt,
     /// `None` if the Gateway's owner cannot fix the problem.
-    told: Option<(NamespacedName, String)>,
+    problem: Option<(NamespacedName, String)>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Provisioner {
             let next_try = failed.values().map(|failed| failed.retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some(event) => cache.take(event),
+                    Some(event) => cache.apply(event),
                     None => return,
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
@@ -109,7 +109,7 @@ impl Provisioner {
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
             while let Ok(event) = seen.try_recv() {
-                cache.take(event);
+                cache.apply(event);
             }
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
@@ -126,7 +126,7 @@ impl Provisioner {
             }
             let hosts = self.hosts.borrow_and_update().clone();
             // The engine updates requests before settings, so read them in the opposite order.
-            cache.tell(&self.services.borrow_and_update(), &hosts);
+            cache.update(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Wait for the reports: without them, the plan would remove all endpoints.
             let mut report = ProvisionReport::default();
@@ -157,8 +157,8 @@ impl Provisioner {
             let gateway = write.gateway().cloned();
             if write.ends_pods() {
                 failed.entry(key.clone()).or_insert_with(|| FailedWrite {
-                    retry: NextAttempt::soon(FAREWELL, PAUSES, now),
-                    told: None,
+                    retry: NextAttempt::soon(POD_DELETION_DELAY, PAUSES, now),
+                    problem: None,
                 });
             }
             let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
@@ -170,11 +170,11 @@ impl Provisioner {
                 continue;
             };
             let before = failed.get(&key).map(|failed| &failed.retry);
-            failed.insert(key.clone(), after(&key, gateway, failure, before));
+            failed.insert(key.clone(), failed_write(&key, gateway, failure, before));
         }
-        for (key, FailedWrite { told, .. }) in failed {
-            if let Some((gateway, why)) = told.clone() {
-                tell(&mut report, key.0, gateway, why);
+        for (key, FailedWrite { problem, .. }) in failed {
+            if let Some((gateway, why)) = problem.clone() {
+                record_problem(&mut report, key.0, gateway, why);
             }
         }
         report
@@ -194,7 +194,7 @@ impl Provisioner {
                 watched_apis(&self.replica, Kind::GatewayClass, GATEWAY_VERSION),
                 watch_config(),
             ),
-            WatchedKind::Owned(kind) if kind.is_away() => {
+            WatchedKind::Owned(kind) if kind.is_remote() => {
                 let namespace = &self.replica.namespace;
                 let client = self.replica.client.clone();
                 let api = Api::namespaced_with(client, namespace, &kind.resource());
@@ -202,7 +202,7 @@ impl Provisioner {
             }
             WatchedKind::Owned(kind) => (self.apis(kind), watch_config().labels(kind.label())),
         };
-        let watch = ObjectWatch::of_all(&self.replica, watched.as_str(), apis, config);
+        let watch = ObjectWatch::for_apis(&self.replica, watched.as_str(), apis, config);
         let keep = std::convert::identity;
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             events.send((watched, event)).is_ok()
@@ -231,7 +231,10 @@ impl Provisioner {
                 // label.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
-                    cache.inventory.bases().any(|basis| there.is_of(basis))
+                    cache
+                        .inventory
+                        .bases()
+                        .any(|basis| there.is_owned_by(basis))
                 });
                 let Some(ours) = ours else {
                     return Err(WriteFailure::Taken(taken(&key, None)));
@@ -302,7 +305,7 @@ impl Provisioner {
 }
 
 /// Returns the next attempt, and the message to report until then.
-fn after(
+fn failed_write(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,
     failure: WriteFailure,
@@ -310,26 +313,30 @@ fn after(
 ) -> FailedWrite {
     let (kind, name) = key;
     let now = Instant::now();
-    let (why, told) = match failure {
+    let (why, problem) = match failure {
         WriteFailure::Changed => {
             tracing::debug!(kind = kind.as_str(), %name, "the object was changed concurrently; retrying");
             let retry = NextAttempt::after(before, CONFLICT_PAUSES, now);
-            return FailedWrite { retry, told: None };
+            return FailedWrite {
+                retry,
+                problem: None,
+            };
         }
         WriteFailure::Taken(why) => (why.clone(), Some(why)),
         WriteFailure::Refused(why) if kind.purpose() != Purpose::Service => {
             let lack = lack(*kind);
-            let mut told = format!("{lack}: {kind} {name} cannot be written: {why}");
+            let mut problem = format!("{lack}: {kind} {name} cannot be written: {why}");
             if kind.purpose() == Purpose::Upstream && why.contains("forbidden") {
-                told.push_str("; the required permissions are in controller/deploy/upstreams.yaml");
+                problem
+                    .push_str("; the required permissions are in controller/deploy/upstreams.yaml");
             }
-            (why, Some(told))
+            (why, Some(problem))
         }
         WriteFailure::Refused(why) | WriteFailure::Other(why) => (why, None),
     };
     tracing::warn!(kind = kind.as_str(), %name, "cannot write the object; retrying: {why}");
     FailedWrite {
         retry: NextAttempt::after(before, PAUSES, now),
-        told: gateway.zip(told),
+        problem: gateway.zip(problem),
     }
 }

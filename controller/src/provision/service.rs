@@ -7,7 +7,7 @@ use super::Basis;
 use super::endpoints;
 use super::fleet;
 use super::kinds::OwnedKind;
-use super::owned::{OwnedObject, beside, service_name, stamped};
+use super::owned::{OwnedObject, local_object, service_name, stamped};
 use super::service_fields::{fields, node_port};
 use sesame_gateway_api::api::{Publishing, PublishingType};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
@@ -30,7 +30,7 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
         })
         .collect();
     let service = json!({"spec": spec});
-    let mut service = beside(basis, OwnedKind::Service, &name, &[], service);
+    let mut service = local_object(basis, OwnedKind::Service, &name, &[], service);
     decorate(&mut service.value, settings);
     let mut all = vec![stamped(service)];
     for slice in endpoints::slices(&basis.hosts) {
@@ -41,7 +41,7 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
         });
         let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
         let slice_name = format!("{name}-{}", slice.suffix);
-        let object = beside(basis, OwnedKind::EndpointSlice, &slice_name, &labels, value);
+        let object = local_object(basis, OwnedKind::EndpointSlice, &slice_name, &labels, value);
         all.push(stamped(object));
     }
     all

@@ -38,7 +38,7 @@ impl PublishedObjects {
         self.0.get(&(objects::kind(part), name.to_owned()))
     }
 
-    pub(super) fn of<'a>(
+    pub(super) fn for_gateway<'a>(
         &'a self,
         gateway: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a PublishedObject)> {
@@ -100,7 +100,7 @@ impl PublishedObject {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    pub(super) fn of_written(
+    pub(super) fn from_write(
         object: &DesiredObject,
         owner: &PublicationOwner,
         version: u64,
@@ -133,7 +133,7 @@ impl PublishedObject {
     }
 
     /// `None` if the object is not ours or lacks a part label.
-    pub(super) fn of_seen(
+    pub(super) fn from_received(
         kind: &'static str,
         received: &Received,
         signing: &Signing,
@@ -222,7 +222,7 @@ mod tests {
                 "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
             }});
             let received = serde_json::from_value(object).expect("an object");
-            PublishedObject::of_seen("ConfigMap", &received, &Signing::default()).is_some()
+            PublishedObject::from_received("ConfigMap", &received, &Signing::default()).is_some()
         };
         assert!(seen(&["kubectl-edit", PUBLISHER]));
         assert!(!seen(&["kubectl-client-side-apply"]));

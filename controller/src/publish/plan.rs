@@ -140,7 +140,7 @@ fn left_over(
             }
     };
     published
-        .of(&gateway_id(name))
+        .for_gateway(&gateway_id(name))
         .filter(|(left, entry)| !is_useful(left, entry.part))
         .map(|(left, entry)| ObjectWrite::Delete {
             kind: objects::kind(entry.part),
@@ -152,7 +152,7 @@ fn left_over(
 /// Deletes the manifest first, because it references the other objects.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
-    for (name, entry) in published.of(gateway) {
+    for (name, entry) in published.for_gateway(gateway) {
         let write = ObjectWrite::Delete {
             kind: objects::kind(entry.part),
             name: name.to_owned(),

@@ -75,7 +75,7 @@ fn apply(published: &mut PublishedObjects, plan: &GatewayPlan, write: &ObjectWri
             let owner = plan.owner.as_ref().expect("an owner");
             published.put(
                 &object.name,
-                PublishedObject::of_written(object, owner, 1, Seal::None),
+                PublishedObject::from_write(object, owner, 1, Seal::None),
             );
         }
         ObjectWrite::Delete { kind, name } => {
@@ -93,12 +93,12 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
 }
 
 /// Formats each write as `step verb part`.
-fn told(plans: &[GatewayPlan]) -> Vec<String> {
-    let mut told = Vec::new();
+fn describe(plans: &[GatewayPlan]) -> Vec<String> {
+    let mut lines = Vec::new();
     for plan in plans {
         for (step, writes) in plan.steps.iter().enumerate() {
             for write in writes {
-                told.push(match write {
+                lines.push(match write {
                     ObjectWrite::Create(object) => {
                         format!("{step} create {}", object.part.as_str())
                     }
@@ -114,15 +114,15 @@ fn told(plans: &[GatewayPlan]) -> Vec<String> {
             }
         }
     }
-    told.sort();
-    told
+    lines.sort();
+    lines
 }
 
 #[test]
-fn what_was_carried_out_leaves_nothing_to_do() {
+fn published_state_needs_no_writes() {
     let mut published = PublishedObjects::default();
     let wanted = desired(&publication("a", "10.0.0.1", "one"));
-    let first = told(&plan(&published, &wanted));
+    let first = describe(&plan(&published, &wanted));
     assert_eq!(
         first,
         [
@@ -145,10 +145,10 @@ fn endpoint_is_one_write_and_key_precedes_manifest() {
         &desired(&publication("a", "10.0.0.1", "one")),
     );
     let moved = desired(&publication("a", "10.0.0.2", "one"));
-    assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
+    assert_eq!(describe(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
     let rotated = desired(&publication("a", "10.0.0.2", "two"));
-    assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
+    assert_eq!(describe(&plan(&published, &rotated)), ["0 replace keys"]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn readers_of_either_manifest_find_all_objects() {
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
     // The third revision reuses the first revision's shards.
-    let third = told(&plan(
+    let third = describe(&plan(
         &whole,
         &desired(&publication("c", "10.0.0.3", "one")),
     ));
@@ -215,7 +215,7 @@ fn only_gateways_known_not_ours_are_withdrawn() {
     );
     let kept = BTreeMap::from([(name(), DesiredPublication::Retain)]);
     assert_eq!(plan(&published, &kept), []);
-    let withdrawn = told(&plan(&published, &BTreeMap::new()));
+    let withdrawn = describe(&plan(&published, &BTreeMap::new()));
     assert_eq!(withdrawn[0], "0 delete manifest");
     assert_eq!(withdrawn.len(), 5);
     carry_out(&mut published, &BTreeMap::new());

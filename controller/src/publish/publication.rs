@@ -61,7 +61,7 @@ impl Publication {
             .split(&mut snapshot)
             .map_err(|error| error.to_string())?;
         let summary = Summary::of(&snapshot, &owner.fleet, secrets.len());
-        Self::of(owner, secrets, sharded, summary, &[])
+        Self::assemble(owner, secrets, sharded, summary, &[])
     }
 
     /// Returns `None` if a rebuild is needed. `splitter` must belong to this Gateway.
@@ -70,7 +70,7 @@ impl Publication {
         delta: &GatewayDelta,
         splitter: &mut Splitter,
     ) -> Option<Self> {
-        let summary = self.summary.after(delta)?;
+        let summary = self.summary.updated(delta)?;
         let sharded = splitter.change(delta).ok()??;
         self.with_shards(sharded, summary)
     }
@@ -86,11 +86,11 @@ impl Publication {
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();
-        Self::of(owner, secrets, sharded, summary, &self.parts).ok()
+        Self::assemble(owner, secrets, sharded, summary, &self.parts).ok()
     }
 
     /// Reuses unchanged objects from `known`.
-    fn of(
+    fn assemble(
         owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,
         sharded: Sharded,

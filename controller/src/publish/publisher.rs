@@ -17,7 +17,7 @@ use super::objects::PublicationOwner;
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::retries::{Retries, forget_settled, record_failure};
-use super::seen::{FoundObject, take};
+use super::seen::{FoundObject, apply};
 use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
 use crate::changes::WrittenStep;
@@ -61,7 +61,7 @@ impl SnapshotPublisher {
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
+                    Some((kind, event)) => open |= apply(&mut published, &mut listed, kind, event),
                     None => return,
                 },
                 changed = self.desired.changed() => match changed {
@@ -75,7 +75,7 @@ impl SnapshotPublisher {
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                open |= take(&mut published, &mut listed, kind, event);
+                open |= apply(&mut published, &mut listed, kind, event);
             }
             if !open {
                 continue;
@@ -130,7 +130,7 @@ impl SnapshotPublisher {
                 changes.published(gateway, &change, *version, steps);
             }
             for written in outcome.written {
-                written.note(published);
+                written.record(published);
             }
             record_failure(retries, &self.failures, outcome.gateway, outcome.failure);
         }
@@ -157,7 +157,7 @@ impl SnapshotPublisher {
         let kind = kind.as_str();
         let keep = move |received: Received| {
             let version = received.version().parse().unwrap_or(0);
-            let entry = PublishedObject::of_seen(kind, &received, &signing);
+            let entry = PublishedObject::from_received(kind, &received, &signing);
             (received.name().name, version, entry)
         };
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
@@ -177,7 +177,7 @@ impl SnapshotPublisher {
         let mut written = Vec::new();
         let count: usize = steps.iter().map(Vec::len).sum();
         for (stamp, step) in (first..).zip(steps) {
-            let (name, writes, began) = (step_name(&step), step.len(), SystemTime::now());
+            let (name, writes, start) = (step_name(&step), step.len(), SystemTime::now());
             let results: Vec<Result<Written, String>> = futures::stream::iter(step)
                 .map(|write| self.write(owner.as_ref(), write, stamp))
                 .buffer_unordered(WRITES_AT_ONCE)
@@ -186,7 +186,7 @@ impl SnapshotPublisher {
             written.push(WrittenStep {
                 name,
                 writes,
-                times: (began, SystemTime::now()),
+                times: (start, SystemTime::now()),
             });
             for result in results {
                 if let Ok(Written::Put(_, entry)) = &result

@@ -9,7 +9,7 @@ use crate::watch::WatchEvent;
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
 /// Returns true if the published objects changed.
-pub(super) fn take(
+pub(super) fn apply(
     published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,
     kind: &'static str,

@@ -45,7 +45,7 @@ impl Summary {
     }
 
     /// Returns `None` if the changes might affect which listeners are served.
-    pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
+    pub(super) fn updated(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
             backends: BackendDelta { added, removed },

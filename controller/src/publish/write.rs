@@ -19,7 +19,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    pub(super) fn note(self, published: &mut PublishedObjects) {
+    pub(super) fn record(self, published: &mut PublishedObjects) {
         match self {
             Self::Put(name, entry) => {
                 published.put(&name, *entry);
@@ -127,7 +127,7 @@ impl SnapshotPublisher {
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
-        let entry = PublishedObject::of_written(object, owner, version, seal);
+        let entry = PublishedObject::from_write(object, owner, version, seal);
         Ok(Written::Put(object.name.clone(), Box::new(entry)))
     }
 

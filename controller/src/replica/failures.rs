@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An outage ends after this long without failures.
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
 /// Time between the first two warnings; later intervals double.
-const REPEAT: Duration = Duration::from_secs(30);
+const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
@@ -48,7 +48,7 @@ impl ApiFailures {
     pub(crate) fn answered(&self) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if let Some(over) = outage.take_if(|outage| now - outage.last >= QUIET) {
+        if let Some(over) = outage.take_if(|outage| now - outage.last >= QUIET_PERIOD) {
             tracing::info!(
                 failures = over.count,
                 seconds = (over.last - over.since).as_secs(),
@@ -74,7 +74,7 @@ impl Outage {
         self.last = now;
         self.count += 1;
         self.subjects.insert(subject.to_owned());
-        let due = now - self.warned >= REPEAT.max(self.warned - self.since);
+        let due = now - self.warned >= WARNING_INTERVAL.max(self.warned - self.since);
         if due {
             self.warned = now;
         }

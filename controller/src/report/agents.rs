@@ -16,7 +16,7 @@ use super::fleet::{self, FleetSummary};
 use super::liveness::{AgentLiveness, ClockReading};
 use super::nodes::{self, Nodes};
 use super::presence::{self, AllPresences};
-use super::report_refusal::{MAX_OF_HOST, ReportRefusal};
+use super::report_refusal::{MAX_PER_HOST, ReportRefusal};
 use super::revisions::Revisions;
 use crate::replica::Replica;
 use crate::serve::Metrics;
@@ -47,7 +47,7 @@ pub(super) struct Agents {
     /// Reports that were stale in the last check.
     stale: BTreeSet<String>,
     refused: BTreeMap<String, ReportRefusal>,
-    of_host: BTreeMap<String, usize>,
+    reports_by_host: BTreeMap<String, usize>,
     listed: bool,
     unsummed: BTreeSet<NamespacedName>,
     /// True if statuses are waiting for the summary.
@@ -78,7 +78,7 @@ impl Agents {
             lost_after: Duration::MAX,
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
-            of_host: BTreeMap::new(),
+            reports_by_host: BTreeMap::new(),
             listed: false,
             unsummed: BTreeSet::new(),
             sum_at_once: false,
@@ -108,17 +108,17 @@ impl Agents {
     }
 
     /// Events arrive in bursts, so [`Self::sum_up`] summarizes them later.
-    pub(super) fn take(&mut self, event: FleetEvent, now: ClockReading) {
+    pub(super) fn apply(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
                 self.sum_at_once |= matches!(*event, WatchEvent::Listed(_));
-                let touched = self.take_agents(*event, now);
+                let touched = self.apply_reports(*event, now);
                 self.unsummed.extend(touched);
             }
             // The kind is not installed, or reading it is forbidden.
             FleetEvent::Agents(Err(_)) => self.listed = true,
             FleetEvent::Nodes(Ok(event)) => {
-                if self.nodes.take(event) {
+                if self.nodes.apply(event) {
                     self.sum_at_once = true;
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
@@ -159,7 +159,7 @@ impl Agents {
     }
 
     /// Returns the Gateways with changes other than heartbeats.
-    fn take_agents(
+    fn apply_reports(
         &mut self,
         event: WatchEvent<NamedReport>,
         now: ClockReading,
@@ -170,7 +170,7 @@ impl Agents {
                 self.liveness.hear(readable(&found), now);
                 touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
                 self.gateways.clear();
-                self.of_host.clear();
+                self.reports_by_host.clear();
                 self.listed = true;
                 let there: BTreeSet<&String> = found.iter().map(|(name, _)| name).collect();
                 self.refused.retain(|name, _| there.contains(name));
@@ -181,11 +181,11 @@ impl Agents {
                     .retain(|name| self.gateways.contains_key(name));
             }
             WatchEvent::Applied((name, agent)) => {
-                let was_silent = self.liveness.of(&name, now) > self.lost_after;
+                let was_silent = self.liveness.silence(&name, now) > self.lost_after;
                 let gateway = self.gateways.get(&name);
                 let before = gateway.and_then(|gateway| self.by_gateway.get(gateway)?.get(&name));
-                let says_the_same = |(before, now)| fleet::says_the_same(before, now);
-                let is_news = was_silent || !before.zip(agent.as_ref()).is_some_and(says_the_same);
+                let is_same = |(before, now)| fleet::is_same_report(before, now);
+                let is_news = was_silent || !before.zip(agent.as_ref()).is_some_and(is_same);
                 let found = [(name, agent)];
                 self.liveness.hear(readable(&found), now);
                 let [(name, agent)] = found;
@@ -227,7 +227,7 @@ impl Agents {
                 let generation = resolved.generation(&gateway);
                 let sets = sets.get(&gateway).into_iter().flatten().copied();
                 let revisions = self.revisions.entry(gateway).or_default();
-                revisions.note(generation, revision, sets);
+                revisions.record(generation, revision, sets);
             }
         }
         touched.extend(self.summarize(self.all(), now));
@@ -268,7 +268,7 @@ impl Agents {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
         let agents = self.by_gateway.values().flatten();
-        let silence = |name: &str| self.liveness.of(name, now);
+        let silence = |name: &str| self.liveness.silence(name, now);
         let mut stale = fleet::stale(agents, is_ours, silence, self.lost_after);
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
@@ -290,11 +290,11 @@ impl Agents {
         if let Some(gateway) = self.gateways.remove(&name) {
             let agents = self.by_gateway.get_mut(&gateway);
             if let Some(before) = agents.and_then(|agents| agents.remove(&name))
-                && let Some(count) = self.of_host.get_mut(&before.spec.host)
+                && let Some(count) = self.reports_by_host.get_mut(&before.spec.host)
             {
                 *count -= 1;
                 if *count == 0 {
-                    self.of_host.remove(&before.spec.host);
+                    self.reports_by_host.remove(&before.spec.host);
                 }
             }
             touched.insert(gateway);
@@ -311,7 +311,10 @@ impl Agents {
         if let Some(mut agent) = agent.filter(|_| refused.is_none()) {
             agent.metadata.managed_fields = None;
             let gateway = fleet::gateway_of(&agent);
-            *self.of_host.entry(agent.spec.host.clone()).or_default() += 1;
+            *self
+                .reports_by_host
+                .entry(agent.spec.host.clone())
+                .or_default() += 1;
             touched.insert(gateway.clone());
             self.gateways.insert(name.clone(), gateway.clone());
             let agents = self.by_gateway.entry(gateway).or_default();
@@ -325,8 +328,8 @@ impl Agents {
         if agent_name(&fleet::gateway_of(agent), host) != name {
             return Some(ReportRefusal::Name);
         }
-        let count = self.of_host.get(host).copied().unwrap_or(0);
-        (count >= MAX_OF_HOST).then_some(ReportRefusal::TooMany)
+        let count = self.reports_by_host.get(host).copied().unwrap_or(0);
+        (count >= MAX_PER_HOST).then_some(ReportRefusal::TooMany)
     }
 
     fn all(&self) -> BTreeSet<NamespacedName> {
@@ -365,7 +368,7 @@ impl Agents {
         let revisions = self.revisions.get(&gateway).unwrap_or(&none);
         let agents = self.by_gateway.get(name);
         let agents = agents.into_iter().flatten();
-        let reports = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
+        let reports = agents.map(|(name, agent)| (agent, self.liveness.silence(name, now)));
         let summary = fleet::summarize(reports, revisions, self.lost_after, |host, ip| {
             self.nodes.allow(host, ip)
         });

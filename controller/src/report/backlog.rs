@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::agents::Agents;
-use super::events::{CertificateWarning, CertificateWarnings, MAX_UNTOLD};
+use super::events::{CertificateWarning, CertificateWarnings, MAX_UNREPORTED};
 use super::liveness::ClockReading;
 use super::pace::Pace;
 use super::patch;
@@ -55,14 +55,14 @@ pub(super) struct Backlog {
     /// adds defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
     /// Reported in Events, because the Ingress API cannot store conditions.
-    told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    are_ingresses_untold: bool,
+    reported_ingresses: BTreeMap<ObjectKey, RouteStatus>,
+    has_unreported_ingresses: bool,
     /// True if `warnings` predates the last resolution.
     pub(super) is_unwarned: bool,
 }
 
 impl Backlog {
-    pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
+    pub(super) fn apply(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
             if let Some(stored) = stored {
@@ -78,7 +78,7 @@ impl Backlog {
             None => {}
             Some(Resolved::World(resolved)) => {
                 self.open_differences(&resolved);
-                self.are_ingresses_untold = true;
+                self.has_unreported_ingresses = true;
                 self.is_unwarned = true;
                 self.resolved = Some(resolved);
                 self.open_layered();
@@ -158,11 +158,11 @@ impl Backlog {
             return;
         };
         let open = &self.open;
-        let of_open = resolved.layered().filter(|ingress| {
+        let affected = resolved.layered().filter(|ingress| {
             let gateway = resolved.gateway_of_layered(ingress);
             gateway.is_some_and(|name| open.contains(&key_of(Kind::Gateway)(&name)))
         });
-        let ingresses: Vec<ObjectKey> = of_open.cloned().collect();
+        let ingresses: Vec<ObjectKey> = affected.cloned().collect();
         self.open.extend(ingresses);
     }
 
@@ -171,16 +171,16 @@ impl Backlog {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
         };
-        if !std::mem::take(&mut self.are_ingresses_untold) {
+        if !std::mem::take(&mut self.has_unreported_ingresses) {
             return Vec::new();
         }
-        let (before, mut turned) = (std::mem::take(&mut self.told_ingresses), Vec::new());
+        let (before, mut turned) = (std::mem::take(&mut self.reported_ingresses), Vec::new());
         for key in resolved.ingresses() {
             let (before, after) = (before.get(key), resolved.statuses.routes.get(key));
             if let Some(after) = after {
-                self.told_ingresses.insert(key.clone(), after.clone());
+                self.reported_ingresses.insert(key.clone(), after.clone());
             }
-            if before == after || turned.len() >= MAX_UNTOLD {
+            if before == after || turned.len() >= MAX_UNREPORTED {
                 continue;
             }
             let all = transitions(&json!(before), &json!(after), INGRESS_CONTROLLER);
@@ -228,11 +228,11 @@ impl Backlog {
             let sets = sets.map(|(name, _)| key_of(Kind::ListenerSet)(name));
             self.open.extend(sets);
             let policies = resolved.statuses.policies.iter();
-            let of_gateways = policies.filter(|(_, status)| {
+            let awaiting = policies.filter(|(_, status)| {
                 let mut ancestors = status.ancestors.iter().filter(|it| it.awaits_hosts());
                 ancestors.any(|it| it.gateway().is_some_and(|name| gateways.contains(&name)))
             });
-            self.open.extend(of_gateways.map(|(key, _)| key.clone()));
+            self.open.extend(awaiting.map(|(key, _)| key.clone()));
         }
         if keys.is_empty() {
             return;
@@ -254,8 +254,8 @@ impl Backlog {
         change: &Value,
     ) -> bool {
         let written = self.written.get(key);
-        let of_version = written.filter(|(version, _)| *version == stored.version);
-        of_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
+        let same_version = written.filter(|(version, _)| *version == stored.version);
+        same_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
     }
 
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {

@@ -49,7 +49,7 @@ pub(super) struct Reports<'a> {
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
     /// `None` until all Services are known.
-    pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
+    pub(super) service_addresses: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
@@ -62,25 +62,25 @@ impl Reports<'_> {
         };
         let is_by_service =
             |name: &NamespacedName| resolved.by_service.contains(resolved.published_as(name));
-        gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
+        gateway.as_ref().is_some_and(is_by_service) && self.service_addresses.is_none()
     }
 
     /// `None` without a report.
-    fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
+    fn gateway_report(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
-        let of_hosts = fleet.map(|fleet| programmed(fleet, key));
+        let host_report = fleet.map(|fleet| programmed(fleet, key));
         let name = resolved.published_as(&key.name);
         if !resolved.by_service.contains(name) {
-            return of_hosts;
+            return host_report;
         }
-        let mut all = of_hosts.unwrap_or_default();
-        let of_service = self.of_services.and_then(|known| known.get(name));
+        let mut all = host_report.unwrap_or_default();
+        let known_addresses = self.service_addresses.and_then(|known| known.get(name));
         let ServiceAddresses {
             addresses,
             awaited,
             unusable,
             notes,
-        } = of_service.cloned().unwrap_or_default();
+        } = known_addresses.cloned().unwrap_or_default();
         let nowhere = all.hosts_ready > 0
             && fleet.is_some_and(|fleet| fleet.endpoints.is_empty() && !fleet.pods);
         all.awaited = match awaited {
@@ -107,24 +107,24 @@ pub(super) fn compose(
         fleets,
         failures,
         provisioned,
-        of_services: _,
+        service_addresses: _,
     } = reports;
     let all = &resolved.statuses;
     Some(match key.kind {
         Kind::GatewayClass => Status::Class(all.gateway_classes.get(&key.name)?.clone()),
         Kind::Gateway => {
             let mut status = all.gateways.get(&key.name)?.clone();
-            if let Some(reported) = reports.of_gateway(key, resolved) {
+            if let Some(reported) = reports.gateway_report(key, resolved) {
                 program(&mut status, &reported);
             }
             let name = resolved.published_as(&key.name);
             let unpublishable = resolved.unpublishable.get(name);
             if let Some(why) = unpublishable.or_else(|| failures.get(name)) {
-                tell_unpublished(&mut status.conditions, why);
+                set_unpublished(&mut status.conditions, why);
             }
-            tell_provisioned(&mut status.conditions, provisioned, name);
-            tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
-            tell_listeners(key, &mut status.listeners, resolved, now);
+            add_provisioned(&mut status.conditions, provisioned, name);
+            add_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
+            add_listener_expiry(key, &mut status.listeners, resolved, now);
             status::tell_lapsed(&mut status.conditions, now);
             Status::Gateway(status)
         }
@@ -137,7 +137,7 @@ pub(super) fn compose(
                 programmed.hosts_ready = programmed.hosts_ready.saturating_sub(without);
                 program_listener_set(&mut status, &programmed);
             }
-            tell_listeners(key, &mut status.listeners, resolved, now);
+            add_listener_expiry(key, &mut status.listeners, resolved, now);
             Status::ListenerSet(status)
         }
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
@@ -280,7 +280,7 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
 }
 
 /// These problems do not affect routing. `name` is the Gateway's published name.
-fn tell_provisioned(
+fn add_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
     name: &NamespacedName,
@@ -317,7 +317,7 @@ fn tell_provisioned(
 }
 
 /// `ResolvedRefs` stays True, because expiry does not invalidate a reference.
-fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
+fn add_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
             condition.message.push_str("; ");
@@ -326,7 +326,7 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     }
 }
 
-fn tell_listeners(
+fn add_listener_expiry(
     key: &ObjectKey,
     listeners: &mut [ListenerStatus],
     resolved: &ResolvedStatuses,
@@ -338,7 +338,7 @@ fn tell_listeners(
 }
 
 /// If the Gateway cannot be published, replaces its `Programmed` condition.
-fn tell_unpublished(conditions: &mut [Condition], why: &str) {
+fn set_unpublished(conditions: &mut [Condition], why: &str) {
     if let Some(condition) = find(conditions, ConditionType::Programmed) {
         condition.status = ConditionStatus::False;
         condition.reason = Reason::Invalid;

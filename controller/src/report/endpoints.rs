@@ -9,10 +9,10 @@ use crate::statuses::HostEndpoint;
 use sesame_gateway_api::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 
-const MAX_OF_HOST: usize = 16;
+const MAX_PER_HOST: usize = 16;
 const MAX_ENDPOINTS: usize = 5000;
 
-pub(super) fn note(
+pub(super) fn add(
     status: &GatewayAgentStatus,
     host: &str,
     allow: impl Fn(&str, IpAddr) -> Option<Permission>,
@@ -24,7 +24,7 @@ pub(super) fn note(
     let ips = status.addresses.iter();
     let ips = ips.filter_map(|text| text.parse::<IpAddr>().ok());
     let allowed = ips.filter_map(|ip| Some((ip, allow(host, ip)?)));
-    for (ip, permission) in allowed.take(MAX_OF_HOST) {
+    for (ip, permission) in allowed.take(MAX_PER_HOST) {
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
@@ -70,7 +70,7 @@ mod tests {
             ("b", status(AgentState::Degraded, true, &["192.0.2.9"])),
             ("c", status(AgentState::Down, false, &["192.0.2.9"])),
         ] {
-            note(&status, host, allow, &mut found);
+            add(&status, host, allow, &mut found);
         }
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         let host = |node: Option<&str>, draining| HostEndpoint {
@@ -83,7 +83,7 @@ mod tests {
         ];
         assert_eq!(found, expected.into());
         let other = status(AgentState::Serving, false, &["192.0.2.9"]);
-        note(&other, "d", allow, &mut found);
+        add(&other, "d", allow, &mut found);
         assert_eq!(found[&ip("192.0.2.9")], host(None, false));
     }
 }

@@ -26,10 +26,10 @@ const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 const PACE: Duration = Duration::from_millis(100);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Per Gateway. Hosts lost during this interval share the next Event.
-const GATHER: Duration = Duration::from_secs(30);
+const HOST_EVENT_INTERVAL: Duration = Duration::from_secs(30);
 /// Limits repeated Events, because changes to other objects can make conditions flap.
-const REPEATED: Duration = Duration::from_secs(60);
-pub(crate) const MAX_UNTOLD: usize = 1000;
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const MAX_UNREPORTED: usize = 1000;
 /// In characters. The API's limit is a kilobyte.
 const MAX_NOTE: usize = 900;
 
@@ -70,7 +70,7 @@ pub(crate) struct Events {
 }
 
 #[derive(Default)]
-struct Told {
+struct EventHistory {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
     hosts: AllPresences,
     hosts_at: BTreeMap<NamespacedName, Instant>,
@@ -80,24 +80,24 @@ struct Told {
 
 impl Events {
     pub(crate) async fn run(mut self) {
-        let mut told = Told::default();
+        let mut history = EventHistory::default();
         loop {
-            let mut all_told = true;
+            let mut is_complete = true;
             if *self.replica.leading.borrow_and_update() {
                 let warnings = self.warnings.borrow_and_update().clone();
                 let presences = self.presences.borrow_and_update().clone();
-                all_told &= self.tell_certificates(&warnings, &mut told).await;
-                all_told &= self.tell_hosts(&presences, &mut told).await;
+                is_complete &= self.report_certificates(&warnings, &mut history).await;
+                is_complete &= self.report_hosts(&presences, &mut history).await;
             }
             let changed = tokio::select! {
                 changed = self.replica.leading.changed() => changed,
                 changed = self.warnings.changed() => changed,
                 changed = self.presences.changed() => changed,
                 Some(turned) = self.transitions.recv() => {
-                    self.tell_transitions(turned, &mut told).await;
+                    self.report_transitions(turned, &mut history).await;
                     Ok(())
                 }
-                () = tokio::time::sleep(RETRY_INTERVAL), if !all_told => Ok(()),
+                () = tokio::time::sleep(RETRY_INTERVAL), if !is_complete => Ok(()),
             };
             if changed.is_err() {
                 return;
@@ -106,77 +106,86 @@ impl Events {
     }
 
     /// Drops Events that cannot be written.
-    async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
+    async fn report_transitions(&self, turned: ObjectTransitions, history: &mut EventHistory) {
         let ObjectTransitions {
             key,
             api_version,
             all,
         } = turned;
-        told.conditions_at.retain(|_, at| at.elapsed() < REPEATED);
+        history
+            .conditions_at
+            .retain(|_, at| at.elapsed() < REPEAT_INTERVAL);
         for transition in all {
             let of = (
                 key.clone(),
                 transition.about.clone(),
                 transition.reason.clone(),
             );
-            if !*self.replica.leading.borrow() || told.conditions_at.contains_key(&of) {
+            if !*self.replica.leading.borrow() || history.conditions_at.contains_key(&of) {
                 continue;
             }
-            self.tell(&key, &api_version, &of_condition(&transition))
+            self.report(&key, &api_version, &condition_event(&transition))
                 .await;
-            told.conditions_at.insert(of, Instant::now());
+            history.conditions_at.insert(of, Instant::now());
         }
     }
 
     /// Returns false if some Events were not written.
-    async fn tell_certificates(&self, warnings: &CertificateWarnings, told: &mut Told) -> bool {
+    async fn report_certificates(
+        &self,
+        warnings: &CertificateWarnings,
+        history: &mut EventHistory,
+    ) -> bool {
         let is_so = |(object, warning): &(ObjectKey, CertificateWarning)| {
             let all = warnings.get(object);
             all.is_some_and(|all| all.contains(warning))
         };
-        told.certificates.retain(is_so);
-        for (object, warning) in untold(warnings, &told.certificates) {
+        history.certificates.retain(is_so);
+        for (object, warning) in unreported(warnings, &history.certificates) {
             if !self
-                .tell(&object, API_VERSION, &of_certificate(&warning))
+                .report(&object, API_VERSION, &certificate_event(&warning))
                 .await
             {
                 return false;
             }
-            told.certificates.insert((object, warning));
+            history.certificates.insert((object, warning));
         }
         true
     }
 
     /// Returns false if some Events were not written.
-    async fn tell_hosts(&self, presences: &AllPresences, told: &mut Told) -> bool {
-        told.hosts
+    async fn report_hosts(&self, presences: &AllPresences, history: &mut EventHistory) -> bool {
+        history
+            .hosts
             .retain(|gateway, _| presences.contains_key(gateway));
-        told.hosts_at.retain(|_, at| at.elapsed() < GATHER);
+        history
+            .hosts_at
+            .retain(|_, at| at.elapsed() < HOST_EVENT_INTERVAL);
         let Ok(host_lost) = self.host_lost() else {
             return true;
         };
-        let mut all_told = true;
+        let mut is_complete = true;
         for (gateway, now) in presences {
-            let known: &mut HostPresences = told.hosts.entry(gateway.clone()).or_default();
+            let known: &mut HostPresences = history.hosts.entry(gateway.clone()).or_default();
             known.retain(|host, _| now.contains_key(host));
-            let news = presence::untold(now, known);
+            let news = presence::unreported(now, known);
             if news.is_empty() {
                 continue;
             }
-            if told.hosts_at.contains_key(gateway) {
-                all_told = false;
+            if history.hosts_at.contains_key(gateway) {
+                is_complete = false;
                 continue;
             }
             for news in &news {
-                let event = of_hosts(news, host_lost);
-                if !self.tell_gateway(gateway, &event).await {
+                let event = hosts_event(news, host_lost);
+                if !self.report_for_gateway(gateway, &event).await {
                     return false;
                 }
                 known.extend(news.hosts.iter().map(|host| (host.clone(), news.presence)));
             }
-            told.hosts_at.insert(gateway.clone(), Instant::now());
+            history.hosts_at.insert(gateway.clone(), Instant::now());
         }
-        all_told
+        is_complete
     }
 
     /// Returns an error until valid settings arrive.
@@ -189,16 +198,16 @@ impl Events {
     }
 
     /// Returns false if the write failed.
-    async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
+    async fn report_for_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
         let key = ObjectKey {
             kind: Kind::Gateway,
             name: gateway.clone(),
         };
-        self.tell(&key, API_VERSION, event).await
+        self.report(&key, API_VERSION, event).await
     }
 
     /// Returns false if the write failed.
-    async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
+    async fn report(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
         if let Err(error) = self.write(key, api_version, event).await {
             tracing::warn!(object = %key, %error, "cannot write an Event");
             return false;
@@ -240,7 +249,7 @@ impl Events {
     }
 }
 
-fn of_condition(transition: &Transition) -> Event {
+fn condition_event(transition: &Transition) -> Event {
     let Transition {
         is_bad,
         reason,
@@ -259,12 +268,12 @@ fn of_condition(transition: &Transition) -> Event {
     event(type_, reason, "WriteStatus", &note)
 }
 
-fn of_certificate(warning: &CertificateWarning) -> Event {
+fn certificate_event(warning: &CertificateWarning) -> Event {
     let CertificateWarning { reason, message } = warning;
     event(EventType::Warning, reason, "CheckCertificate", message)
 }
 
-fn of_hosts(news: &PresenceNews, host_lost: Duration) -> Event {
+fn hosts_event(news: &PresenceNews, host_lost: Duration) -> Event {
     let (type_, reason) = match news.presence {
         HostPresence::Lost => (EventType::Warning, "HostLost"),
         HostPresence::Returned => (EventType::Normal, "HostReturned"),
@@ -287,15 +296,15 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-fn untold(
+fn unreported(
     warnings: &CertificateWarnings,
-    told: &BTreeSet<(ObjectKey, CertificateWarning)>,
+    history: &BTreeSet<(ObjectKey, CertificateWarning)>,
 ) -> Vec<(ObjectKey, CertificateWarning)> {
     let all = warnings.iter().flat_map(|(object, warnings)| {
-        let of_object = |warning: &CertificateWarning| (object.clone(), warning.clone());
-        warnings.iter().map(of_object)
+        let with_object = |warning: &CertificateWarning| (object.clone(), warning.clone());
+        warnings.iter().map(with_object)
     });
-    all.filter(|one| !told.contains(one)).collect()
+    all.filter(|one| !history.contains(one)).collect()
 }
 
 #[cfg(test)]
@@ -303,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_is_not_told_again() {
+    fn reported_warning_is_not_reported_again() {
         let warning = |message: &str| {
             CertificateWarning::from(Warning {
                 message: message.to_owned(),
@@ -313,7 +322,7 @@ mod tests {
         let gateway = Kind::Gateway.named(NamespacedName::new("default", "edge"));
         let all = vec![warning("a"), warning("b")];
         let warnings = CertificateWarnings::from([(gateway.clone(), all)]);
-        let told = BTreeSet::from([(gateway.clone(), warning("a"))]);
-        assert_eq!(untold(&warnings, &told), [(gateway, warning("b"))]);
+        let history = BTreeSet::from([(gateway.clone(), warning("a"))]);
+        assert_eq!(unreported(&warnings, &history), [(gateway, warning("b"))]);
     }
 }

@@ -104,7 +104,7 @@ pub(super) fn summarize<'a>(
         if is_pod {
             all.pods |= status.state != AgentState::Down;
         } else {
-            endpoints::note(status, host, &allow, &mut all.endpoints);
+            endpoints::add(status, host, &allow, &mut all.endpoints);
         }
         let revision = revisions.number(&status.applied_revision);
         if let Some(revision) = revision.filter(|_| status.state != AgentState::Down) {
@@ -119,9 +119,9 @@ pub(super) fn summarize<'a>(
             all.record_foreign(&foreign, host);
         }
         for one in &status.unshown_certificates {
-            unshown.note(one.listener.clone(), &one.reason, host);
+            unshown.record(one.listener.clone(), &one.reason, host);
         }
-        note(status, host, &mut listeners, &mut unusable, &mut routes);
+        record(status, host, &mut listeners, &mut unusable, &mut routes);
     }
     let addresses = shared_out(&addresses).into_iter();
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
@@ -157,10 +157,11 @@ fn addresses_of(
 }
 
 /// Takes addresses from each host in turn, so that one host cannot use up the limit.
-fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
-    let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
+fn shared_out(host_addresses: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
+    let most = host_addresses.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
-    for ip in (0..most).flat_map(|turn| of_hosts.iter().filter_map(move |all| all.get(turn))) {
+    for ip in (0..most).flat_map(|turn| host_addresses.iter().filter_map(move |all| all.get(turn)))
+    {
         if taken.len() == MAX_ADDRESSES {
             break;
         }
@@ -169,7 +170,7 @@ fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     taken
 }
 
-fn note<'a>(
+fn record<'a>(
     status: &'a GatewayAgentStatus,
     host: &'a str,
     listeners: &mut Reasons<'a, String>,
@@ -177,18 +178,18 @@ fn note<'a>(
     routes: &mut BTreeMap<&'a str, Refusals<'a>>,
 ) {
     for listener in &status.refused_listeners {
-        listeners.note(listener.name.clone(), &listener.reason, host);
+        listeners.record(listener.name.clone(), &listener.reason, host);
     }
     for address in &status.unusable_addresses {
-        unusable.note(address.address.clone(), &address.reason, host);
+        unusable.record(address.address.clone(), &address.reason, host);
     }
     for route in &status.refused_routes {
         let refusals = routes.entry(&route.route).or_default();
         for RefusedRule { rule, reason } in &route.rules {
-            refusals.rules.note(*rule, reason, host);
+            refusals.rules.record(*rule, reason, host);
         }
         for RefusedRule { rule, reason } in &route.backends {
-            refusals.backends.note(*rule, reason, host);
+            refusals.backends.record(*rule, reason, host);
         }
         refusals.works |= route.works;
         refusals.hosts += 1;
@@ -220,15 +221,15 @@ pub(super) fn stale<'a>(
 }
 
 /// Ignores the heartbeat.
-pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
-    let said = |agent: &GatewayAgent| {
+pub(super) fn is_same_report(before: &GatewayAgent, now: &GatewayAgent) -> bool {
+    let without_heartbeat = |agent: &GatewayAgent| {
         let status = agent.status.clone();
         status.map(|status| GatewayAgentStatus {
             heartbeat: None,
             ..status
         })
     };
-    before.spec == now.spec && said(before) == said(now)
+    before.spec == now.spec && without_heartbeat(before) == without_heartbeat(now)
 }
 
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
@@ -261,7 +262,7 @@ impl Refusals<'_> {
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
 impl<'a, K: Ord> Reasons<'a, K> {
-    fn note(&mut self, about: K, reason: &'a str, host: &'a str) {
+    fn record(&mut self, about: K, reason: &'a str, host: &'a str) {
         let reasons = self.0.entry(about).or_default();
         reasons.entry(reason).or_default().insert(host);
     }
@@ -329,7 +330,7 @@ mod tests {
     fn revisions(all: &[(i64, &str)]) -> Revisions {
         let mut revisions = Revisions::default();
         for (generation, revision) in all {
-            revisions.note(*generation, revision, []);
+            revisions.record(*generation, revision, []);
         }
         revisions
     }
@@ -462,11 +463,11 @@ mod tests {
         let mut later = before.clone();
         later.metadata.resource_version = Some("9".to_owned());
         later.status.as_mut().expect("a status").heartbeat = Some(jiff::Timestamp::UNIX_EPOCH);
-        assert!(says_the_same(&before, &later));
+        assert!(is_same_report(&before, &later));
         later.status.as_mut().expect("a status").draining = true;
-        assert!(!says_the_same(&before, &later));
+        assert!(!is_same_report(&before, &later));
         later.status = None;
-        assert!(!says_the_same(&before, &later));
+        assert!(!is_same_report(&before, &later));
     }
 
     #[test]
@@ -535,9 +536,12 @@ mod tests {
         assert!(summary.endpoints.is_empty());
         assert_eq!(summary.programmed.addresses, ["192.0.2.8"]);
         assert!(!sum(&[ended.clone()], None).pods);
-        let of_pod = [("ended".to_owned(), ended)].into_iter().collect();
-        let of_pod: &BTreeMap<_, _> = &of_pod;
+        let ended_agents = [("ended".to_owned(), ended)].into_iter().collect();
+        let ended_agents: &BTreeMap<_, _> = &ended_agents;
         let now = |_: &str| Duration::ZERO;
-        assert_eq!(stale(of_pod.iter(), |_| true, now, LOST_AFTER).len(), 1);
+        assert_eq!(
+            stale(ended_agents.iter(), |_| true, now, LOST_AFTER).len(),
+            1
+        );
     }
 }

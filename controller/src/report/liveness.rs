@@ -85,7 +85,7 @@ impl AgentLiveness {
         self.heard.retain(|name, _| there(name));
     }
 
-    pub(super) fn of(&self, name: &str, now: ClockReading) -> Duration {
+    pub(super) fn silence(&self, name: &str, now: ClockReading) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn seconds(silences: &AgentLiveness, name: &str, now: ClockReading) -> u64 {
-        silences.of(name, now).as_secs()
+        silences.silence(name, now).as_secs()
     }
 
     #[test]
@@ -232,12 +232,12 @@ mod tests {
                     wall: second(wall),
                 };
                 hear(&mut silences, &[("a", agent(host, Some(1_000 + passed)))], now);
-                prop_assert_eq!(silences.of("a", now), Duration::ZERO);
+                prop_assert_eq!(silences.silence("a", now), Duration::ZERO);
                 let later = ClockReading {
                     steady: now.steady + Duration::from_secs(59),
                     wall: second(wall) + SignedDuration::from_hours(24 * 365),
                 };
-                prop_assert_eq!(silences.of("a", later), Duration::from_secs(59));
+                prop_assert_eq!(silences.silence("a", later), Duration::from_secs(59));
             }
         }
     }

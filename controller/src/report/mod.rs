@@ -22,6 +22,6 @@ mod transitions;
 mod trim;
 mod write;
 
-pub(crate) use self::events::{CertificateWarnings, Events, MAX_UNTOLD};
+pub(crate) use self::events::{CertificateWarnings, Events, MAX_UNREPORTED};
 pub(crate) use self::presence::AllPresences;
 pub(crate) use self::reporter::StatusReporter;

@@ -64,7 +64,7 @@ impl Nodes {
     }
 
     /// Returns true if any address was added or removed.
-    pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
+    pub(super) fn apply(&mut self, event: WatchEvent<NamedNode>) -> bool {
         if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
             let other = self.known != all;
@@ -96,8 +96,8 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
     let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));
     let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
-    let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
-    watch.run(RECHECK_INTERVAL, keep, take).await;
+    let send = |event| events.send(FleetEvent::Nodes(event)).is_ok();
+    watch.run(RECHECK_INTERVAL, keep, send).await;
 }
 
 #[cfg(test)]
@@ -130,8 +130,8 @@ mod tests {
                 ("b".to_owned(), b.clone()),
             ])
         };
-        assert!(nodes.take(all()));
-        assert!(!nodes.take(all()));
+        assert!(nodes.apply(all()));
+        assert!(!nodes.apply(all()));
         for text in ["192.0.2.1", "2001:db8::1"] {
             assert_eq!(nodes.allow("a", ip(text)), Some(Permission::OfNode));
         }
@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(nodes.allow("c", ip("192.0.2.2")), None);
         let declared = Some(Permission::Declared);
         assert_eq!(nodes.allow("c", ip("198.51.100.9")), declared);
-        assert!(!nodes.take(WatchEvent::Applied(("b".to_owned(), b.clone()))));
-        assert!(nodes.take(WatchEvent::Applied(("b".to_owned(), a.clone()))));
-        assert!(nodes.take(WatchEvent::Deleted(("a".to_owned(), a.clone()))));
+        assert!(!nodes.apply(WatchEvent::Applied(("b".to_owned(), b.clone()))));
+        assert!(nodes.apply(WatchEvent::Applied(("b".to_owned(), a.clone()))));
+        assert!(nodes.apply(WatchEvent::Deleted(("a".to_owned(), a.clone()))));
         assert_eq!(nodes.allow("a", ip("192.0.2.1")), None);
     }
 }

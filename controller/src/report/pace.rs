@@ -62,9 +62,9 @@ impl SummaryPace {
         self.next
     }
 
-    pub(super) fn summed(&mut self, began: Instant, ended: Instant) {
-        let took = ended.saturating_duration_since(began);
-        self.next = Some(ended + (took * (SHARE - 1)).min(LONGEST));
+    pub(super) fn summed(&mut self, start: Instant, end: Instant) {
+        let took = end.saturating_duration_since(start);
+        self.next = Some(end + (took * (SHARE - 1)).min(LONGEST));
     }
 }
 

@@ -15,16 +15,16 @@ use sesame_gateway_api::status::{
 /// The API's limit. Messages that quote Envoy could exceed it.
 const MAX_MESSAGE: usize = 4096;
 
-/// `said` is `None` if the object is not ours; then only our old entries are removed. Returns
+/// `desired` is `None` if the object is not ours; then only our old entries are removed. Returns
 /// `None` if nothing changes.
 pub(super) fn patch(
     stored: &StoredStatus,
-    said: Option<&Status>,
+    desired: Option<&Status>,
     controller_name: &str,
     now: Timestamp,
 ) -> Option<Value> {
     let stored = stored.status();
-    match said {
+    match desired {
         Some(Status::Class(status)) => own(&stored, json!(status), &status.conditions, &[], now),
         Some(Status::Gateway(status)) => {
             let GatewayStatus {
@@ -33,12 +33,12 @@ pub(super) fn patch(
                 listeners,
                 attached_listener_sets,
             } = status;
-            let said = json!({
+            let fields = json!({
                 "addresses": addresses,
                 "listeners": listeners,
                 "attachedListenerSets": attached_listener_sets,
             });
-            own(&stored, said, conditions, listeners, now)
+            own(&stored, fields, conditions, listeners, now)
         }
         Some(Status::ListenerSet(status)) => {
             let ListenerSetStatus {
@@ -46,8 +46,8 @@ pub(super) fn patch(
                 conditions,
                 listeners,
             } = status;
-            let said = json!({ "listeners": listeners });
-            own(&stored, said, conditions, listeners, now)
+            let fields = json!({ "listeners": listeners });
+            own(&stored, fields, conditions, listeners, now)
         }
         Some(Status::Route(status)) => {
             let ours = status.parents.iter().map(|parent| OwnEntry {
@@ -144,21 +144,21 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
         None if is_valid => ("valid", message),
         None => ("invalid", message),
     };
-    let mut said = json!({
+    let mut patched = json!({
         "currentStatus": current,
         "description": description,
         "conditions": conditions,
         "loadBalancer": if addresses.is_empty() { json!({}) } else { json!({"ingress": addresses}) },
     });
-    let same = |field: &str| stored[field] == said[field];
+    let same = |field: &str| stored[field] == patched[field];
     let equal = ["currentStatus", "description", "conditions", "loadBalancer"].iter();
     if equal.copied().all(same) {
         return None;
     }
     if addresses.is_empty() && !stored["loadBalancer"]["ingress"].is_null() {
-        said["loadBalancer"]["ingress"] = Value::Null;
+        patched["loadBalancer"]["ingress"] = Value::Null;
     }
-    Some(said)
+    Some(patched)
 }
 
 pub(super) fn cleared_proxy(stored: &Value) -> Value {
@@ -195,20 +195,20 @@ fn shortened(message: &str) -> &str {
 /// For a kind with only one status writer. Returns `None` if nothing changes.
 fn own(
     stored: &Value,
-    mut said: Value,
+    mut status: Value,
     conditions: &[Condition],
     listeners: &[ListenerStatus],
     now: Timestamp,
 ) -> Option<Value> {
-    said["conditions"] = timed(&stored["conditions"], conditions, now);
+    status["conditions"] = timed(&stored["conditions"], conditions, now);
     let old = stored["listeners"].as_array();
     for (index, listener) in listeners.iter().enumerate() {
         let mut old = old.into_iter().flatten();
         let old = old.find(|old| old["name"] == *listener.name);
         let old = old.map_or(&Value::Null, |old| &old["conditions"]);
-        said["listeners"][index]["conditions"] = timed(old, &listener.conditions, now);
+        status["listeners"][index]["conditions"] = timed(old, &listener.conditions, now);
     }
-    (!holds(stored, &said)).then_some(said)
+    (!holds(stored, &status)).then_some(status)
 }
 
 #[derive(Clone, Copy)]
@@ -310,7 +310,7 @@ mod tests {
         StoredStatus::of(Kind::HttpRoute, "v1", &received).expect("a route has a status")
     }
 
-    fn said(gateways: &[&str]) -> Status {
+    fn route_status(gateways: &[&str]) -> Status {
         let accepted = Condition::new(
             ConditionType::Accepted,
             ConditionStatus::True,
@@ -344,14 +344,18 @@ mod tests {
     fn unchanged_status_is_not_rewritten_and_others_stay() {
         let foreign = json!({"parentRef": {"name": "x"}, "controllerName": "other", "conditions": [], "more": 1});
         let before = stored(&json!({"parents": [foreign]}));
-        let written = patch(&before, Some(&said(&["edge"])), OURS, now(5)).expect("a change");
+        let written =
+            patch(&before, Some(&route_status(&["edge"])), OURS, now(5)).expect("a change");
         assert_eq!(written["parents"][0], foreign);
         assert_eq!(
             written["parents"][1]["conditions"][0]["observedGeneration"],
             2
         );
         let after = stored(&written);
-        assert_eq!(patch(&after, Some(&said(&["edge"])), OURS, now(9)), None);
+        assert_eq!(
+            patch(&after, Some(&route_status(&["edge"])), OURS, now(9)),
+            None
+        );
 
         let removed = patch(&after, None, OURS, now(9)).expect("a change");
         assert_eq!(removed, json!({"parents": [foreign]}));
@@ -369,14 +373,16 @@ mod tests {
             .map(|i| json!({"parentRef": {"name": format!("x{i}")}, "controllerName": "other", "conditions": []}))
             .collect();
         let before = stored(&json!({ "parents": foreign }));
-        let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
+        let written =
+            patch(&before, Some(&route_status(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
         // `a` sorts first, but must not displace existing entries.
         assert_eq!(
-            patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
+            patch(&after, Some(&route_status(&["a", "m", "n"])), OURS, now(9)),
             None
         );
-        let written = patch(&after, Some(&said(&["a", "b", "n"])), OURS, now(9)).expect("a change");
+        let written =
+            patch(&after, Some(&route_status(&["a", "b", "n"])), OURS, now(9)).expect("a change");
         assert_eq!(
             names(&written).get(30..),
             Some(&["a".to_owned(), "n".to_owned()][..])
@@ -397,15 +403,15 @@ mod tests {
             )],
             ..GatewayStatus::default()
         };
-        let said = Status::Gateway(status);
+        let desired = Status::Gateway(status);
         let before = stored(&json!({"conditions": [foreign]}));
-        let written = patch(&before, Some(&said), OURS, now(5)).expect("a change");
+        let written = patch(&before, Some(&desired), OURS, now(5)).expect("a change");
         assert_eq!(written["conditions"][1], foreign);
         let mut sparse = written;
         for field in ["addresses", "listeners", "attachedListenerSets"] {
             sparse.as_object_mut().expect("a map").remove(field);
         }
-        assert_eq!(patch(&stored(&sparse), Some(&said), OURS, now(9)), None);
+        assert_eq!(patch(&stored(&sparse), Some(&desired), OURS, now(9)), None);
         assert_eq!(patch(&stored(&sparse), None, OURS, now(9)), None);
     }
 }

@@ -58,13 +58,13 @@ impl PresenceNews {
 }
 
 /// Lost hosts come first. A return is included only if an Event reported the loss.
-pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
+pub(super) fn unreported(now: &HostPresences, reported: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {
             **presence == wanted
                 && match wanted {
-                    HostPresence::Lost => told.get(*host) != Some(&wanted),
-                    HostPresence::Returned => told.get(*host) == Some(&HostPresence::Lost),
+                    HostPresence::Lost => reported.get(*host) != Some(&wanted),
+                    HostPresence::Returned => reported.get(*host) == Some(&HostPresence::Lost),
                 }
         };
         let hosts: Vec<String> = now
@@ -116,22 +116,22 @@ mod tests {
     #[test]
     fn presence_news_is_reported_once_for_many_hosts() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
-        let news = untold(&now, &HostPresences::new());
+        let news = unreported(&now, &HostPresences::new());
         let lost = PresenceNews {
             presence: HostPresence::Lost,
             hosts: vec!["a".to_owned()],
         };
         assert_eq!(news, [lost]);
-        let told = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Lost)]);
-        let news = untold(&now, &told);
+        let reported = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Lost)]);
+        let news = unreported(&now, &reported);
         assert_eq!(news.len(), 1);
         assert_eq!(news[0].text(90), "b reports again after being lost");
-        assert_eq!(untold(&now, &now), []);
+        assert_eq!(unreported(&now, &now), []);
 
         let all: HostPresences = (0..9)
             .map(|number| (format!("h{number}"), HostPresence::Lost))
             .collect();
-        let news = untold(&all, &HostPresences::new());
+        let news = unreported(&all, &HostPresences::new());
         assert_eq!(news.len(), 1);
         let text = news[0].text(90);
         assert!(

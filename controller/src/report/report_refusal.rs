@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Equals the maximum number of addresses per host.
-pub(super) const MAX_OF_HOST: usize = 256;
+pub(super) const MAX_PER_HOST: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportRefusal {
@@ -18,7 +18,7 @@ impl fmt::Display for ReportRefusal {
             Self::Name => f.write_str("its name does not match its Gateway and host"),
             Self::TooMany => write!(
                 f,
-                "its host already reports on {MAX_OF_HOST} other Gateways"
+                "its host already reports on {MAX_PER_HOST} other Gateways"
             ),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) struct StatusReporter {
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) provisioned: watch::Receiver<ProvisionReport>,
-    pub(crate) of_services: watch::Receiver<AddressesByGateway>,
+    pub(crate) service_addresses: watch::Receiver<AddressesByGateway>,
     pub(crate) hosts: watch::Sender<HostsByGateway>,
     pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
@@ -59,10 +59,10 @@ impl StatusReporter {
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);
             tokio::select! {
                 change = self.changes.recv() => match change {
-                    Some(change) => backlog.take(change, &mut agents),
+                    Some(change) => backlog.apply(change, &mut agents),
                     None => return,
                 },
-                Some(event) = heard.recv() => agents.take(event, ClockReading::now()),
+                Some(event) = heard.recv() => agents.apply(event, ClockReading::now()),
                 Some(()) = OptionFuture::from(summing.map(sleep_until)) => {}
                 changed = self.host_rules.changed() => match changed {
                     Ok(()) => backlog.touch(self.apply_rules(&mut agents)),
@@ -73,7 +73,7 @@ impl StatusReporter {
                     Err(_) => return,
                 },
                 Ok(()) = self.provisioned.changed() => backlog.open_gateways(),
-                Ok(()) = self.of_services.changed() => backlog.open_gateways(),
+                Ok(()) = self.service_addresses.changed() => backlog.open_gateways(),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
@@ -101,16 +101,16 @@ impl StatusReporter {
             }
             // Apply all changes that have arrived before comparing statuses.
             while let Ok(change) = self.changes.try_recv() {
-                backlog.take(change, &mut agents);
+                backlog.apply(change, &mut agents);
             }
             // A warning or lapsed trust may be outdated now, so do not wait for the next tick.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }
             while let Ok(event) = heard.try_recv() {
-                agents.take(event, ClockReading::now());
+                agents.apply(event, ClockReading::now());
             }
-            self.tell_ingresses(&mut backlog);
+            self.report_ingresses(&mut backlog);
             sum_up(&mut agents, &mut pace, &mut backlog);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
@@ -127,15 +127,15 @@ impl StatusReporter {
         if all.is_empty() {
             return;
         }
-        let of_object = ObjectTransitions {
+        let object_transitions = ObjectTransitions {
             key: key.clone(),
             api_version: stored.api_version.to_string(),
             all,
         };
-        self.pass_on(of_object);
+        self.pass_on(object_transitions);
     }
 
-    fn tell_ingresses(&self, backlog: &mut Backlog) {
+    fn report_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {
                 self.pass_on(turned);
@@ -155,7 +155,7 @@ impl StatusReporter {
         let PageAsk { unready, answer } = ask;
         let failures = self.failures.borrow().clone();
         let provisioned = self.provisioned.borrow().clone();
-        let of_services = self.of_services.borrow().clone();
+        let service_addresses = self.service_addresses.borrow().clone();
         let page = status_page::page(&ReplicaFacts {
             identity: &self.replica.identity,
             leads: *self.replica.leading.borrow(),
@@ -166,7 +166,7 @@ impl StatusReporter {
                 fleets: agents.fleets(),
                 failures: &failures,
                 provisioned: &provisioned,
-                of_services: of_services.as_ref(),
+                service_addresses: service_addresses.as_ref(),
             },
             agents,
             now: ClockReading::now(),
@@ -199,12 +199,12 @@ impl StatusReporter {
         }
         let failures = self.failures.borrow().clone();
         let provisioned = self.provisioned.borrow().clone();
-        let of_services = self.of_services.borrow().clone();
+        let service_addresses = self.service_addresses.borrow().clone();
         let reports = Reports {
             fleets: agents.fleets(),
             failures: &failures,
             provisioned: &provisioned,
-            of_services: of_services.as_ref(),
+            service_addresses: service_addresses.as_ref(),
         };
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
@@ -257,10 +257,10 @@ impl StatusReporter {
 }
 
 fn sum_up(agents: &mut Agents, pace: &mut SummaryPace, backlog: &mut Backlog) {
-    let began = Instant::now();
-    if agents.wants_sum(pace.allows(began)) {
+    let start = Instant::now();
+    if agents.wants_sum(pace.allows(start)) {
         let gateways = agents.sum_up(ClockReading::now());
         backlog.touch(gateways);
-        pace.summed(began, Instant::now());
+        pace.summed(start, Instant::now());
     }
 }

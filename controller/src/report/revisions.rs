@@ -20,7 +20,7 @@ pub(super) struct Revisions {
 }
 
 impl Revisions {
-    pub(super) fn note<'s>(
+    pub(super) fn record<'s>(
         &mut self,
         generation: i64,
         revision: &str,
@@ -80,16 +80,16 @@ mod tests {
             let sets = revisions.sets_changed_after(number);
             Some(sets.map(ToString::to_string).collect::<Vec<_>>())
         };
-        revisions.note(1, "first", [(&a, 1), (&b, 1)]);
+        revisions.record(1, "first", [(&a, 1), (&b, 1)]);
         assert_eq!(without(&revisions, "first"), Some(vec![]));
-        revisions.note(1, "second", [(&a, 1), (&b, 1)]);
-        revisions.note(1, "third", [(&a, 1), (&b, 2)]);
+        revisions.record(1, "second", [(&a, 1), (&b, 1)]);
+        revisions.record(1, "third", [(&a, 1), (&b, 2)]);
         let b = vec![b.to_string()];
         assert_eq!(without(&revisions, "first"), Some(b.clone()));
         assert_eq!(without(&revisions, "second"), Some(b));
         assert_eq!(without(&revisions, "third"), Some(vec![]));
         assert_eq!(without(&revisions, "unknown"), None);
-        revisions.note(2, "fourth", [(&a, 1)]);
+        revisions.record(2, "fourth", [(&a, 1)]);
         assert_eq!(without(&revisions, "third"), None);
         assert_eq!(without(&revisions, "fourth"), Some(vec![]));
     }

@@ -44,11 +44,11 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
         condition_views(after, controller_name),
     );
     let turned = after.iter().filter_map(|(of, now)| {
-        let then = before.get(of);
-        let is_new = match (then, now.is_bad) {
-            (Some(then), true) => !then.is_bad || then.reason != now.reason,
+        let old = before.get(of);
+        let is_new = match (old, now.is_bad) {
+            (Some(old), true) => !old.is_bad || old.reason != now.reason,
             (None, true) => true,
-            (then, false) => then.is_some_and(|then| then.is_bad) && !is_awaited(now.reason),
+            (old, false) => old.is_some_and(|old| old.is_bad) && !is_awaited(now.reason),
         };
         is_new.then(|| Transition {
             is_bad: now.is_bad,
@@ -60,12 +60,12 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
     let gone = before
         .iter()
-        .filter(|(of, then)| then.is_bad && !after.contains_key(*of) && is_there(&of.0));
-    let gone = gone.map(|((about, type_), then)| Transition {
+        .filter(|(of, old)| old.is_bad && !after.contains_key(*of) && is_there(&of.0));
+    let gone = gone.map(|((about, type_), old)| Transition {
         is_bad: false,
         reason: "Resolved".to_owned(),
         about: about.clone(),
-        message: format!("{type_} ({}) no longer applies", then.reason),
+        message: format!("{type_} ({}) no longer applies", old.reason),
     });
     let all = turned.collect::<Vec<_>>().into_iter().chain(gone);
     all.take(MAX_AT_ONCE).collect()
@@ -156,22 +156,22 @@ mod tests {
     fn condition_is_reported_when_bad_changed_or_recovered() {
         let good = route(&[condition("ResolvedRefs", "True", "ResolvedRefs", "")]);
         let bad = |reason, message| route(&[condition("ResolvedRefs", "False", reason, message)]);
-        let told = transitions(&good, &bad("BackendNotFound", "no Service a"), OURS);
+        let found = transitions(&good, &bad("BackendNotFound", "no Service a"), OURS);
         let expected = Transition {
             is_bad: true,
             reason: "BackendNotFound".to_owned(),
             about: "Gateway edge, listener http".to_owned(),
             message: "no Service a".to_owned(),
         };
-        assert_eq!(told, [expected]);
+        assert_eq!(found, [expected]);
         let (before, after) = (bad("BackendNotFound", "a"), bad("BackendNotFound", "b"));
         assert_eq!(transitions(&before, &after, OURS), []);
-        let told = transitions(&before, &bad("RefNotPermitted", "a"), OURS);
-        assert_eq!(told.len(), 1);
-        assert!(told[0].is_bad);
-        let told = transitions(&before, &good, OURS);
-        assert_eq!(told.len(), 1);
-        assert!(!told[0].is_bad);
+        let found = transitions(&before, &bad("RefNotPermitted", "a"), OURS);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].is_bad);
+        let found = transitions(&before, &good, OURS);
+        assert_eq!(found.len(), 1);
+        assert!(!found[0].is_bad);
         assert_eq!(transitions(&Value::Null, &good, OURS), []);
         assert_eq!(
             transitions(&bad("BackendNotFound", "a"), &json!({}), OURS),
@@ -189,20 +189,20 @@ mod tests {
         let gateway = |conflicted: &str, own: &[Value]| json!({"conditions": own, "listeners": listener(conflicted)});
         let before = gateway("False", &[programmed("False", "Pending")]);
         let after = gateway("True", &[programmed("True", "Programmed")]);
-        let told = transitions(&before, &after, OURS);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!((told[0].is_bad, &*told[0].about), (true, "listener a"));
+        let found = transitions(&before, &after, OURS);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].is_bad, &*found[0].about), (true, "listener a"));
         let bad = gateway("False", &[programmed("False", "AddressNotAssigned")]);
         assert_eq!(transitions(&bad, &before, OURS), []);
 
         let partly = condition("PartiallyInvalid", "True", "UnsupportedValue", "");
         let accepted = condition("Accepted", "True", "Accepted", "");
         let before = route(&[partly, accepted.clone()]);
-        let told = transitions(&before, &route(&[accepted]), OURS);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0].reason, "Resolved");
+        let found = transitions(&before, &route(&[accepted]), OURS);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].reason, "Resolved");
         assert_eq!(
-            told[0].message,
+            found[0].message,
             "PartiallyInvalid (UnsupportedValue) no longer applies"
         );
     }

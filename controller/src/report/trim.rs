@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_skipped() {
+    fn invalid_report_is_skipped() {
         assert!(keep(&json!({"state": "Sleeping"})).is_none());
         let long = json!({"spec": {"gateway": "a/b", "host": "h".repeat(254), "fleet": ""}});
         assert!(trimmed(long).is_none());

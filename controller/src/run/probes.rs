@@ -14,7 +14,7 @@ use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
 /// Used unless a particular kind is missing.
-const NOT_READ: &str = "the cluster's objects have not all been read yet";
+const OBJECTS_NOT_READ: &str = "the cluster's objects have not all been read yet";
 
 /// `None` until the cluster has been read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
@@ -41,7 +41,7 @@ impl Progress {
             .map(|(kind, why)| format!("{kind} ({why})"))
             .collect();
         Some(if kinds.is_empty() {
-            NOT_READ.to_owned()
+            OBJECTS_NOT_READ.to_owned()
         } else {
             let kinds = kinds.join(", ");
             format!("waiting for the definitions of the Gateway API: {kinds}; install them")
@@ -63,13 +63,13 @@ pub(super) fn spawn_servers(
         }
         match &*progress.borrow() {
             Some(progress) => progress.missing().map_or(Ok(()), Err),
-            None => Err(NOT_READ.to_owned()),
+            None => Err(OBJECTS_NOT_READ.to_owned()),
         }
     });
     let metrics = Arc::clone(&replica.metrics);
-    let beside_probes = guarded.is_none().then(|| Arc::clone(&metrics));
-    let of_probes = Arc::clone(&readiness);
-    tasks.spawn(serve::serve(probes, beside_probes, of_probes));
+    let probe_metrics = guarded.is_none().then(|| Arc::clone(&metrics));
+    let probe_readiness = Arc::clone(&readiness);
+    tasks.spawn(serve::serve(probes, probe_metrics, probe_readiness));
     if let Some(callers) = guarded {
         let pages = StatusPages::new(asks, readiness);
         tasks.spawn(serve::serve_guarded(callers, metrics, pages));
@@ -84,14 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_inputs_are_reported() {
         let (resolved, publications) = watch::channel(None);
         let (awaits, awaited) = watch::channel(AwaitedKinds::new());
         let progress = Progress {
             publications,
             awaited,
         };
-        assert_eq!(progress.missing().as_deref(), Some(NOT_READ));
+        assert_eq!(progress.missing().as_deref(), Some(OBJECTS_NOT_READ));
         awaits.send_replace([(Kind::Gateway, "it is not installed")].into());
         let why = progress.missing().unwrap();
         assert!(why.contains("Gateway (it is not installed)"), "{why}");

@@ -16,7 +16,7 @@ impl StopSignals {
         })
     }
 
-    pub(super) async fn told(&mut self) {
+    pub(super) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
 /// A page is built at most once per this interval.
-const FRESH: Duration = Duration::from_secs(1);
+const PAGE_TTL: Duration = Duration::from_secs(1);
 /// Building a page normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -39,7 +39,7 @@ impl StatusPages {
         Self {
             asks,
             readiness,
-            fresh: FRESH,
+            fresh: PAGE_TTL,
             patience: TIMEOUT,
             last: Mutex::new(None),
         }
@@ -147,7 +147,7 @@ mod tests {
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {
-            let html = source(asks, FRESH).page().await.html();
+            let html = source(asks, PAGE_TTL).page().await.html();
             assert!(
                 html.contains("not ready: nothing &lt;was&gt; read"),
                 "{html}"

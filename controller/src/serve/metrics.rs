@@ -18,51 +18,51 @@ use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::key_sets::KeySetCopies;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct KindLabels {
     kind: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPart {
+struct PartLabels {
     part: String,
     verb: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCertificate {
+struct CertificateLabels {
     gateway: String,
     key: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfIssuer {
+struct IssuerLabels {
     uri: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfBuild {
+struct BuildLabels {
     version: &'static str,
     revision: &'static str,
 }
 
 pub(crate) struct Metrics {
     registry: Registry,
-    objects: Family<OfKind, Gauge>,
+    objects: Family<KindLabels, Gauge>,
     skipped: Gauge,
-    lists: Family<OfKind, Counter>,
-    watch_failures: Family<OfKind, Counter>,
+    lists: Family<KindLabels, Counter>,
+    watch_failures: Family<KindLabels, Counter>,
     resolutions: Histogram,
     gateways: Gauge,
-    certificates: Family<OfCertificate, Gauge>,
+    certificates: Family<CertificateLabels, Gauge>,
     uncovered: Gauge,
-    key_sets: Family<OfIssuer, Gauge>,
-    published: Family<OfPart, Counter>,
-    statuses: Family<OfKind, Counter>,
+    key_sets: Family<IssuerLabels, Gauge>,
+    published: Family<PartLabels, Counter>,
+    statuses: Family<KindLabels, Counter>,
     reports_refused: Gauge,
     hosts_lost: Gauge,
     leader: Gauge,
     api_server: Gauge,
-    build: Family<OfBuild, Gauge>,
+    build: Family<BuildLabels, Gauge>,
 }
 
 impl Metrics {
@@ -124,18 +124,20 @@ impl Metrics {
 
     pub(crate) fn built_from(&self, revision: &'static str) {
         let version = env!("CARGO_PKG_VERSION");
-        let labels = OfBuild { version, revision };
+        let labels = BuildLabels { version, revision };
         self.build.get_or_create(&labels).set(1);
     }
 
     pub(crate) fn listed(&self, kind: &str) {
         // Create the error counter early, because `rate` misses the first error of a new counter.
-        self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
-        self.lists.get_or_create(&of_kind(kind)).inc();
+        self.watch_failures
+            .get_or_create(&kind_labels(kind))
+            .inc_by(0);
+        self.lists.get_or_create(&kind_labels(kind)).inc();
     }
 
     pub(crate) fn watch_failed(&self, kind: &str) {
-        self.watch_failures.get_or_create(&of_kind(kind)).inc();
+        self.watch_failures.get_or_create(&kind_labels(kind)).inc();
     }
 
     pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
@@ -143,7 +145,7 @@ impl Metrics {
         self.gateways.set(count(gateways));
         self.skipped.set(count(skipped));
         for kind in Kind::ALL {
-            let objects = self.objects.get_or_create(&of_kind(kind.as_str()));
+            let objects = self.objects.get_or_create(&kind_labels(kind.as_str()));
             objects.set(count(world.count(*kind)));
         }
     }
@@ -162,7 +164,7 @@ impl Metrics {
                 if *of != ExpiryOf::Leaf {
                     continue;
                 }
-                let labels = OfCertificate {
+                let labels = CertificateLabels {
                     gateway: gateway.to_string(),
                     key: name.clone(),
                 };
@@ -184,7 +186,7 @@ impl Metrics {
             let fetched_at = fetched_at.map_or(0, Timestamp::as_second);
             let uri = copy.uri.clone();
             self.key_sets
-                .get_or_create(&OfIssuer { uri })
+                .get_or_create(&IssuerLabels { uri })
                 .set(fetched_at);
         }
     }
@@ -194,7 +196,7 @@ impl Metrics {
     }
 
     pub(crate) fn published(&self, part: &str, verb: &str) {
-        let labels = OfPart {
+        let labels = PartLabels {
             part: part.to_owned(),
             verb: verb.to_owned(),
         };
@@ -202,7 +204,7 @@ impl Metrics {
     }
 
     pub(crate) fn status_written(&self, kind: &str) {
-        self.statuses.get_or_create(&of_kind(kind)).inc();
+        self.statuses.get_or_create(&kind_labels(kind)).inc();
     }
 
     pub(crate) fn reports_refused(&self, now: usize) {
@@ -232,8 +234,8 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-fn of_kind(kind: &str) -> OfKind {
-    OfKind {
+fn kind_labels(kind: &str) -> KindLabels {
+    KindLabels {
         kind: kind.to_owned(),
     }
 }

@@ -55,8 +55,8 @@ fn answer(
 }
 
 fn not_found(paths: &str) -> Response<Full<Bytes>> {
-    let words = format!("not found; try {paths}\n");
-    text(StatusCode::NOT_FOUND, TEXT, words)
+    let body = format!("not found; try {paths}\n");
+    text(StatusCode::NOT_FOUND, TEXT, body)
 }
 
 fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {

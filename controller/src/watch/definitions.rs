@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use super::{Input, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::READS;
+use crate::retry::READ_BACKOFF;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
@@ -79,18 +79,18 @@ pub(crate) struct DefinitionReader {
 
 impl DefinitionReader {
     pub(crate) async fn run(self) {
-        let mut told = None;
-        let mut backoff = READS;
+        let mut previous = None;
+        let mut backoff = READ_BACKOFF;
         loop {
             let pause = match self.read().await {
                 Ok(found) => {
                     backoff.reset();
-                    if told.as_ref() != Some(&found) {
+                    if previous.as_ref() != Some(&found) {
                         let input = Input::Defined(Definitions::Installed(found.clone()));
                         if self.inputs.send(input).is_err() {
                             return;
                         }
-                        told = Some(found);
+                        previous = Some(found);
                     }
                     RECHECK_INTERVAL
                 }

@@ -16,7 +16,7 @@ use super::published_before::published_before;
 use super::{Input, Received, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::READS;
+use crate::retry::READ_BACKOFF;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 use sesame_proto::key_sets::is_copy_name;
 
@@ -139,7 +139,7 @@ async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, 
     let resource = api_resource(key.kind, "v1");
     let api: Api<Received> =
         Api::namespaced_with(replica.client.clone(), &key.name.namespace, &resource);
-    let mut backoff = READS;
+    let mut backoff = READ_BACKOFF;
     let mut forbidden = 0;
     loop {
         match answer(TIMEOUT, api.get_opt(&key.name.name)).await {

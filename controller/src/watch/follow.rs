@@ -12,9 +12,9 @@ use kube::runtime::watcher::{self, Config, Error, Event};
 use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use super::merged::{MergedLists, OfName};
+use super::merged::{FromName, MergedLists};
 use crate::replica::{ApiFailures, Replica};
-use crate::retry::{READS, WatchBackoff};
+use crate::retry::{READ_BACKOFF, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
@@ -22,7 +22,7 @@ use sesame_gateway_api::api::NamespacedName;
 const WATCH_SECONDS: u32 = 45;
 
 /// Delay before listing again after a resource version has expired.
-const FORGOTTEN: Duration = Duration::from_millis(100);
+const RELIST_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
@@ -53,14 +53,14 @@ pub(crate) struct ObjectWatch<K> {
 
 impl<K> ObjectWatch<K>
 where
-    K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: kube::Resource + FromName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     /// `kind` names the watch in logs and metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
-        Self::of_all(replica, kind, vec![api], config)
+        Self::for_apis(replica, kind, vec![api], config)
     }
 
-    pub(crate) fn of_all(
+    pub(crate) fn for_apis(
         replica: &Replica,
         kind: &'static str,
         apis: Vec<Api<K>>,
@@ -105,7 +105,7 @@ where
 
 /// Returns true if the kind is not served, and false once `take` returns false. `keep` reduces each
 /// object on arrival, which limits memory. Each watch retries independently.
-pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
+pub(crate) async fn follow<K: kube::Resource + FromName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
     mut take: impl FnMut(WatchEvent<T>) -> bool,
@@ -113,7 +113,7 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
 ) -> bool {
     let mut lists = MergedLists::new(watches.len());
     let gone = |name: NamespacedName| {
-        keep(K::of_name(ObjectMeta {
+        keep(K::from_name(ObjectMeta {
             name: Some(name.name),
             namespace: Some(name.namespace).filter(|namespace| !namespace.is_empty()),
             ..ObjectMeta::default()
@@ -127,7 +127,7 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
         (name, keep(object))
     };
     let watches = watches.into_iter().enumerate().map(|(index, watch)| {
-        let events = forgotten_passed_over(watch).backoff(WatchBackoff(READS));
+        let events = skip_expired_version(watch).backoff(WatchBackoff(READ_BACKOFF));
         Box::pin(events.map(move |event| (index, event)))
     });
     let mut events = select_all(watches);
@@ -157,13 +157,13 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
 
 /// Drops the error for an expired resource version, for example after an API server restart, so the
 /// watch lists again without a backoff.
-fn forgotten_passed_over<K>(
+fn skip_expired_version<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {
     watch.filter_map(async |event| match event {
         Err(Error::WatchError(status)) if status.code == 410 => {
             // Prevents a tight loop.
-            tokio::time::sleep(FORGOTTEN).await;
+            tokio::time::sleep(RELIST_DELAY).await;
             None
         }
         event => Some(event),

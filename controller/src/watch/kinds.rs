@@ -24,7 +24,7 @@ use super::{
 };
 use crate::connection::answer;
 use crate::replica::Replica;
-use crate::retry::READS;
+use crate::retry::READ_BACKOFF;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
@@ -32,20 +32,21 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay before retrying a kind that the API server served before.
-pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
+pub(super) const UNSERVED_PAUSE: Duration = Duration::from_secs(1);
 /// After this many rejections, the ClusterRole is assumed to lack the permission.
 const REFUSALS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
-const NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list clustertrustbundles \
+const CERTIFICATES_FORBIDDEN: &str = "the controller's ClusterRole does not let it list clustertrustbundles \
     of certificates.k8s.io; apply the ClusterRole of this release, and it is read within moments";
-const INGRESSES_NOT_ALLOWED: &str = "the controller's ClusterRole does not let it list the kind of \
+const INGRESSES_FORBIDDEN: &str = "the controller's ClusterRole does not let it list the kind of \
     networking.k8s.io; apply the ClusterRole of this release, and it is read within moments";
-const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look for the kind's \
+const DEFINITION_FORBIDDEN: &str = "the controller's ClusterRole does not let it look for the kind's \
     definition; apply the ClusterRole of this release, and the kind is read within moments";
-const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
+const NO_SUPPORTED_VERSION: &str =
+    "its definition serves no supported version; install newer definitions";
 
 /// If their CRDs have never been found, the replica waits: empty kinds would withdraw all
 /// publications.
@@ -134,7 +135,7 @@ impl Watches {
             {
                 return;
             }
-            tokio::time::sleep(NOT_SERVED).await;
+            tokio::time::sleep(UNSERVED_PAUSE).await;
         }
     }
 
@@ -165,8 +166,8 @@ impl Watches {
             self.touched.send(touched).is_ok()
         };
         let config = self.config(kind);
-        let watch = ObjectWatch::of_all(&self.replica, kind.as_str(), apis, config);
-        watch.run(NOT_SERVED, keep, take).await;
+        let watch = ObjectWatch::for_apis(&self.replica, kind.as_str(), apis, config);
+        watch.run(UNSERVED_PAUSE, keep, take).await;
     }
 
     pub(super) fn config(&self, kind: Kind) -> watcher::Config {
@@ -180,7 +181,7 @@ impl Watches {
 
     pub(super) fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
         if kind == Kind::XBackend {
-            self.x_backends.note(&event);
+            self.x_backends.record(&event);
         }
         let seen = SystemTime::now();
         let input = Input::Watched { kind, event, seen };
@@ -203,7 +204,7 @@ impl Watches {
                 UnreadCertificates::NotServed => NOT_SERVED_HERE,
                 UnreadCertificates::Forbidden => {
                     self.replica.metrics.watch_failed(kind.as_str());
-                    NOT_ALLOWED
+                    CERTIFICATES_FORBIDDEN
                 }
             });
         }
@@ -211,7 +212,7 @@ impl Watches {
             self.ask_for_ingresses(kind).await?;
         }
         let Some(group) = kind.group_of_definition() else {
-            let version = known.first().ok_or(NONE_READ)?;
+            let version = known.first().ok_or(NO_SUPPORTED_VERSION)?;
             return Ok((*version).to_owned());
         };
         let resource =
@@ -223,27 +224,27 @@ impl Watches {
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
             // The ClusterRole predates support for this kind.
             Err(kube::Error::Api(status)) if status.code == 403 && is_newer(kind) => {
-                Ok(Err(NOT_FOUND_OUT))
+                Ok(Err(DEFINITION_FORBIDDEN))
             }
             found => found.map(|found| found.ok_or(NOT_INSTALLED)),
         };
         let what = "the kind's definition cannot be read";
         let definition = self.ask(kind, what, asked).await?;
         let served = |version: &&&str| serves(definition.value(), version);
-        let version = known.iter().find(served).ok_or(NONE_READ)?;
+        let version = known.iter().find(served).ok_or(NO_SUPPORTED_VERSION)?;
         Ok((*version).to_owned())
     }
 
     /// Fails if the ClusterRole predates support for this kind.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
-        let version = kind.api_versions().first().ok_or(NONE_READ)?;
+        let version = kind.api_versions().first().ok_or(NO_SUPPORTED_VERSION)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);
-        let api = apis.first().ok_or(NONE_READ)?;
+        let api = apis.first().ok_or(NO_SUPPORTED_VERSION)?;
         let one = ListParams::default().limit(1);
         let asked = async || match answer(TIMEOUT, api.list_metadata(&one)).await {
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 self.replica.metrics.watch_failed(kind.as_str());
-                Ok(Err(INGRESSES_NOT_ALLOWED))
+                Ok(Err(INGRESSES_FORBIDDEN))
             }
             found => found.map(|_| Ok(())),
         };
@@ -254,7 +255,7 @@ impl Watches {
                 break;
             }
             // A starting API server also rejects requests, and an empty kind would withdraw routes.
-            tokio::time::sleep(NOT_SERVED).await;
+            tokio::time::sleep(UNSERVED_PAUSE).await;
         }
         answer
     }
@@ -264,7 +265,7 @@ impl Watches {
     where
         F: Future<Output = kube::Result<T>>,
     {
-        let mut backoff = READS;
+        let mut backoff = READ_BACKOFF;
         loop {
             match question().await {
                 Ok(answer) => return answer,

@@ -12,12 +12,12 @@ use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Creates a placeholder for a deleted object.
-pub(crate) trait OfName {
-    fn of_name(metadata: ObjectMeta) -> Self;
+pub(crate) trait FromName {
+    fn from_name(metadata: ObjectMeta) -> Self;
 }
 
-impl<K> OfName for PartialObjectMeta<K> {
-    fn of_name(metadata: ObjectMeta) -> Self {
+impl<K> FromName for PartialObjectMeta<K> {
+    fn from_name(metadata: ObjectMeta) -> Self {
         metadata.into_response_partial()
     }
 }
@@ -51,7 +51,7 @@ impl<T> MergedLists<T> {
     }
 
     /// `gone` creates a placeholder for a deleted object.
-    pub(super) fn take(
+    pub(super) fn apply(
         &mut self,
         index: usize,
         event: Event<(NamespacedName, T)>,
@@ -71,7 +71,7 @@ impl<T> MergedLists<T> {
                     return vec![WatchEvent::Listed(all.collect())];
                 }
                 if whole {
-                    return watch.list_anew(listed, gone);
+                    return watch.relist(listed, gone);
                 }
                 watch.early = Some(listed.into_iter().collect());
                 return self.first_list().into_iter().collect();
@@ -114,7 +114,7 @@ impl<T> MergedLists<T> {
 }
 
 impl<T> NamespaceList<T> {
-    fn list_anew(
+    fn relist(
         &mut self,
         listed: Vec<(NamespacedName, T)>,
         gone: impl Fn(NamespacedName) -> T,
@@ -140,7 +140,7 @@ mod tests {
 
     /// Feeds a sequence of events. Each is `namespace/name`, or a marker for the start or end of a
     /// list. Returns the resulting events.
-    fn told(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
+    fn feed(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
         let named = |text: &str| {
             let (namespace, name) = text.split_once('/').expect("namespace/name");
             (NamespacedName::new(namespace, name), text.to_owned())
@@ -155,7 +155,7 @@ mod tests {
                 ("-", name) => Event::Delete(named(name)),
                 _ => panic!("{text}"),
             };
-            let happened = lists.take(index, event, |name| format!("{name} by name"));
+            let happened = lists.apply(index, event, |name| format!("{name} by name"));
             all.extend(happened.into_iter().map(|event| match event {
                 WatchEvent::Listed(objects) => format!("all: {}", objects.join(" ")),
                 WatchEvent::Applied(object) => format!("+{object}"),
@@ -169,34 +169,34 @@ mod tests {
     fn merged_list_is_complete_once_namespaces_are_listed() {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
-        assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
+        assert_eq!(feed(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
         // A restarted list discards the part that has already arrived.
-        assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
-        assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
-        assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);
-        assert_eq!(told(&mut lists, 0, &["+a/4", "-a/2"]), ["+a/4", "-a/2"]);
+        assert_eq!(feed(&mut lists, 0, &["+a/3", "-a/1"]), none);
+        assert_eq!(feed(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
+        assert_eq!(feed(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);
+        assert_eq!(feed(&mut lists, 0, &["+a/4", "-a/2"]), ["+a/4", "-a/2"]);
     }
 
     #[test]
     fn relisted_namespace_changes_only_its_own_objects() {
         let mut lists = MergedLists::new(2);
-        told(&mut lists, 0, &["[", ":a/1", ":a/2", "]", "+a/3"]);
-        assert_eq!(told(&mut lists, 1, &["[", "]"]), ["all: a/1 a/2 a/3"]);
-        told(&mut lists, 0, &["-a/3"]);
+        feed(&mut lists, 0, &["[", ":a/1", ":a/2", "]", "+a/3"]);
+        assert_eq!(feed(&mut lists, 1, &["[", "]"]), ["all: a/1 a/2 a/3"]);
+        feed(&mut lists, 0, &["-a/3"]);
         assert_eq!(
-            told(&mut lists, 0, &["[", ":a/2", ":a/4", "]"]),
+            feed(&mut lists, 0, &["[", ":a/2", ":a/4", "]"]),
             ["-a/1 by name", "+a/2", "+a/4"]
         );
         let none: [&str; 0] = [];
-        assert_eq!(told(&mut lists, 1, &["[", "]"]), none);
+        assert_eq!(feed(&mut lists, 1, &["[", "]"]), none);
     }
 
     #[test]
     fn single_watch_passes_every_list_on() {
         let mut lists = MergedLists::new(1);
         for _ in 0..2 {
-            assert_eq!(told(&mut lists, 0, &["[", ":a/1", "]"]), ["all: a/1"]);
+            assert_eq!(feed(&mut lists, 0, &["[", ":a/1", "]"]), ["all: a/1"]);
         }
-        assert_eq!(told(&mut lists, 0, &["+a/2", "-a/1"]), ["+a/2", "-a/1"]);
+        assert_eq!(feed(&mut lists, 0, &["+a/2", "-a/1"]), ["+a/2", "-a/1"]);
     }
 }

@@ -9,7 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use tokio::sync::watch;
 
-use super::kinds::{NOT_SERVED, Watches, observe};
+use super::kinds::{UNSERVED_PAUSE, Watches, observe};
 use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 
 /// `None` until XBackends have been listed.
@@ -17,7 +17,7 @@ use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 
 impl KnownXBackends {
-    pub(super) fn note(&self, event: &WatchEvent<WatchedObject>) {
+    pub(super) fn record(&self, event: &WatchEvent<WatchedObject>) {
         self.0.send_modify(|known| match event {
             WatchEvent::Listed(all) => {
                 *known = Some(all.iter().map(|it| it.name.clone()).collect());
@@ -75,7 +75,7 @@ impl Watches {
                     if !follow(watches.collect(), keep, take, fail).await {
                         return;
                     }
-                    tokio::time::sleep(NOT_SERVED).await;
+                    tokio::time::sleep(UNSERVED_PAUSE).await;
                 }
             };
             tokio::select! {

@@ -11,7 +11,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::merged::OfName;
+use super::merged::FromName;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Small, because objects can be as large as the API server allows.
@@ -113,8 +113,8 @@ impl<'de, T: Keep> Deserialize<'de> for Received<T> {
     }
 }
 
-impl<T: Keep> OfName for Received<T> {
-    fn of_name(metadata: ObjectMeta) -> Self {
+impl<T: Keep> FromName for Received<T> {
+    fn from_name(metadata: ObjectMeta) -> Self {
         let bare = Received { metadata, kept: () };
         let json = Json {
             value: Value::Null,

@@ -127,9 +127,9 @@ impl Referenced {
             let namespace = &policy.metadata.namespace;
             self.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
         }
-        let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
-        let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
-        for ocg in of_policies.chain(of_meshes) {
+        let policy_ocgs = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
+        let mesh_ocgs = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
+        for ocg in policy_ocgs.chain(mesh_ocgs) {
             // References without a namespace are ignored.
             self.trust_bundle("", &ocg.trust_bundle);
         }

@@ -16,7 +16,7 @@ pub(crate) struct StoredStatus {
 }
 
 impl StoredStatus {
-    pub(crate) fn is_of(kind: Kind) -> bool {
+    pub(crate) fn applies_to(kind: Kind) -> bool {
         let without = matches!(
             kind,
             Kind::ReferenceGrant | Kind::RouteFilter | Kind::SesameConfiguration
@@ -31,7 +31,7 @@ impl StoredStatus {
         let value = received.value();
         let generation = &value["metadata"]["generation"];
         let status = value.get("status").map(Value::to_string);
-        Self::is_of(kind).then(|| Self {
+        Self::applies_to(kind).then(|| Self {
             version: received.version().into(),
             generation: generation.as_i64().unwrap_or(0),
             api_version: api_version.into(),

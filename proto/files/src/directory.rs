@@ -194,9 +194,9 @@ pub fn read_trusted(
     for ShardRef { name, .. } in &manifest.endpoints {
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
-        let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
+        let shard_stamp = verify(&path, SignedPiece::Endpoints { name }, content)?;
         // An older stamp means that another writer restored an earlier version of the shard.
-        if let (Some(found), Some(known)) = (of_shard, stamp) {
+        if let (Some(found), Some(known)) = (shard_stamp, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }
     }

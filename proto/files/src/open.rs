@@ -170,7 +170,7 @@ pub fn open_with(
     };
     let metadata = file.metadata().map_err(|source| failed(path, source))?;
     regular(path, &metadata)?;
-    judge(path, &file, &metadata, rule)?;
+    check_permissions(path, &file, &metadata, rule)?;
     Ok((file, metadata))
 }
 
@@ -203,7 +203,7 @@ pub fn check_directory(path: &Path, rule: Rule) -> Result<(), OpenError> {
     let metadata = directory
         .metadata()
         .map_err(|source| failed(path, source))?;
-    judge(path, &directory, &metadata, rule)
+    check_permissions(path, &directory, &metadata, rule)
 }
 
 fn regular(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
@@ -237,7 +237,12 @@ fn kind(metadata: &Metadata) -> &'static str {
     }
 }
 
-fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<(), OpenError> {
+fn check_permissions(
+    path: &Path,
+    file: &File,
+    metadata: &Metadata,
+    rule: Rule,
+) -> Result<(), OpenError> {
     let mode = metadata.mode() & 0o7777;
     let refused = |who, change| OpenError::Mode {
         path: path.to_owned(),
@@ -297,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write_decides_who_is_believed() {
+    fn file_permissions_decide_acceptance() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "0123456789").unwrap();
@@ -341,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_judged_alike() {
+    fn directory_permissions_are_checked_too() {
         let root = tempfile::tempdir().unwrap();
         let judged = |path: &Path| RULES.map(|rule| check_directory(path, rule).is_ok());
         for (mode, expected) in [
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_another_users_is_not_believed() {
+    fn file_of_another_user_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
@@ -381,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_waited_for_that_is_no_file() {
+    fn special_files_are_refused_without_blocking() {
         let root = tempfile::tempdir().unwrap();
         let (fifo, socket) = (root.path().join("fifo"), root.path().join("socket"));
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;

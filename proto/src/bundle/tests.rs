@@ -78,7 +78,7 @@ fn bundle_reads_back_and_is_deterministic() {
 }
 
 #[test]
-fn every_bit_and_every_length_counts() {
+fn altered_or_truncated_bundle_is_refused() {
     let bytes = made();
     let trusted = trusted(PRIVATE);
     for place in 0..bytes.len() {
@@ -101,7 +101,7 @@ fn every_bit_and_every_length_counts() {
 }
 
 #[test]
-fn a_newer_format_says_what_would_read_it() {
+fn newer_format_is_refused_with_upgrade_hint() {
     let mut bytes = made();
     bytes[17] = 2;
     let error = refused(&bytes);
@@ -130,18 +130,18 @@ fn signers_are_counted_and_can_be_added() {
 }
 
 #[test]
-fn shards_and_manifest_belong_together() {
+fn mismatched_shards_and_manifest_are_refused() {
     let good = sharded();
     let with = |change: &dyn Fn(&mut Sharded)| {
         let mut sharded = good.clone();
         change(&mut sharded);
         write(&label(), &sharded, None, &signing(PRIVATE))
     };
-    let told = |change: &dyn Fn(&mut Sharded), word: &str| {
+    let assert_refused = |change: &dyn Fn(&mut Sharded), word: &str| {
         let error = with(change).expect_err(word).to_string();
         assert!(error.contains(word), "{error}");
     };
-    told(
+    assert_refused(
         &|all| {
             let shard = Shard {
                 name: "stray".to_owned(),
@@ -151,22 +151,22 @@ fn shards_and_manifest_belong_together() {
         },
         "does not belong",
     );
-    told(&|all| drop(all.shards.pop()), "is missing");
-    told(&|all| all.shards.swap(0, 1), "order");
-    told(&|all| all.shards.push(all.shards[0].clone()), "repeated");
-    told(
+    assert_refused(&|all| drop(all.shards.pop()), "is missing");
+    assert_refused(&|all| all.shards.swap(0, 1), "order");
+    assert_refused(&|all| all.shards.push(all.shards[0].clone()), "repeated");
+    assert_refused(
         &|all| "Gateway/default/other".clone_into(&mut all.manifest.gateway),
         "its header names",
     );
-    told(
+    assert_refused(
         &|all| {
             "../../etc/passwd".clone_into(&mut all.manifest.config[0].name);
             "../../etc/passwd".clone_into(&mut all.shards[0].name);
         },
         "is not a plain name",
     );
-    told(&|all| all.manifest.format = 9, "manifest format 9");
-    told(
+    assert_refused(&|all| all.manifest.format = 9, "manifest format 9");
+    assert_refused(
         &|all| all.shards[0].bytes = vec![0; crate::shard::MAX_STORED_BYTES + 1].into(),
         "at most 921600 are allowed",
     );
@@ -208,7 +208,7 @@ fn labels_are_plain_text_and_unknown_fields_fail() {
 }
 
 #[test]
-fn a_difference_names_what_differs() {
+fn difference_names_changed_parts() {
     let from = snapshot();
     let mut to = snapshot();
     to.route_tables[0].virtual_hosts[0].domain = "b.example.com".to_owned();

@@ -31,12 +31,12 @@ impl EncodedSnapshot {
     /// Returns the changes since `before`. Returns `None` if a backend has changed, if more than
     /// `most` backends were added or removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
-        let (now, then) = (&self.parts, &before.parts);
-        let backends = differences(&then.backends, &now.backends, PLACE)?;
+        let (now, old) = (&self.parts, &before.parts);
+        let backends = differences(&old.backends, &now.backends, PLACE)?;
         if !backends.replaced.is_empty() || backends.come.len() + backends.gone.len() > most {
             return None;
         }
-        let sets = differences(&then.endpoints, &now.endpoints, endpoints::PLACE)?;
+        let sets = differences(&old.endpoints, &now.endpoints, endpoints::PLACE)?;
         let sets = [sets.come, sets.gone, sets.replaced];
         let name = |set| String::from_utf8(first(set)?.1.to_vec()).ok();
         let backend = |backend: &[u8]| Backend::decode(backend).ok();

@@ -31,12 +31,12 @@ pub(super) fn differences<'e>(
             (None, None) => return Some(differences),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some((then, _)), Some((now, _))) => then.cmp(now),
+            (Some((old, _)), Some((now, _))) => old.cmp(now),
         };
-        let then = before.next_if(|_| order.is_le());
+        let old = before.next_if(|_| order.is_le());
         let now = now.next_if(|_| order.is_ge());
-        match (then, now) {
-            (Some((_, then)), Some((_, now))) if then == now => {}
+        match (old, now) {
+            (Some((_, old)), Some((_, now))) if old == now => {}
             (Some(_), Some((_, now))) => differences.replaced.push(now),
             (Some((_, gone)), None) => differences.gone.push(gone),
             (None, Some((_, come))) => differences.come.push(come),

@@ -41,8 +41,8 @@ fn differ_in_place<'e>(
     now: &[NamedMessage<'e>],
 ) -> Option<Vec<NamedMessage<'e>>> {
     let pairs = || before.iter().zip(now);
-    let same_names = before.len() == now.len() && pairs().all(|(then, now)| then.0 == now.0);
-    let differ = pairs().filter(|(then, now)| then.1 != now.1);
+    let same_names = before.len() == now.len() && pairs().all(|(old, now)| old.0 == now.0);
+    let differ = pairs().filter(|(old, now)| old.1 != now.1);
     same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 

@@ -158,13 +158,13 @@ impl EncodedSnapshot {
 
     /// Compares the parts byte for byte.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
-        let (now, then) = (&self.parts, &before.parts);
+        let (now, old) = (&self.parts, &before.parts);
         UnchangedParts {
-            route_tables: is_same(&now.route_tables, &then.route_tables),
-            backends: is_same(&now.backends, &then.backends),
-            endpoints: is_same(&now.endpoints, &then.endpoints),
-            rest: is_same(&now.ahead, &then.ahead)
-                && is_same(&now.behind, &then.behind)
+            route_tables: is_same(&now.route_tables, &old.route_tables),
+            backends: is_same(&now.backends, &old.backends),
+            endpoints: is_same(&now.endpoints, &old.endpoints),
+            rest: is_same(&now.ahead, &old.ahead)
+                && is_same(&now.behind, &old.behind)
                 && self.keys == before.keys,
         }
     }
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn hostnames_that_are_another_listeners_do_not_count() {
+    fn hostnames_of_other_listeners_do_not_count() {
         let answering = |status: u32| Route {
             action: Some(Action::DirectResponse(DirectResponse::new(status))),
             ..Route::default()
@@ -604,7 +604,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_revision_is_told_from_the_bytes(
+        fn config_digest_equals_revision(
             lists in proptest::collection::vec(
                 proptest::collection::vec("[a-c*.]{0,3}", 0..4), 9
             )

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_more_has_no_outcome() {
+    fn other_changes_have_no_delta() {
         let first = piece(&[host("a", "1"), host("b", "1")]);
         let before = [first.clone(), piece(&[host("c", "1")])];
         let with = |change: &dyn Fn(&mut Snapshot)| {

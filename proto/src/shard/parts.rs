@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_that_readers_refuse_is_not_split() {
+    fn unreadably_large_configuration_is_not_split() {
         // Once decoded, each route takes a hundred times as much memory as its encoding.
         let mut snapshot = snapshot("10.0.0.1", &[]);
         for host in 0..40 {

@@ -9,7 +9,7 @@ use crate::schema::{
     RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
 };
 
-pub(super) fn of_headers(headers: &HeaderModifier) -> u64 {
+pub(super) fn headers_size(headers: &HeaderModifier) -> u64 {
     let HeaderModifier { set, add, remove } = headers;
     let written = set.iter().chain(add).map(|header| {
         let Header { name, value, parts } = header;
@@ -25,7 +25,7 @@ pub(super) fn of_headers(headers: &HeaderModifier) -> u64 {
     sum(written.chain([texts(remove)]))
 }
 
-pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
+pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
     let RequestFilters {
         max_body_bytes: _,
         request_headers,
@@ -49,7 +49,7 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         let networks = allow.iter().chain(deny).map(|it| text(&it.network));
         text(name).saturating_add(sum(networks))
     });
-    let authorizations = authorizations.iter().map(of_authorization);
+    let authorizations = authorizations.iter().map(authorization_size);
     let claim_headers = claim_headers.iter().map(|it| {
         let ClaimHeader {
             header,
@@ -70,15 +70,15 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         texts(tokens),
         texts(reserved_headers),
         texts(token_headers),
-        request_headers.as_ref().map_or(0, of_headers),
-        response_headers.as_ref().map_or(0, of_headers),
+        request_headers.as_ref().map_or(0, headers_size),
+        response_headers.as_ref().map_or(0, headers_size),
         text(response),
         text(bandwidth),
         texts(policies),
     ]))
 }
 
-fn of_authorization(authorization: &Authorization) -> u64 {
+fn authorization_size(authorization: &Authorization) -> u64 {
     let Authorization {
         name,
         rules,
@@ -119,7 +119,7 @@ fn of_authorization(authorization: &Authorization) -> u64 {
     text(name).saturating_add(sum(rules))
 }
 
-pub(super) fn of_cors(cors: &Cors) -> u64 {
+pub(super) fn cors_size(cors: &Cors) -> u64 {
     let Cors {
         allow_origins,
         allow_credentials: _,
@@ -141,7 +141,7 @@ pub(super) fn of_cors(cors: &Cors) -> u64 {
     sum(origins.chain(lists).chain([TEXT]))
 }
 
-pub(super) fn of_session(session: &SessionPersistence) -> u64 {
+pub(super) fn session_size(session: &SessionPersistence) -> u64 {
     let SessionPersistence {
         kind,
         cookie_max_age_seconds: _,
@@ -157,7 +157,7 @@ pub(super) fn of_session(session: &SessionPersistence) -> u64 {
     SESSION.saturating_add(texts.saturating_mul(SESSION_NAMES))
 }
 
-pub(super) fn of_redirect(redirect: &Redirect) -> u64 {
+pub(super) fn redirect_size(redirect: &Redirect) -> u64 {
     let Redirect {
         scheme,
         host,
@@ -166,21 +166,26 @@ pub(super) fn of_redirect(redirect: &Redirect) -> u64 {
         status: _,
         implied_port: _,
     } = redirect;
-    sum([text(scheme), text(host), of_path(path.as_ref())])
+    sum([text(scheme), text(host), path_size(path.as_ref())])
 }
 
-pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
+pub(super) fn rewrite_size(rewrite: &UrlRewrite) -> u64 {
     let UrlRewrite {
         host,
         path,
         host_header,
     } = rewrite;
-    sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
+    sum([
+        TEXT,
+        text(host),
+        path_size(path.as_ref()),
+        text(host_header),
+    ])
 }
 
 /// Doubled, because the path may need quoting.
-pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
-    path.map_or(0, of_message).saturating_mul(2)
+pub(super) fn path_size(path: Option<&PathModifier>) -> u64 {
+    path.map_or(0, message_size).saturating_mul(2)
 }
 
 pub(super) fn texts(list: &[String]) -> u64 {
@@ -191,7 +196,7 @@ pub(super) fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-pub(super) fn of_message(message: &impl prost::Message) -> u64 {
+pub(super) fn message_size(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }
 

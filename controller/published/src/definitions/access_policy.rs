@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{AccessAction, AccessPolicySpec, AddressSource};
 
-use super::policy::{definition, inherited, of_requests, status_of_gateways};
+use super::policy::{check_target_kind, definition, inherited, status_of_gateways};
 use super::schema;
 
 /// Returns the AccessPolicy CRD.
@@ -29,7 +29,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
 }
 
 fn specification() -> Value {
-    let mut schema = schema::of::<AccessPolicySpec>();
+    let mut schema = schema::generate::<AccessPolicySpec>();
     schema["x-kubernetes-validations"] = json!([
         {
             "rule": "has(self.ipFilter) || has(self.jwt) || has(self.authorization) || has(self.extAuth)",
@@ -45,7 +45,7 @@ fn specification() -> Value {
         },
     ]);
     let fields = &mut schema["properties"];
-    of_requests(&mut fields["targetRefs"]["items"]);
+    check_target_kind(&mut fields["targetRefs"]["items"]);
     fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
         json!(["HTTPRoute", "GRPCRoute", "HTTPProxy", "Ingress"]);
     fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] =
@@ -56,7 +56,7 @@ fn specification() -> Value {
         "message": "expected allow, deny, allowRefs or denyRefs",
     }]);
     filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
-    of_tokens(&mut fields["jwt"]["properties"]["providers"]);
+    check_providers(&mut fields["jwt"]["properties"]["providers"]);
     let service = &mut fields["extAuth"];
     service["properties"]["protocol"]["enum"] = json!(["HTTP", "GRPC"]);
     service["x-kubernetes-validations"] = json!([
@@ -74,7 +74,7 @@ fn specification() -> Value {
     schema
 }
 
-fn of_tokens(providers: &mut Value) {
+fn check_providers(providers: &mut Value) {
     providers["x-kubernetes-list-type"] = json!("map");
     providers["x-kubernetes-list-map-keys"] = json!(["name"]);
     let fields = &mut providers["items"]["properties"];

@@ -28,7 +28,7 @@ pub fn backend_policy_definition() -> Result<CustomResourceDefinition, serde_jso
 }
 
 fn specification() -> Value {
-    let mut schema = schema::of::<BackendPolicySpec>();
+    let mut schema = schema::generate::<BackendPolicySpec>();
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.loadBalancer) || has(self.healthCheck) || has(self.circuitBreaker) || has(self.connection)",
         "message": "expected loadBalancer, healthCheck, circuitBreaker or connection",

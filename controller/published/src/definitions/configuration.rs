@@ -166,7 +166,7 @@ fn columns() -> Value {
 }
 
 fn specification() -> Value {
-    let mut schema = schema::of::<SesameConfigurationSpec>();
+    let mut schema = schema::generate::<SesameConfigurationSpec>();
     for (field, rules) in RULES {
         let rules: Vec<Value> = rules
             .iter()

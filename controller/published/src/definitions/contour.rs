@@ -9,7 +9,7 @@ use super::schema::{self, text};
 
 /// Returns the HTTPProxy CRD.
 pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut schema = schema::of::<HttpProxySpec>();
+    let mut schema = schema::generate::<HttpProxySpec>();
     let fields = &mut schema["properties"];
     fields["virtualhost"]["required"] = json!(["fqdn"]);
     fields["includes"]["items"]["required"] = json!(["name"]);
@@ -36,7 +36,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
 
 /// Returns the TLSCertificateDelegation CRD.
 pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut schema = schema::of::<TlsCertificateDelegationSpec>();
+    let mut schema = schema::generate::<TlsCertificateDelegationSpec>();
     let delegations = &mut schema["properties"]["delegations"]["items"];
     delegations["required"] = json!(["secretName", "targetNamespaces"]);
     schema["required"] = json!(["delegations"]);

@@ -53,7 +53,7 @@ pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_js
 }
 
 fn specification_of_ocg() -> Value {
-    let mut schema = schema::of::<MeshOcgPolicySpec>();
+    let mut schema = schema::generate::<MeshOcgPolicySpec>();
     only_target(&mut schema, EXPERIMENTAL_GATEWAY_GROUP, "XMesh");
     schema["x-kubernetes-validations"] = json!([{
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
@@ -77,7 +77,7 @@ fn only_target(schema: &mut Value, group: &str, kind: &str) {
 }
 
 fn specification() -> Value {
-    let mut schema = schema::of::<GatewayMeshPolicySpec>();
+    let mut schema = schema::generate::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
     // Require these fields, because without them all routes are rejected.

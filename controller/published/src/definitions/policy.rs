@@ -77,7 +77,7 @@ pub(super) fn status_of_gateways() -> Value {
     )
 }
 
-pub(super) fn of_requests(target: &mut Value) {
+pub(super) fn check_target_kind(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{
         "rule": format!(
             "self.group == '{GATEWAY_GROUP}' && self.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute']"

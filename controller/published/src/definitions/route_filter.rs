@@ -8,7 +8,7 @@ use super::schema;
 
 /// Returns the RouteFilter CRD. A filter's errors appear in the status of the routes that use it.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    let mut specification = schema::of::<RouteFilterSpec>();
+    let mut specification = schema::generate::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{
         "rule": "[has(self.directResponse), has(self.urlRewrite), has(self.requestRedirect)].filter(it, it).size() == 1",
         "message": "expected exactly one of directResponse, urlRewrite and requestRedirect",

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{CompressionType, ErrorPageSource, HeaderFact, TrafficPolicySpec};
 
-use super::policy::{definition, inherited, of_requests, status_of_gateways};
+use super::policy::{check_target_kind, definition, inherited, status_of_gateways};
 use super::schema;
 
 /// Returns the TrafficPolicy CRD.
@@ -43,13 +43,13 @@ const SECTIONS: [&str; 10] = [
 ];
 
 fn specification() -> Value {
-    let mut schema = schema::of::<TrafficPolicySpec>();
+    let mut schema = schema::generate::<TrafficPolicySpec>();
     schema["x-kubernetes-validations"] = json!([{
         "rule": SECTIONS.map(|section| format!("has(self.{section})")).join(" || "),
         "message": format!("expected at least one of {}", SECTIONS.join(", ")),
     }]);
     let fields = &mut schema["properties"];
-    of_requests(&mut fields["targetRefs"]["items"]);
+    check_target_kind(&mut fields["targetRefs"]["items"]);
     let limits = &mut fields["rateLimits"];
     limits["x-kubernetes-list-type"] = json!("map");
     limits["x-kubernetes-list-map-keys"] = json!(["name"]);

@@ -51,7 +51,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     let wanted: BTreeSet<_> = wanted.into_iter().flatten().collect();
     for key in wanted {
         let Some((version, value)) = reader.get(&key).await? else {
-            note(&format!(
+            print_note(&format!(
                 "{key} cannot be read; objects that need it are excluded from the comparison"
             ));
             continue;
@@ -78,12 +78,14 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}
-        Listed::Refused(why) => note(&format!("{kind} is excluded from the comparison: {why}")),
+        Listed::Refused(why) => {
+            print_note(&format!("{kind} is excluded from the comparison: {why}"))
+        }
         Listed::Objects(version, objects) => {
             for value in objects {
                 match decode_value(value, kind, version) {
                     Ok(decoded) => world.insert(decoded.object),
-                    Err(error) => note(&format!("excluded from the comparison: {error}")),
+                    Err(error) => print_note(&format!("excluded from the comparison: {error}")),
                 }
             }
         }
@@ -109,7 +111,7 @@ fn add_file(world: &mut World, file: &Path) -> Result<()> {
             match decoded {
                 Ok(decoded) => world.insert(decoded.object),
                 Err(error) if error.is_unsupported() => {
-                    note(&format!("{}: {error}; it does not affect routes", at()));
+                    print_note(&format!("{}: {error}; it does not affect routes", at()));
                 }
                 Err(error) => bail!("{}, line {}: {error}", at(), document.line),
             }
@@ -125,7 +127,7 @@ fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snaps
         .collect()
 }
 
-fn note(words: &str) {
+fn print_note(message: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(words));
+    let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(message));
 }

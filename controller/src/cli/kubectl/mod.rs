@@ -159,18 +159,18 @@ fn run(cli: PluginCli) -> Result<bool> {
         let reader = ClusterReader::open(&cluster).await?;
         match command {
             PluginCommand::Status(args) => {
-                let look = async || status::read(&reader, args.name.as_deref()).await;
+                let read = async || status::read(&reader, args.name.as_deref()).await;
                 let text = |all: &Vec<_>, wide| status::text(all, wide, !args.no_headers);
                 let is_well =
                     |all: &Vec<status::GatewayRow>| all.iter().all(|row| row.problems.is_empty());
                 let names = |all: &Vec<_>| status::names(all);
-                show(&reader, args.watch, look, text, names, is_well).await
+                show(&reader, args.watch, read, text, names, is_well).await
             }
             PluginCommand::Hosts(args) => {
-                let look = async || hosts::read(&reader, args.name.as_deref()).await;
+                let read = async || hosts::read(&reader, args.name.as_deref()).await;
                 let text = |all: &Vec<_>, wide| hosts::text(all, wide, !args.no_headers);
                 let names = |all: &Vec<_>| hosts::names(all);
-                show(&reader, args.watch, look, text, names, |_| true).await
+                show(&reader, args.watch, read, text, names, |_| true).await
             }
             PluginCommand::Explain(args) => explain(&reader, &args).await,
             PluginCommand::Why(args) => why::main(&reader, &args).await,
@@ -185,17 +185,17 @@ fn run(cli: PluginCli) -> Result<bool> {
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,
-    look: impl AsyncFn() -> Result<T>,
+    read: impl AsyncFn() -> Result<T>,
     text: impl Fn(&T, bool) -> String,
     names: impl Fn(&T) -> String,
     is_well: impl Fn(&T) -> bool,
 ) -> Result<bool> {
     let mut shown = None;
-    let mut told = None;
+    let mut last_error = None;
     loop {
-        match look().await {
+        match read().await {
             Ok(found) => {
-                told = None;
+                last_error = None;
                 if shown.as_ref() != Some(&found) {
                     let is_read =
                         reader.print_rows(&found, |wide| text(&found, wide), || names(&found))?;
@@ -208,10 +208,10 @@ async fn show<T: Serialize + PartialEq>(
             // A temporary API server outage does not end a watch.
             Err(error) if watch && shown.is_some() => {
                 let error = format!("{error:#}");
-                if told.as_ref() != Some(&error) {
+                if last_error.as_ref() != Some(&error) {
                     eprint_plain(&error);
                 }
-                told = Some(error);
+                last_error = Some(error);
             }
             Err(error) => return Err(error),
         }
@@ -219,9 +219,9 @@ async fn show<T: Serialize + PartialEq>(
     }
 }
 
-fn eprint_plain(words: &str) {
+fn eprint_plain(message: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(words));
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(message));
 }
 
 async fn explain(reader: &ClusterReader, args: &AnyRequestArgs) -> Result<bool> {

@@ -86,7 +86,7 @@ impl ClusterReader {
         for_people: impl FnOnce(bool) -> String,
         names: impl FnOnce() -> String,
     ) -> Result<bool> {
-        let said = match self.format {
+        let text = match self.format {
             PluginFormat::Table => for_people(false),
             PluginFormat::Wide => for_people(true),
             PluginFormat::Json => serde_json::to_string_pretty(value)? + "\n",
@@ -94,7 +94,7 @@ impl ClusterReader {
             PluginFormat::Name => names(),
         };
         let mut out = std::io::stdout().lock();
-        match out.write_all(said.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             result => Ok(result.map(|()| true)?),
         }

@@ -94,10 +94,10 @@ fn row(gateway: &Value, reports: Option<&[GatewayAgent]>) -> GatewayRow {
         .find(|condition| condition.section.is_empty() && condition.type_ == "Programmed");
     let faults = conditions.iter().filter(|condition| condition.is_fault());
     let mut problems: Vec<String> = faults.map(sentence).collect();
-    let of_it = |report: &&GatewayAgent| report.spec.gateway == full;
+    let is_own = |report: &&GatewayAgent| report.spec.gateway == full;
     let hosts = reports.map(|reports| {
         let mut hosts = ServingHosts::default();
-        for report in reports.iter().filter(of_it) {
+        for report in reports.iter().filter(is_own) {
             let status = report.status.clone().unwrap_or_default();
             hosts.all += 1;
             hosts.serving += usize::from(status.state == AgentState::Serving);

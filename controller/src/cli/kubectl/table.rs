@@ -5,7 +5,7 @@ use comfy_table::{Table, presets};
 use jiff::SignedDuration;
 
 const NONE: &str = "<none>";
-const GAP: u16 = 3;
+const COLUMN_GAP: u16 = 3;
 
 pub(super) fn table(
     headings: &[&str],
@@ -25,7 +25,7 @@ pub(super) fn table(
         table.add_row(row.iter().map(|cell| plain(or_none(cell))));
     }
     for column in table.column_iter_mut() {
-        column.set_padding((0, GAP));
+        column.set_padding((0, COLUMN_GAP));
     }
     let lines = table.lines().map(|line| line.trim_end().to_owned());
     lines.collect::<Vec<_>>().join("\n") + "\n"

@@ -1,9 +1,9 @@
 //! Plans the adoption of existing fleets.
 
-use super::{Standing, judge};
+use super::{AdoptionState, assess};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
-use crate::provision::owned::{OwnedObject, of_controller};
+use crate::provision::owned::{OwnedObject, with_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
 /// Returns true if any object exists without an owner. In that case, plans the approved adoption or
@@ -18,20 +18,20 @@ pub(in crate::provision) fn claim_fleet<'a>(
     let controller = &inventory.controller;
     let objects = objects.into_iter();
     let mut objects: Vec<_> = objects
-        .map(|object| of_controller(object, controller))
+        .map(|object| with_controller(object, controller))
         .collect();
-    let standing = judge(inventory, basis, &objects);
+    let state = assess(inventory, basis, &objects);
     let ours = |object: &OwnedObject| {
         let found = inventory.objects.get(&object.key);
-        found.is_some_and(|found| found.is_of(basis))
+        found.is_some_and(|found| found.is_owned_by(basis))
     };
-    let is_settled = match standing {
-        Standing::Settled => true,
-        Standing::Agreed(writes) => {
+    let is_settled = match state {
+        AdoptionState::Settled => true,
+        AdoptionState::Agreed(writes) => {
             plan.writes.extend(writes);
             false
         }
-        Standing::Open { why, preview } => {
+        AdoptionState::Open { why, preview } => {
             plan.problem(OwnedKind::DaemonSet, &basis.gateway, why);
             claim(claims, inventory, basis, vec![preview]);
             false

@@ -18,7 +18,7 @@ pub(super) use self::claims::claim_fleet;
 pub(crate) use self::difference::FieldChange;
 pub(crate) use self::preview::{AdoptionPreview, ObjectAction};
 use super::Basis;
-use super::fleet::{RELEASED_ANNOTATION, begun};
+use super::fleet::{RELEASED_ANNOTATION, with_initial_replicas};
 use super::kept::{WRITTEN_ANNOTATION, with_kept};
 use super::owned::{ExistingObject, OwnedObject, controller_of};
 use super::plan::{Inventory, OwnedWrite, is_replaceable};
@@ -52,7 +52,7 @@ impl AdoptionAction {
     }
 }
 
-enum Standing {
+enum AdoptionState {
     Settled,
     Agreed(Vec<OwnedWrite>),
     Open {
@@ -63,11 +63,11 @@ enum Standing {
     },
 }
 
-fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Standing {
+fn assess(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> AdoptionState {
     let existing = |object: &OwnedObject| inventory.objects.get(&object.key);
-    let is_nobodys = |object| existing(object).is_some_and(|found| found.owner.is_none());
-    if !objects.iter().any(is_nobodys) {
-        return Standing::Settled;
+    let is_unowned = |object| existing(object).is_some_and(|found| found.owner.is_none());
+    if !objects.iter().any(is_unowned) {
+        return AdoptionState::Settled;
     }
     let actions = objects.iter();
     let actions: Vec<AdoptionAction> = actions
@@ -77,16 +77,18 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     if consent(&actions).is_some_and(|wanted| covers(given, &wanted)) {
         let all = objects.iter().zip(&actions);
         let writes = all.filter_map(|(object, action)| match action {
-            AdoptionAction::Created => Some(OwnedWrite::Create(begun(object.clone()))),
+            AdoptionAction::Created => {
+                Some(OwnedWrite::Create(with_initial_replicas(object.clone())))
+            }
             AdoptionAction::Adopted { .. } => existing(object).map(|found| OwnedWrite::Replace {
                 object: adopted(object, found),
                 version: found.version.clone(),
             }),
             AdoptionAction::Kept | AdoptionAction::Foreign(_) => None,
         });
-        return Standing::Agreed(writes.collect());
+        return AdoptionState::Agreed(writes.collect());
     }
-    Standing::Open {
+    AdoptionState::Open {
         why: not_complete(basis, objects, &actions),
         preview: preview::config_map(basis, &inventory.namespace, objects, consent(&actions)),
     }

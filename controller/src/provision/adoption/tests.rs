@@ -233,7 +233,7 @@ fn foreign_objects_are_never_adopted() {
 }
 
 #[test]
-fn api_server_defaults_are_no_change() {
+fn api_server_defaults_are_not_changes() {
     let mut inventory = released();
     for found in inventory.objects.values_mut() {
         found.value = defaults::with_defaults(found.value.clone());

@@ -4,14 +4,14 @@ use serde_json::json;
 
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
-use crate::provision::owned::{OwnedObject, away, beside};
+use crate::provision::owned::{OwnedObject, local_object, remote_object};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{AGENTS_ROLE, fleet_agents, gateway_rules};
 
 /// Only the agent's Pod requests a token.
 pub(super) fn account(basis: &Basis, name: &str) -> OwnedObject {
     let value = json!({"automountServiceAccountToken": false});
-    beside(basis, OwnedKind::ServiceAccount, name, &[], value)
+    local_object(basis, OwnedKind::ServiceAccount, name, &[], value)
 }
 
 /// Returns the Role for the Gateway's keys and reports, and bindings to it and to the shared Role.
@@ -27,10 +27,15 @@ pub(super) fn rights(basis: &Basis, account: &str, namespace: &str) -> [OwnedObj
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": gateway.namespace}],
         })
     };
-    let of_all = name(&format!("{own}.agents"));
+    let agents_binding = name(&format!("{own}.agents"));
     [
-        away(basis, OwnedKind::Role, &name(&own), role),
-        away(basis, OwnedKind::RoleBinding, &name(&own), binding(&own)),
-        away(basis, OwnedKind::RoleBinding, &of_all, binding(AGENTS_ROLE)),
+        remote_object(basis, OwnedKind::Role, &name(&own), role),
+        remote_object(basis, OwnedKind::RoleBinding, &name(&own), binding(&own)),
+        remote_object(
+            basis,
+            OwnedKind::RoleBinding,
+            &agents_binding,
+            binding(AGENTS_ROLE),
+        ),
     ]
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::pods::{
-    HostDirectories, SHARED_MEMORY, announce_metrics, container, giver, optional_args, pod, volumes,
+    HostDirectories, SHARED_MEMORY, announce_metrics, chown_container, container, optional_args,
+    pod, volumes,
 };
 use crate::provision::Basis;
 use crate::provision::owned::labels;
@@ -41,7 +42,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     let mut pod = pod(fleet);
     pod["automountServiceAccountToken"] = json!(false);
     pod["terminationGracePeriodSeconds"] = json!(drain + GRACE_SECONDS);
-    pod["initContainers"] = json!([giver(image, fleet, &own)]);
+    pod["initContainers"] = json!([chown_container(image, fleet, &own)]);
     pod["containers"] = json!([launcher]);
     pod["volumes"] = volumes(&all);
     let update = json!({"maxSurge": 1, "maxUnavailable": 0});
@@ -83,7 +84,7 @@ pub(super) fn agent(
     pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
     // Lets the container's group read the ServiceAccount token.
     pod["securityContext"]["fsGroup"] = pod["securityContext"]["runAsGroup"].clone();
-    pod["initContainers"] = json!([giver(image, fleet, &own)]);
+    pod["initContainers"] = json!([chown_container(image, fleet, &own)]);
     pod["containers"] = json!([agent]);
     pod["volumes"] = volumes(&all);
     // No surge, because the old and new agents would use the same ports and directories.
@@ -126,7 +127,8 @@ mod tests {
         let text = std::fs::read_to_string(MANIFESTS).unwrap();
         let documents = text.split("\n---\n");
         let mut manifests = documents.map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
-        let (of_envoy, of_agent) = (manifests.next().unwrap(), manifests.next().unwrap());
+        let (envoy_manifest, agent_manifest) =
+            (manifests.next().unwrap(), manifests.next().unwrap());
         let image = |manifest: &Value| {
             let image = &manifest["spec"]["template"]["spec"]["containers"][0]["image"];
             image.as_str().unwrap().to_owned()
@@ -134,11 +136,17 @@ mod tests {
         let fleet = FleetSettings::default();
         let basis = basis();
         let made = [
-            launcher(&basis, &fleet, &image(&of_envoy)),
-            agent(&basis, &fleet, &image(&of_agent), "sesame-agent", "there"),
+            launcher(&basis, &fleet, &image(&envoy_manifest)),
+            agent(
+                &basis,
+                &fleet,
+                &image(&agent_manifest),
+                "sesame-agent",
+                "there",
+            ),
         ];
         let HostDirectories { runtime, state } = HostDirectories::of(&basis);
-        for (made, mut manifest) in made.into_iter().zip([of_envoy, of_agent]) {
+        for (made, mut manifest) in made.into_iter().zip([envoy_manifest, agent_manifest]) {
             let made = made.to_string();
             let made = made
                 .replace(&runtime, "/run/sesame")

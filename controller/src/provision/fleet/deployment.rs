@@ -9,7 +9,7 @@ use super::pods::{USER, announce_metrics, container, optional_args};
 use super::{Images, POD_LABEL_VALUE};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
-use crate::provision::owned::{OwnedObject, beside, labels};
+use crate::provision::owned::{OwnedObject, labels, local_object};
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
@@ -69,7 +69,7 @@ pub(super) fn objects(
         // Unready Pods must not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
-    let object = |kind, value| beside(basis, kind, name, &[], value);
+    let object = |kind, value| local_object(basis, kind, name, &[], value);
     [
         object(OwnedKind::PodDisruptionBudget, budget),
         object(OwnedKind::Deployment, deployment),
@@ -82,7 +82,7 @@ pub(crate) fn selector(basis: &Basis) -> Value {
 }
 
 /// Sets the initial number of Pods if `replicas` is not configured.
-pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
+pub(crate) fn with_initial_replicas(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
     }

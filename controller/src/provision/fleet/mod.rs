@@ -10,15 +10,15 @@ mod release;
 mod switch;
 
 pub(super) use self::compare::with_comparable_quantities;
-pub(super) use self::deployment::{begun, selector};
+pub(super) use self::deployment::{selector, with_initial_replicas};
 pub(super) use self::release::{RELEASED_ANNOTATION, is_released_from, released};
-pub(super) use self::switch::{is_served_by_pods, meanwhile};
+pub(super) use self::switch::{is_served_by_pods, retained};
 
 use serde_json::{Value, json};
 
 use super::Basis;
 use super::kinds::OwnedKind;
-use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
+use super::owned::{OwnedObject, beginning_of_names, local_object, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
@@ -50,7 +50,8 @@ pub(super) fn objects(
         let whose = (agent.as_str(), namespace);
         all.extend(deployment::objects(basis, fleet, images, &name, whose));
     } else {
-        let daemonset = |name: &str, value| beside(basis, OwnedKind::DaemonSet, name, &[], value);
+        let daemonset =
+            |name: &str, value| local_object(basis, OwnedKind::DaemonSet, name, &[], value);
         let launcher = daemonsets::launcher(basis, fleet, images.envoy);
         all.push(daemonset(&name, launcher));
         let agents = daemonsets::agent(basis, fleet, images.agent, &agent, namespace);

@@ -46,7 +46,11 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
 }
 
 /// The init container changes the directories' owner from root to the other containers' user.
-pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
+pub(super) fn chown_container(
+    image: &str,
+    fleet: &FleetSettings,
+    directories: &[(&str, &str)],
+) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
     let args: Vec<&str> = ["own", &user].into_iter().chain(paths).collect();

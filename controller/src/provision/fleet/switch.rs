@@ -12,7 +12,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
-pub(crate) fn meanwhile(
+pub(crate) fn retained(
     basis: &Basis,
     wanted: &[OwnedObject],
     existing: &Existing,
@@ -34,12 +34,12 @@ pub(crate) fn meanwhile(
         (false, false) => &[OwnedKind::Deployment, OwnedKind::PodDisruptionBudget],
     };
     let stay = existing.iter();
-    let stay = stay.filter(|(key, found)| other.contains(&key.0) && found.is_of(basis));
+    let stay = stay.filter(|(key, found)| other.contains(&key.0) && found.is_owned_by(basis));
     stay.map(|(key, _)| key.clone()).collect()
 }
 
 fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
-    key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
+    key.0 == OwnedKind::EndpointSlice && found.is_owned_by(basis)
 }
 
 pub(crate) fn is_served_by_pods(
@@ -51,7 +51,7 @@ pub(crate) fn is_served_by_pods(
 }
 
 fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
-    let mut deployments = of_kind(basis, existing, OwnedKind::Deployment);
+    let mut deployments = objects_of_kind(basis, existing, OwnedKind::Deployment);
     deployments.next().is_some_and(|deployment| {
         let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
         let ready = number(deployment, "availableReplicas");
@@ -68,7 +68,9 @@ fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bo
     let nodes = basis.hosts.values().filter_map(|host| host.node.as_ref());
     let nodes: BTreeSet<&String> = nodes.collect();
     wanted.into_iter().all(|object| {
-        let found = existing.get(&object.key).filter(|found| found.is_of(basis));
+        let found = existing
+            .get(&object.key)
+            .filter(|found| found.is_owned_by(basis));
         found.is_some_and(|ExistingObject { value, .. }| {
             let desired = number(value, "desiredNumberScheduled");
             is_observed(value)
@@ -79,13 +81,13 @@ fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bo
     })
 }
 
-fn of_kind<'e>(
+fn objects_of_kind<'e>(
     basis: &'e Basis,
     existing: &'e Existing,
     kind: OwnedKind,
 ) -> impl Iterator<Item = &'e Value> {
     let all = existing.iter();
-    let ours = all.filter(move |(key, found)| key.0 == kind && found.is_of(basis));
+    let ours = all.filter(move |(key, found)| key.0 == kind && found.is_owned_by(basis));
     ours.map(|(_, found)| &found.value)
 }
 

@@ -22,7 +22,7 @@ pub(in crate::provision) fn addresses(
 ) -> ServiceAddresses {
     let key = (OwnedKind::Gateway, name(basis));
     let found = inventory.objects.get(&key);
-    let Some(found) = found.filter(|found| found.is_of(basis)) else {
+    let Some(found) = found.filter(|found| found.is_owned_by(basis)) else {
         let made = format!("Gateway {} does not exist yet", key.1);
         return awaiting(problem.map_or(made, Clone::clone));
     };
@@ -36,7 +36,7 @@ pub(in crate::provision) fn addresses(
     }
     for (route, found) in &inventory.objects {
         let (kind, name) = route;
-        if super::ROUTES.contains(kind) && found.is_of(basis) {
+        if super::ROUTES.contains(kind) && found.is_owned_by(basis) {
             let types = ["Accepted", "ResolvedRefs"];
             for parent in entries(&found.value, "/status/parents") {
                 let of = format!("{kind} {}: ", name.name);

@@ -8,7 +8,7 @@ use sesame_proto::schema::Transport;
 use super::name;
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
-use crate::provision::owned::{OwnedObject, beside, service_name, stamped};
+use crate::provision::owned::{OwnedObject, local_object, service_name, stamped};
 use crate::provision::plan::Inventory;
 use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
@@ -78,7 +78,7 @@ pub(super) fn objects(
         spec["infrastructure"] = infrastructure;
     }
     let gateway = json!({"spec": spec});
-    let gateway = beside(basis, OwnedKind::Gateway, &name.name, &[], gateway);
+    let gateway = local_object(basis, OwnedKind::Gateway, &name.name, &[], gateway);
     let mut objects = vec![stamped(gateway)];
     objects.extend(routes);
     Ok(UpstreamObjects { objects, left_out })
@@ -106,18 +106,21 @@ fn listener_and_route(
         "rules": [{"backendRefs": [{"name": service_name(basis), "port": port}]}],
     }});
     let name = format!("{upstream}-{section}");
-    (listener, stamped(beside(basis, kind, &name, &[], route)))
+    (
+        listener,
+        stamped(local_object(basis, kind, &name, &[], route)),
+    )
 }
 
 fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     let publishing = &settings.publishing;
     let mut infrastructure = json!({});
-    for (field, of_gateway, more) in [
+    for (field, own, more) in [
         ("labels", &basis.labels, &publishing.labels),
         ("annotations", &basis.annotations, &publishing.annotations),
     ] {
         let mut all: BTreeMap<&String, &String> = more.iter().collect();
-        all.extend(of_gateway);
+        all.extend(own);
         if !all.is_empty() {
             infrastructure[field] = json!(all);
         }
@@ -154,7 +157,7 @@ fn class<'s>(
             basis.class
         ));
     }
-    if basis.of_class && leads_back(basis, class, inventory) {
+    if basis.is_class && leads_back(basis, class, inventory) {
         return Err(format!(
             "{FIELD} is {class:?}, whose own second Gateway leads back to this class, so it would \
             lead to itself; name another one"
@@ -170,7 +173,7 @@ fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
         let of = inventory.classes.get(&name)?;
         let mut objects = inventory.objects.iter();
         let (_, second) =
-            objects.find(|(key, found)| key.0 == OwnedKind::Gateway && found.is_of(of))?;
+            objects.find(|(key, found)| key.0 == OwnedKind::Gateway && found.is_owned_by(of))?;
         second.value["spec"]["gatewayClassName"].as_str()
     };
     let mut at = Some(class);

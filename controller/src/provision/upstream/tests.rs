@@ -115,10 +115,10 @@ fn gateway_never_leads_to_itself_and_explains() {
         known.unwatched.clone_from(&inventory.unwatched);
         known.absent.clone_from(&inventory.absent);
         let OwnedPlan { writes, report } = planned(&known, settings(class));
-        let of_upstream = writes
+        let writes_gateway = writes
             .iter()
             .any(|write| write.key().0 == OwnedKind::Gateway);
-        assert!(!of_upstream, "{writes:?}");
+        assert!(!writes_gateway, "{writes:?}");
         assert_eq!(report.without_upstream[&basis.gateway], why);
         why
     };
@@ -172,7 +172,7 @@ fn gateway_never_leads_to_itself_and_explains() {
 fn other_class_recreates_upstream_other_type_removes_it() {
     let edge = basis(&[(Transport::Tcp, 443)]);
     let there = || inventory(edge.clone(), made(&edge, "cloud"));
-    let of_upstream = |plan: &OwnedPlan| -> Vec<String> {
+    let upstream_writes = |plan: &OwnedPlan| -> Vec<String> {
         let writes = plan.writes.iter();
         let writes = writes.filter(|write| write.key().0.purpose() == Purpose::Upstream);
         writes
@@ -185,29 +185,32 @@ fn other_class_recreates_upstream_other_type_removes_it() {
     };
     let same = planned(&there(), settings(Some("cloud")));
     assert!(
-        of_upstream(&same)
+        upstream_writes(&same)
             .iter()
             .all(|write| !write.starts_with("delete"))
     );
     let other = planned(&there(), settings(Some("other")));
     assert!(
-        of_upstream(&other).contains(&"delete Gateway".to_owned()),
+        upstream_writes(&other).contains(&"delete Gateway".to_owned()),
         "{other:?}"
     );
     let mut headless = settings(Some("cloud"));
     headless.publishing.type_ = Some(PublishingType::Headless);
     let gone = planned(&there(), headless);
-    assert_eq!(of_upstream(&gone), ["delete TCPRoute", "delete Gateway"]);
+    assert_eq!(
+        upstream_writes(&gone),
+        ["delete TCPRoute", "delete Gateway"]
+    );
     let mut silent = there();
     silent
         .gateways
         .values_mut()
         .for_each(|basis| basis.request.ports.clear());
     let kept = planned(&silent, settings(Some("cloud")));
-    assert_eq!(of_upstream(&kept), [""; 0]);
+    assert_eq!(upstream_writes(&kept), [""; 0]);
 }
 
-fn told(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
+fn addresses_for(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
     let mut edge = basis(&[(Transport::Tcp, 443)]);
     edge.request.addresses = requested.iter().map(ToString::to_string).collect();
     let mut all = made(&edge, "cloud");
@@ -226,7 +229,7 @@ fn upstream_addresses_count_only_while_accepted() {
     let addresses = json!([{"type": "IPAddress", "value": "192.0.2.1"}, {"type": "Hostname", "value": "LB.example.com"},
         {"type": "NamedAddress", "value": "x"}, {"value": "bad"}]);
     let accepted = condition("Accepted", "True", 2);
-    let found = told(
+    let found = addresses_for(
         &json!({"addresses": addresses, "conditions": [accepted, condition("Programmed", "True", 2)]}),
         &["192.0.2.9"],
     );
@@ -237,7 +240,7 @@ fn upstream_addresses_count_only_while_accepted() {
         "Gateway web/edge-sesame-upstream has 192.0.2.1, lb.example.com"
     );
 
-    let found = told(
+    let found = addresses_for(
         &json!({"addresses": addresses, "conditions": [condition("Accepted", "False", 2)]}),
         &[],
     );
@@ -247,12 +250,12 @@ fn upstream_addresses_count_only_while_accepted() {
         why,
         "Gateway web/edge-sesame-upstream of class \"cloud\" is rejected; Accepted is False (Because): of this"
     );
-    let found = told(
+    let found = addresses_for(
         &json!({"addresses": addresses, "conditions": [condition("Accepted", "False", 1)]}),
         &[],
     );
     assert_eq!(found.addresses.len(), 2);
-    let found = told(&json!({}), &[]);
+    let found = addresses_for(&json!({}), &[]);
     let why = found.awaited.unwrap();
     assert!(
         why.ends_with("has no address yet; its controller has not reported on it yet"),
@@ -268,7 +271,7 @@ fn upstream_listener_conditions_are_noted_beside_addresses() {
         "conditions": [condition("Accepted", "True", 2), condition("Programmed", "False", 2)],
         "listeners": [listener],
     });
-    let found = told(&status, &[]);
+    let found = addresses_for(&status, &[]);
     assert_eq!(
         found.notes,
         [
@@ -284,7 +287,7 @@ fn merged_classes_never_form_a_circle() {
     let class = |name: &str| {
         let object = json!({"metadata": {"name": name, "uid": name}});
         let received: Received = serde_json::from_value(object).unwrap();
-        let mut basis = Basis::of_class(&received, "sesame-system").unwrap();
+        let mut basis = Basis::for_class(&received, "sesame-system").unwrap();
         basis.request.ports = [(Transport::Tcp, 443)].into();
         basis
     };
@@ -305,7 +308,7 @@ fn merged_classes_never_form_a_circle() {
     ] {
         let outcome = objects(basis, &settings(Some(class)), &known);
         let why = outcome.err().unwrap_or_default();
-        let told = why.contains("leads back to this class");
-        assert_eq!(told, is_circle, "{} by {class}: {why}", basis.class);
+        let is_refused = why.contains("leads back to this class");
+        assert_eq!(is_refused, is_circle, "{} by {class}: {why}", basis.class);
     }
 }

@@ -22,9 +22,9 @@ impl Agents {
         now: ClockReading,
     ) -> impl Iterator<Item = ShownReport<'_>> {
         let all = self.by_gateway.iter();
-        let all = all.flat_map(|(gateway, of_it)| of_it.iter().map(move |it| (gateway, it)));
+        let all = all.flat_map(|(gateway, reports)| reports.iter().map(move |it| (gateway, it)));
         all.map(move |(gateway, (name, agent))| {
-            let silence = self.liveness.of(name, now);
+            let silence = self.liveness.silence(name, now);
             let status = agent.status.as_ref();
             let patience = status.map(|status| patience(status, self.lost_after));
             ShownReport {

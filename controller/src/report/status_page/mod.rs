@@ -113,7 +113,7 @@ fn certificates(page: &mut Page, resolved: &ResolvedStatuses, now: Timestamp) {
                 let end = end.map_or_else(|_| not_after.to_string(), |end| end.to_string());
                 [
                     name.as_str().into(),
-                    of_what(of).into(),
+                    expiry_subject(of).into(),
                     gateway.to_string().into(),
                     Cell::plain_unless(!fresh, end),
                 ]
@@ -124,7 +124,7 @@ fn certificates(page: &mut Page, resolved: &ResolvedStatuses, now: Timestamp) {
     page.table("Certificates", headings, rows);
 }
 
-fn of_what(of: &ExpiryOf) -> String {
+fn expiry_subject(of: &ExpiryOf) -> String {
     match of {
         ExpiryOf::Leaf => "certificate".to_owned(),
         ExpiryOf::Authority(subject) => format!("authority {subject}"),

@@ -204,11 +204,11 @@ fn add_conditions(
     for condition in conditions {
         let is_fault = condition.is_fault();
         rows.add(is_fault, || {
-            let said = format!("{}={}", condition.type_, condition.status);
+            let state = format!("{}={}", condition.type_, condition.status);
             [
                 key.to_string().into(),
                 part.map(reference).unwrap_or_default().into(),
-                Cell::good_unless(is_fault, said),
+                Cell::good_unless(is_fault, state),
                 condition.reason.to_string().into(),
                 condition.message.as_str().into(),
             ]

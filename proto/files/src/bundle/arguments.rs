@@ -139,7 +139,7 @@ mod tests {
             (plain.creator.as_str(), plain.origin.as_str()),
             ("", "there")
         );
-        let said = of(&[
+        let label = of(&[
             "-o",
             "a.bundle",
             "--sequence",
@@ -150,7 +150,11 @@ mod tests {
             "x",
         ]);
         assert_eq!(
-            (said.sequence, said.creator.as_str(), said.origin.as_str()),
+            (
+                label.sequence,
+                label.creator.as_str(),
+                label.origin.as_str()
+            ),
             (7, "me", "x")
         );
     }
