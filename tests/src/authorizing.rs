@@ -33,7 +33,7 @@ pub const WRITTEN: [(&str, &str); 4] = [
 
 /// An authorization check that the service received.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedCheck {
     /// `HTTP` or `GRPC`.
     pub protocol: &'static str,
     /// The path with its query.
@@ -46,7 +46,7 @@ pub struct Asked {
     pub body: Bytes,
 }
 
-impl Asked {
+impl ReceivedCheck {
     /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
@@ -58,7 +58,7 @@ impl Asked {
 pub struct Authorizing {
     name: &'static str,
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedCheck>>>,
     task: JoinHandle<()>,
 }
 
@@ -95,7 +95,7 @@ impl Authorizing {
     }
 
     /// Returns the checks received since the previous call.
-    pub fn take(&self) -> Vec<Asked> {
+    pub fn take(&self) -> Vec<ReceivedCheck> {
         std::mem::take(&mut *self.asked.lock().expect("no panic under this lock"))
     }
 }
@@ -106,7 +106,7 @@ impl Drop for Authorizing {
     }
 }
 
-type Memory = Arc<Mutex<Vec<Asked>>>;
+type Memory = Arc<Mutex<Vec<ReceivedCheck>>>;
 
 async fn accept(listener: TcpListener, name: &'static str, asked: Memory) {
     let mut connections = tokio::task::JoinSet::new();
@@ -151,7 +151,7 @@ async fn answer(
     let body = body.unwrap_or_default();
     let is_grpc = sesame_kit::grpc::is_request(&parts.headers);
     let asked = if is_grpc {
-        of_grpc(&body)
+        parse_grpc_check(&body)
     } else {
         let headers = parts.headers.iter().map(|(name, value)| {
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -159,7 +159,7 @@ async fn answer(
         });
         let headers: Vec<(String, String)> = headers.collect();
         let host = headers.iter().find(|(name, _)| name == "host");
-        Asked {
+        ReceivedCheck {
             protocol: "HTTP",
             path: parts.uri.to_string(),
             host: host.map(|(_, host)| host.clone()).unwrap_or_default(),
@@ -181,12 +181,12 @@ async fn answer(
     })
 }
 
-fn of_grpc(body: &Bytes) -> Asked {
+fn parse_grpc_check(body: &Bytes) -> ReceivedCheck {
     // A gRPC message starts with a flag byte and a four-byte length.
     let check = CheckRequest::decode(body.slice(5..)).expect("a question of Envoy's");
     let request = check.attributes.and_then(|it| it.request);
     let http = request.and_then(|it| it.http).expect("a request");
-    Asked {
+    ReceivedCheck {
         protocol: "GRPC",
         path: http.path,
         host: http.host,

@@ -20,11 +20,11 @@ pub struct StandInCloud {
 impl StandInCloud {
     /// Starts a cloud that assigns no addresses yet.
     pub async fn start(cluster: &TestCluster) -> Self {
-        Self::of(cluster.client(&User::Admin).await)
+        Self::with_client(cluster.client(&User::Admin).await)
     }
 
     /// Like [`Self::start`], but uses the given client.
-    pub fn of(client: Client) -> Self {
+    pub fn with_client(client: Client) -> Self {
         let (ingresses, wanted) = watch::channel(json!([]));
         let task = tokio::spawn(async move {
             loop {
@@ -73,7 +73,7 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
 
 /// Ignores fields that only `given` has, because the API server adds defaults.
 fn has(given: &Value, wanted: &Value) -> bool {
-    let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let entries = |object: &Value| object.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));
     given.len() == wanted.len()
         && given.iter().zip(&wanted).all(|(given, wanted)| {

@@ -169,9 +169,9 @@ impl Collecting {
             for span in self.spans() {
                 traces.entry(span.trace.clone()).or_default().push(span);
             }
-            let told = format!("{traces:#?}");
+            let description = format!("{traces:#?}");
             let found = traces.into_values().find(|spans| good(spans));
-            found.ok_or(told)
+            found.ok_or(description)
         })
         .await
     }
@@ -236,7 +236,7 @@ async fn answer(
         }
         let mut memory = memory.lock().expect("no panic under this lock");
         if parts.uri.path().contains("logs") {
-            memory.note(collecting_logs::read(body, &headers));
+            memory.record(collecting_logs::read(body, &headers));
         } else if let Ok(message) = ExportTraces::decode(body) {
             memory.spans.extend(read(message, &headers));
         }
@@ -252,7 +252,7 @@ async fn answer(
 }
 
 impl Collected {
-    fn note(&mut self, read: Result<Vec<Record>, prost::DecodeError>) {
+    fn record(&mut self, read: Result<Vec<Record>, prost::DecodeError>) {
         match read {
             Ok(records) => self.records.extend(records),
             Err(fault) => self.faults.push(fault.to_string()),
@@ -268,7 +268,7 @@ async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memor
         };
         let read = stream.read(&bytes, headers);
         let mut memory = memory.lock().expect("no panic under this lock");
-        memory.note(read);
+        memory.record(read);
     }
 }
 

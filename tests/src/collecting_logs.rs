@@ -81,12 +81,12 @@ impl LogStream {
             }
             let lines = match message.log_entries {
                 Some(LogEntries::HttpLogs(logs)) => {
-                    logs.log_entry.into_iter().map(of_request).collect()
+                    logs.log_entry.into_iter().map(request_attributes).collect()
                 }
                 Some(LogEntries::TcpLogs(logs)) => {
                     let lines = logs.log_entry.into_iter();
                     lines
-                        .map(|line| of_place(line.common_properties.unwrap_or_default()))
+                        .map(|line| common_attributes(line.common_properties.unwrap_or_default()))
                         .collect()
                 }
                 None => Vec::new(),
@@ -101,8 +101,8 @@ impl LogStream {
     }
 }
 
-fn of_request(line: HttpAccessLogEntry) -> Vec<(String, String)> {
-    let mut found = of_place(line.common_properties.unwrap_or_default());
+fn request_attributes(line: HttpAccessLogEntry) -> Vec<(String, String)> {
+    let mut found = common_attributes(line.common_properties.unwrap_or_default());
     let request = line.request.unwrap_or_default();
     found.push(("path".to_owned(), request.path));
     found.push(("user_agent".to_owned(), request.user_agent));
@@ -115,7 +115,7 @@ fn of_request(line: HttpAccessLogEntry) -> Vec<(String, String)> {
     found
 }
 
-fn of_place(place: AccessLogCommon) -> Vec<(String, String)> {
+fn common_attributes(place: AccessLogCommon) -> Vec<(String, String)> {
     let mut found: Vec<_> = place.custom_tags.into_iter().collect();
     found.push(("route".to_owned(), place.route_name));
     found.push(("backend".to_owned(), place.upstream_cluster));

@@ -212,8 +212,8 @@ impl ControllerUnderTest {
         text.lines()
             .filter_map(|line| line.rsplit_once(' '))
             .filter(|(series, _)| {
-                let (of, labels) = series.split_once('{').unwrap_or((series, ""));
-                of == format!("sesame_controller_{name}") && labels.contains(with)
+                let (series_name, labels) = series.split_once('{').unwrap_or((series, ""));
+                series_name == format!("sesame_controller_{name}") && labels.contains(with)
             })
             .map(|(_, value)| value.parse::<f64>().expect("a number"))
             .sum()

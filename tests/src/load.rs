@@ -159,7 +159,7 @@ impl Load {
 
 impl LoadReport {
     /// Prints the results, and appends them to the file `$SESAME_FIGURES` if set.
-    pub fn tell(&self, scenario: &str) {
+    pub fn print(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {
             let start = cause
@@ -192,7 +192,7 @@ impl LoadReport {
 
     /// Prints the results. Panics if a request failed or none was sent.
     pub fn clean(&self, scenario: &str) {
-        self.tell(scenario);
+        self.print(scenario);
         self.assert_clean();
     }
 

@@ -240,15 +240,15 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
 
 /// Returns a `TrafficPolicy` with this target.
 pub fn traffic_policy(name: &str, target: Value, spec: &Value) -> Value {
-    of_requests("TrafficPolicy", name, target, spec)
+    request_policy("TrafficPolicy", name, target, spec)
 }
 
 /// Returns an `AccessPolicy` with this target.
 pub fn access_policy(name: &str, target: Value, spec: &Value) -> Value {
-    of_requests("AccessPolicy", name, target, spec)
+    request_policy("AccessPolicy", name, target, spec)
 }
 
-fn of_requests(kind: &str, name: &str, mut target: Value, spec: &Value) -> Value {
+fn request_policy(kind: &str, name: &str, mut target: Value, spec: &Value) -> Value {
     target["group"] = json!("gateway.networking.k8s.io");
     policy(kind, name, &target, spec)
 }

@@ -140,7 +140,7 @@ impl Traffic {
             restarts,
         } = self;
         let report = load.stop().await;
-        report.tell(scenario);
+        report.print(scenario);
         let mut cut = Vec::new();
         for stream in streams {
             let report = stream.stop().await;

@@ -13,7 +13,7 @@ const TIME: u8 = 0x18;
 
 /// Revocation status in an OCSP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vouched {
+pub enum OcspStatus {
     /// The certificate is valid.
     Good,
     /// The certificate is revoked.
@@ -21,7 +21,7 @@ pub enum Vouched {
 }
 
 /// Returns a response that became valid at least an hour ago, and is valid until `end`.
-pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
+pub fn response(authority: &Authority, leaf: &Leaf, status: OcspStatus, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");
     let (_, certificate) = X509Certificate::from_der(&leaf.der).expect("DER");
@@ -31,9 +31,9 @@ pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Times
     let sha256 = element(OID, &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01]);
     let serial = element(0x02, certificate.tbs_certificate.raw_serial());
     let id = sequence(&[sequence(&[sha256]), name, key.clone(), serial]);
-    let status = match vouched {
-        Vouched::Good => element(0x80, &[]),
-        Vouched::Revoked => element(0xa1, &time(start)),
+    let status = match status {
+        OcspStatus::Good => element(0x80, &[]),
+        OcspStatus::Revoked => element(0xa1, &time(start)),
     };
     let single = sequence(&[id, status, time(start), element(0xa0, &time(end))]);
     let data = sequence(&[element(0xa2, &key), time(start), sequence(&[single])]);

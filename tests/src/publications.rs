@@ -227,7 +227,7 @@ pub fn agent_path(gateway: &NamespacedName) -> String {
 }
 
 /// Polls the report from the agent on [`HOST`] until `good` accepts it.
-pub async fn wait_told(
+pub async fn wait_report(
     cluster: &TestCluster,
     gateway: &NamespacedName,
     what: &str,

@@ -27,7 +27,7 @@ pub fn report(name: &str, gateway: &str, host: &str) -> Value {
 }
 
 /// Writes a report with the given status.
-pub async fn say(
+pub async fn write_report(
     client: &Client,
     gateway: &NamespacedName,
     host: &str,
@@ -42,7 +42,7 @@ pub async fn say(
 }
 
 /// Reports that a host serves the current publication on port 80.
-pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
+pub async fn report_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
     let found = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(client, gateway).await
     })
@@ -50,8 +50,8 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     let revision: String = found.manifest.revision.chars().take(12).collect();
     let serving = json!({"state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
         "addresses": [address], "openPorts": ["TCP/80"]});
-    let said = say(client, gateway, host, &serving).await;
-    said.expect("a report");
+    let result = write_report(client, gateway, host, &serving).await;
+    result.expect("a report");
 }
 
 /// Creates a Node, and reports that it serves the Gateway.
@@ -61,7 +61,7 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     let addresses = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
     let status = "/api/v1/nodes/node-a/status";
     cluster.merge(status, &addresses).await;
-    say_serving(cluster.admin(), gateway, "node-a", address).await;
+    report_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
 /// Allows the agents' ServiceAccount to report for hosts that are not cluster nodes.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of inotify instances of an agent and its Envoys.
-const EACH: usize = 128;
+const INSTANCES_PER_AGENT: usize = 128;
 
 /// Shared by all users, because a test in a user namespace does not know its real user.
 const DIRECTORY: &str = "/tmp/sesame-tests-turns";
@@ -23,7 +23,7 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Waits for a turn, in the order of arrival.
-    pub(crate) fn take() -> Self {
+    pub(crate) fn acquire() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);
         if std::fs::create_dir(directory).is_ok() {
@@ -55,7 +55,7 @@ fn free(directory: &Path, turns: usize) -> Option<File> {
 fn turns() -> usize {
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
     let limit = limit.ok().and_then(|text| text.trim().parse().ok());
-    (limit.unwrap_or(EACH) / EACH).max(1)
+    (limit.unwrap_or(INSTANCES_PER_AGENT) / INSTANCES_PER_AGENT).max(1)
 }
 
 fn open(path: &Path) -> File {

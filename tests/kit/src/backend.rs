@@ -384,7 +384,7 @@ mod tests {
     use crate::client::Request;
 
     #[tokio::test]
-    async fn answers_with_what_it_saw_over_both_protocols() {
+    async fn backend_echoes_requests_over_both_protocols() {
         let backend = Backend::start("a").await;
         for (http2, protocol) in [(false, "HTTP/1.1"), (true, "HTTP/2.0")] {
             let mut request = Request::get(backend.address(), "host.example.com", "/p?q=1")
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn status_and_delay_are_asked_for_by_path() {
+    async fn path_selects_status_and_delay() {
         let backend = Backend::start("a").await;
         let reply = Request::get(backend.address(), "h", "/x/status/503")
             .send()
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_websocket_sends_back_what_it_gets() {
+    async fn websocket_echoes_messages() {
         let backend = Backend::start("a").await;
         let request = Request::get(backend.address(), "h", "/ws");
         assert_eq!(

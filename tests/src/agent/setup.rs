@@ -140,7 +140,7 @@ impl Setup {
 
     /// Creates the directories without starting the agent.
     pub fn prepare(self) -> AgentUnderTest {
-        let turn = Turn::take();
+        let turn = Turn::acquire();
         self.make(Some(turn))
     }
 

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_is_killed_when_the_pipe_closes() {
+    fn group_is_killed_when_pipe_closes() {
         let guard = Guard::start(Path::new("/"));
         let mut sleeper = guard.spawn(Command::new("sleep").arg("600"));
         assert!(sleeper.try_wait().expect("our child").is_none());

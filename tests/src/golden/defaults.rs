@@ -35,7 +35,7 @@ impl Defaults {
         match value {
             Value::Object(map) => {
                 let none = Map::new();
-                let default = self.of(map, outer, path).unwrap_or(&none);
+                let default = self.find(map, outer, path).unwrap_or(&none);
                 let mut difference = Map::new();
                 for (key, value) in map
                     .iter()
@@ -62,7 +62,7 @@ impl Defaults {
         match value {
             Value::Object(map) => {
                 let none = Map::new();
-                let default = self.of(map, outer, path).unwrap_or(&none);
+                let default = self.find(map, outer, path).unwrap_or(&none);
                 let mut whole = default.clone();
                 for (key, value) in map {
                     path.push(key.clone());
@@ -85,7 +85,7 @@ impl Defaults {
     }
 
     /// Looks by type, then by path, then in the enclosing object's default.
-    fn of<'a>(
+    fn find<'a>(
         &'a self,
         map: &Map<String, Value>,
         outer: Option<&'a Value>,
@@ -96,8 +96,8 @@ impl Defaults {
             let mut both = parts.iter().zip(path);
             parts.len() == path.len() && both.all(|(part, name)| *part == "*" || part == name)
         };
-        let of_type = map.get("@type").and_then(Value::as_str);
-        of_type
+        let type_name = map.get("@type").and_then(Value::as_str);
+        type_name
             .and_then(|name| self.0.get(name.rsplit('.').next()?))
             .or_else(|| {
                 self.0

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_shown() {
+    fn difference_shows_only_changed_lines() {
         let old = "1\n2\n3\n4\nold\n6\n7\n8\n9\n";
         let new = "1\n2\n3\n4\nnew\nmore\n6\n7\n8\n9\n";
         assert_eq!(

@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_yaml_reads_back() {
         let value = json!({
             "name": "a", "empty": {}, "none": [], "null": null, "long": "x ".repeat(200),
             "pem": "-----BEGIN-----\nabc\n", "odd": "a\n b", "number-like": "10", "yes": "no",

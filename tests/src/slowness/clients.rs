@@ -20,7 +20,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn of(cause: Cause, address: SocketAddr) -> Self {
+    pub(super) fn start(cause: Cause, address: SocketAddr) -> Self {
         let mut tasks = JoinSet::new();
         let mut spawn = |path: &str, count: usize| {
             for _ in 0..count {

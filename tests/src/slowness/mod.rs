@@ -157,7 +157,7 @@ pub async fn start(cause: Cause) -> SlowGateway {
     };
     SlowGateway {
         culprit: shop.culprit,
-        _clients: Clients::of(cause, agent.address(80)),
+        _clients: Clients::start(cause, agent.address(80)),
         _crowd: crowd,
         _endpoints: shop.endpoints,
         agent,

@@ -16,7 +16,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::publications::{
     self, HOST, Published, agent_path, apply, at_port_80, config_map_path, resolved, version,
-    wait_told,
+    wait_report,
 };
 use sesame_tests::wait::eventually;
 
@@ -56,7 +56,7 @@ async fn wait_backend(agent: &AgentUnderTest, name: &str) {
     agent.wait_backend(&request, name).await;
 }
 
-fn says(status: &Value, state: &str, word: &str) -> bool {
+fn has_state(status: &Value, state: &str, word: &str) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
     gateway["state"] == *state && message.contains(word)
@@ -69,13 +69,13 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let cluster = TestCluster::start().await;
     let edge = edge_name();
     let first = first_is_served(&mut agent, &cluster, &backend).await;
-    let told = wait_told(&cluster, &edge, "first version served", first.is_served()).await;
-    assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
-    assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
-    assert_eq!(told["reportSeconds"], 600, "{told:#}");
+    let report = wait_report(&cluster, &edge, "first version served", first.is_served()).await;
+    assert_eq!(report["addresses"], json!(["127.0.0.1"]), "{report:#}");
+    assert_eq!(report["envoyVersion"], "1.40.0", "{report:#}");
+    assert_eq!(report["reportSeconds"], 600, "{report:#}");
     assert!(
-        told["heartbeat"].is_string() && told["appliedAt"].is_string(),
-        "{told:#}"
+        report["heartbeat"].is_string() && report["appliedAt"].is_string(),
+        "{report:#}"
     );
     let object = cluster.get(&agent_path(&edge)).await;
     let spec = json!({"gateway": "default/edge", "host": HOST, "fleet": "default"});
@@ -87,7 +87,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
+    wait_report(&cluster, &edge, "second version served", second.is_served()).await;
 
     // Envoy cannot use an occupied port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
@@ -95,29 +95,29 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     let third = version(backend.address(), "/three", &listeners);
     third.publish(cluster.admin()).await;
     wait(&agent, "/three").await;
-    let told = wait_told(&cluster, &edge, "port conflict reported", |status| {
+    let report = wait_report(&cluster, &edge, "port conflict reported", |status| {
         status["state"] == "Degraded"
             && status["refusedListeners"][0]["name"].is_string()
             && status["appliedRevision"] == *third.short()
     })
     .await;
-    let refused = &told["refusedListeners"][0];
+    let refused = &report["refusedListeners"][0];
     assert_eq!(refused["name"], "Gateway/default/edge/listeners/more");
     let reason = refused["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("Address already in use"), "{told:#}");
+    assert!(reason.contains("Address already in use"), "{report:#}");
     let open = |port: u16| format!("TCP/{}", agent.address(port).port());
-    assert_eq!(told["openPorts"], json!([open(80)]), "{told:#}");
+    assert_eq!(report["openPorts"], json!([open(80)]), "{report:#}");
     drop(held);
-    let told = wait_told(&cluster, &edge, "third version served", third.is_served()).await;
-    let ports = told["openPorts"].as_array().expect("ports");
+    let report = wait_report(&cluster, &edge, "third version served", third.is_served()).await;
+    let ports = report["openPorts"].as_array().expect("ports");
     let both = [open(80), open(81)];
     assert!(
         both.iter().all(|port| ports.contains(&json!(port))),
-        "{told:#}"
+        "{report:#}"
     );
 
     // An agent reports when it stops. Its Envoy keeps serving, so the addresses remain.
-    let before = wait_told(&cluster, &edge, "third version served", third.is_served()).await;
+    let before = wait_report(&cluster, &edge, "third version served", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
     let message = stopped["status"]["message"].as_str().unwrap_or_default();
@@ -127,7 +127,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     }
     load.pass(50).await;
     agent.restart();
-    wait_told(&cluster, &edge, "restarted agent reports", |status| {
+    wait_report(&cluster, &edge, "restarted agent reports", |status| {
         third.is_served()(status) && status["message"].as_str().unwrap_or_default().is_empty()
     })
     .await;
@@ -139,14 +139,14 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
     agent.restart();
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "served after restart", third.is_served()).await;
+    wait_report(&cluster, &edge, "served after restart", third.is_served()).await;
 
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
     apply(cluster.admin(), &third.manifest).await;
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "served again", third.is_served()).await;
+    wait_report(&cluster, &edge, "served again", third.is_served()).await;
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
 }
@@ -156,7 +156,7 @@ async fn wait_withdrawn(agent: &AgentUnderTest, cluster: &TestCluster, edge: &Na
         let gone = cluster.admin().get(&agent_path(edge)).await;
         match (agent.envoys().len(), gone) {
             (0, Err(gone)) if gone.is(404) => Ok(()),
-            (envoys, told) => Err(format!("{envoys} Envoys; {told:?}\n{}", agent.log_tail())),
+            (envoys, result) => Err(format!("{envoys} Envoys; {result:?}\n{}", agent.log_tail())),
         }
     })
     .await;
@@ -180,7 +180,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     first.publish(cluster.admin()).await;
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
+    wait_report(&cluster, &edge, "first version served", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     let second = at_port_80(backend.address(), "/two");
@@ -192,14 +192,14 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let missing = format!("{name}: is missing");
     agent
         .wait_status("the missing shard is reported", |status| {
-            says(status, "Degraded", &missing)
+            has_state(status, "Degraded", &missing)
         })
         .await;
-    let told = wait_told(&cluster, &edge, "second version held back", |status| {
+    let report = wait_report(&cluster, &edge, "second version held back", |status| {
         status["state"] == "Degraded" && status["wantedRevision"] == *second.short()
     })
     .await;
-    assert_eq!(told["appliedRevision"], first.short(), "{told:#}");
+    assert_eq!(report["appliedRevision"], first.short(), "{report:#}");
     wait(&agent, "/one").await;
 
     let mut wrong = last.clone();
@@ -207,7 +207,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     apply(cluster.admin(), &wrong).await;
     agent
         .wait_status("the wrong digest is reported", |status| {
-            says(status, "Degraded", "SHA-256")
+            has_state(status, "Degraded", "SHA-256")
         })
         .await;
     wait(&agent, "/one").await;
@@ -216,7 +216,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
+    wait_report(&cluster, &edge, "second version served", second.is_served()).await;
 
     // Unreadable endpoints must leave the previous endpoints in place.
     let mut broken = second.endpoints[0].clone();
@@ -224,7 +224,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     apply(cluster.admin(), &broken).await;
     agent
         .wait_status("the bad endpoints are reported", |status| {
-            says(status, "Degraded", "endpoints-1-0")
+            has_state(status, "Degraded", "endpoints-1-0")
         })
         .await;
     wait(&agent, "/two").await;
@@ -234,14 +234,14 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     third.publish(cluster.admin()).await;
     agent
         .wait_status("the unknown field is reported", |status| {
-            says(status, "Degraded", "has field 500, which this version")
+            has_state(status, "Degraded", "has field 500, which this version")
         })
         .await;
-    let told = wait_told(&cluster, &edge, "third version held back", |status| {
+    let report = wait_report(&cluster, &edge, "third version held back", |status| {
         status["state"] == "Degraded" && status["wantedRevision"] == *third.short()
     })
     .await;
-    assert_eq!(told["appliedRevision"], second.short(), "{told:#}");
+    assert_eq!(report["appliedRevision"], second.short(), "{report:#}");
     wait(&agent, "/two").await;
     load.stop().await.assert_clean();
 }
@@ -253,13 +253,13 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     let mut cluster = TestCluster::start().await;
     let edge = edge_name();
     let first = first_is_served(&mut agent, &cluster, &backend).await;
-    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
+    wait_report(&cluster, &edge, "first version served", first.is_served()).await;
 
     cluster.stop_apiserver();
     agent
         .wait_status("the outage is reported", |status| {
             status["source"]["available"] == false
-                && says(status, "Degraded", "cannot watch the cluster")
+                && has_state(status, "Degraded", "cannot watch the cluster")
         })
         .await;
     wait(&agent, "/one").await;
@@ -270,7 +270,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/one").await;
     agent
         .wait_status("the outage is still reported", |status| {
-            says(status, "Degraded", "cannot watch the cluster")
+            has_state(status, "Degraded", "cannot watch the cluster")
         })
         .await;
     // From now on, the API server accepts connections but never responds.
@@ -283,7 +283,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/one").await;
     agent
         .wait_status("the frozen API server is reported", |status| {
-            says(
+            has_state(
                 status,
                 "Degraded",
                 "the last accepted configuration is served",
@@ -297,7 +297,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "second version served", second.is_served()).await;
+    wait_report(&cluster, &edge, "second version served", second.is_served()).await;
 
     cluster.stop_apiserver();
     agent
@@ -342,7 +342,7 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
         .await;
     std::fs::copy(cluster.kubeconfig(&user).await, &config).unwrap();
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "first version served", first.is_served()).await;
+    wait_report(&cluster, &edge, "first version served", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     let binding = format!(
@@ -357,7 +357,7 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
     agent.restart();
     agent
         .wait_status("the denied access is reported", |status| {
-            says(status, "Degraded", "forbidden")
+            has_state(status, "Degraded", "forbidden")
         })
         .await;
     wait(&agent, "/one").await;
@@ -394,11 +394,11 @@ async fn agent_reads_only_keys_named_in_its_role() {
         .get(443, "mine.test", "/")
         .tls("mine.test", &authority.trust());
     agent.wait_ok(&request).await;
-    let told = wait_told(&cluster, &names[0], "own Gateway served", |status| {
+    let report = wait_report(&cluster, &names[0], "own Gateway served", |status| {
         status["state"] == "Serving" && status["nextCertificateExpiry"].is_string()
     })
     .await;
-    assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
+    assert_eq!(report["addresses"], json!(["127.0.0.1"]), "{report:#}");
     let status = agent
         .wait_status("the denied access is reported", |status| {
             let problems = status["source"]["problems"].to_string();
@@ -410,7 +410,7 @@ async fn agent_reads_only_keys_named_in_its_role() {
         Some(1),
         "{status:#}"
     );
-    wait_told(
+    wait_report(
         &cluster,
         &names[1],
         "other Gateway reported down",
@@ -448,7 +448,7 @@ async fn endpoint_changes_keep_manifest_and_fail_no_request() {
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait_backend(&agent, "a").await;
-    let told = wait_told(
+    let report = wait_report(
         &cluster,
         &edge,
         "first version served",
@@ -476,7 +476,7 @@ async fn endpoint_changes_keep_manifest_and_fail_no_request() {
     );
     load.stop().await.assert_clean();
     assert_eq!(version().await, before, "the manifest has changed");
-    let now = wait_told(
+    let now = wait_report(
         &cluster,
         &edge,
         "first version served",
@@ -484,7 +484,7 @@ async fn endpoint_changes_keep_manifest_and_fail_no_request() {
     )
     .await;
     assert_eq!(
-        now["appliedAt"], told["appliedAt"],
+        now["appliedAt"], report["appliedAt"],
         "an endpoint is no news"
     );
 }

@@ -76,11 +76,11 @@ fn chart_network_policies_match_component_if_enabled() {
     );
     let narrow = json!({"networkPolicies": {"enabled": true,
         "apiServer": {"cidrs": ["192.0.2.10/32"], "ports": [6443]}, "metricsFrom": {"projectsesame.io/metrics": null, "name": "metrics"}}});
-    let of_controller = (
+    let controller = (
         "NetworkPolicy".to_owned(),
         format!("{NAMESPACE}/sesame-controller"),
     );
-    let spec = policies(&narrow)[&of_controller]["spec"].clone();
+    let spec = policies(&narrow)[&controller]["spec"].clone();
     let to = json!([{"to": [{"ipBlock": {"cidr": "192.0.2.10/32"}}], "ports": [{"protocol": "TCP", "port": 6443}]}]);
     assert_eq!(spec["egress"], to);
     let from = &spec["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"];
@@ -153,7 +153,7 @@ fn assert_same(rendered: &Objects, wanted: &Objects) {
 }
 
 #[test]
-fn the_chart_has_the_version_of_the_workspace() {
+fn chart_version_matches_workspace() {
     let text = std::fs::read_to_string(chart().join("Chart.yaml")).expect("a chart");
     let description: Value = serde_saphyr::from_str(&text).expect("YAML");
     for field in ["version", "appVersion"] {

@@ -120,7 +120,7 @@ async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     for gateway in [edge_name(), shop.clone()] {
         is_published(&cluster, &gateway, 1).await;
     }
-    what_is_elsewhere_is_not_there(&cluster).await;
+    unwatched_namespaces_are_not_served(&cluster).await;
 
     for namespace in ["default", "shop"] {
         let route = moved(plain_route("more", "more.example.com", "app"), namespace);
@@ -262,7 +262,7 @@ async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: us
     .await;
 }
 
-async fn what_is_elsewhere_is_not_there(cluster: &TestCluster) {
+async fn unwatched_namespaces_are_not_served(cluster: &TestCluster) {
     let elsewhere = NamespacedName::new("elsewhere", "edge");
     assert!(publication(cluster.admin(), &elsewhere).await.is_err());
     let path = format!("{ROUTES}/abroad");

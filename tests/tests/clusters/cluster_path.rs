@@ -79,10 +79,13 @@ async fn programmed_condition_follows_what_envoy_serves() {
                 && listener["attachedRoutes"] == 1
         })
         .await;
-    let said = programmed(&gateway);
-    assert_eq!(said["message"], "programmed on 1 of 1 hosts", "{gateway:#}");
+    let gateway_condition = programmed(&gateway);
     assert_eq!(
-        said["observedGeneration"],
+        gateway_condition["message"], "programmed on 1 of 1 hosts",
+        "{gateway:#}"
+    );
+    assert_eq!(
+        gateway_condition["observedGeneration"],
         gateway["metadata"]["generation"]
     );
     assert_eq!(

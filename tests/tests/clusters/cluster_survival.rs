@@ -10,13 +10,13 @@ use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::edge_name;
-use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_told};
+use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_report};
 use sesame_tests::wait::{eventually, holds};
 
-const AWAY: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_secs(60);
 
 /// The agent sends a probe within 25 s, and waits 10 s for a response.
-const NOTICED: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Host {
     cluster: TestCluster,
@@ -40,7 +40,7 @@ impl Host {
         agent.restart();
         wait(&agent, "/one").await;
         let edge = edge_name();
-        wait_told(&cluster, &edge, "first version served", first.is_served()).await;
+        wait_report(&cluster, &edge, "first version served", first.is_served()).await;
         let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
         load.pass(100).await;
         Self {
@@ -59,7 +59,7 @@ impl Host {
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
-        wait_told(
+        wait_report(
             &self.cluster,
             &edge,
             "the newest version is served",
@@ -83,7 +83,7 @@ fn degraded(status: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn history_that_is_gone_is_read_anew() {
+async fn expired_watch_history_is_listed_again() {
     let mut host = Host::start().await;
     let list = format!("/api/v1/namespaces/{DEFAULT_NAMESPACE}/configmaps");
     let known = host.cluster.get(&list).await;
@@ -121,7 +121,7 @@ async fn host_keeps_serving_during_api_server_outage() {
         .wait_status("cannot watch the cluster", degraded)
         .await;
     for start in 1..=3 {
-        while begun.elapsed() < AWAY * start / 4 {
+        while begun.elapsed() < OUTAGE * start / 4 {
             host.load.pass(100).await;
         }
         host.agent.wait_stored().await;
@@ -131,7 +131,7 @@ async fn host_keeps_serving_during_api_server_outage() {
             .wait_status("the outage is still reported", degraded)
             .await;
     }
-    while begun.elapsed() < AWAY {
+    while begun.elapsed() < OUTAGE {
         host.load.pass(100).await;
     }
     host.cluster.start_apiserver().await;
@@ -145,12 +145,14 @@ async fn host_keeps_serving_during_api_server_outage() {
 async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
     host.cluster.freeze_apiserver();
-    eventually("the outage is reported", NOTICED, async || {
-        match host.agent.status() {
+    eventually(
+        "the outage is reported",
+        REPORT_TIMEOUT,
+        async || match host.agent.status() {
             Some(status) if degraded(&status) => Ok(()),
             other => Err(format!("{other:?}\n{}", host.agent.log_tail())),
-        }
-    })
+        },
+    )
     .await;
     host.load.pass(100).await;
     host.cluster.thaw_apiserver();
@@ -160,7 +162,7 @@ async fn host_reports_frozen_api_server_within_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_authorities_and_tokens_are_taken_up() {
+async fn rotated_authorities_and_tokens_are_used() {
     let mut host = Host::start().await;
     host.cluster.rotate().await;
     let second = host.version("/two");

@@ -13,7 +13,7 @@ use sesame_tests::controller::{
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
 use sesame_tests::processes::memory_mib;
-use sesame_tests::reports::{REPORTS, report, report_path, say};
+use sesame_tests::reports::{REPORTS, report, report_path, write_report};
 use sesame_tests::wait::{eventually, holds};
 
 /// The host in `deploy/agent/one-gateway.yaml`.
@@ -66,10 +66,10 @@ async fn wait_refused(client: &Client, report: &Value, words: &str) {
     .await;
 }
 
-async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status: &Value) {
+async fn wait_accepted(client: &Client, gateway: &NamespacedName, host: &str, status: &Value) {
     eventually("the report is accepted", TEST_TIMEOUT, async || {
-        let said = say(client, gateway, host, status).await;
-        said.map_err(|error| error.to_string())
+        let result = write_report(client, gateway, host, status).await;
+        result.map_err(|error| error.to_string())
     })
     .await;
 }
@@ -94,10 +94,10 @@ async fn host_may_report_only_itself_and_its_gateways() {
 async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
     let (edge, vault) = (edge_name(), vault());
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
-    wait_said(one, &edge, "node-1", &serving).await;
-    wait_said(two, &edge, "node-2", &serving).await;
-    wait_said(two, &vault, "node-2", &serving).await;
-    wait_said(outside, &edge, OUTSIDE, &serving).await;
+    wait_accepted(one, &edge, "node-1", &serving).await;
+    wait_accepted(two, &edge, "node-2", &serving).await;
+    wait_accepted(two, &vault, "node-2", &serving).await;
+    wait_accepted(outside, &edge, OUTSIDE, &serving).await;
 
     let others = report_path(&edge, "node-2");
     let not_its = "does not speak for host";
@@ -127,8 +127,8 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     pinned["metadata"]["ownerReferences"] = owner;
     refused(one.apply_value(&pinned).await, "owner references");
 
-    let of_vault = agent_name(&vault, OUTSIDE);
-    let forged = report(&of_vault, "bank/vault", OUTSIDE);
+    let vault_agent = agent_name(&vault, OUTSIDE);
+    let forged = report(&vault_agent, "bank/vault", OUTSIDE);
     refused(
         outside.apply_value(&forged).await,
         "does not speak for Gateway bank/vault",
@@ -214,20 +214,23 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     };
     let forged = ["192.0.2.1", "192.0.2.2", "198.51.100.66", "203.0.113.9"];
     let first = status(&edge_name(), "Serving", &forged).await;
-    wait_said(one, &edge_name(), "node-1", &first).await;
+    wait_accepted(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
-    wait_said(two, &vault(), "node-2", &honest).await;
+    wait_accepted(two, &vault(), "node-2", &honest).await;
     // `node-2` does not serve this Gateway, so its address must not appear.
     let down = status(&edge_name(), "Down", &[]).await;
-    wait_said(two, &edge_name(), "node-2", &down).await;
-    let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
-    assert!(told.starts_with("programmed on 1 of 2 hosts"), "{told}");
+    wait_accepted(two, &edge_name(), "node-2", &down).await;
+    let message = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
     assert!(
-        told.contains("192.0.2.2 of node-1, 198.51.100.66 of node-1"),
-        "{told}"
+        message.starts_with("programmed on 1 of 2 hosts"),
+        "{message}"
     );
-    let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
-    assert_eq!(of_vault, "programmed on 1 of 1 hosts");
+    assert!(
+        message.contains("192.0.2.2 of node-1, 198.51.100.66 of node-1"),
+        "{message}"
+    );
+    let vault_message = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
+    assert_eq!(vault_message, "programmed on 1 of 1 hosts");
 
     // Without the admission policy, the controller must reject forged reports.
     admin.delete(BINDING).await.expect("deleted");
@@ -258,7 +261,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
             .contains("its name does not match its Gateway and host")
     );
     let still = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
-    assert_eq!(still, of_vault);
+    assert_eq!(still, vault_message);
     drop(controller);
 }
 
@@ -296,7 +299,7 @@ fn without_limits(schema: &mut Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_large_reports_costs_little_memory() {
+async fn large_report_flood_uses_little_memory() {
     const REPORTS_WRITTEN: usize = 40;
     let cluster = deployed(Channel::Standard).await;
     let admin = cluster.admin();
@@ -352,7 +355,7 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     futures::stream::iter(0..REPORTS_WRITTEN)
         .for_each_concurrent(4, |index| {
             let (edge, status) = (&edge, large(95));
-            async move { wait_said(admin, edge, &host(index), &status).await }
+            async move { wait_accepted(admin, edge, &host(index), &status).await }
         })
         .await;
     wait_hosts(admin, REPORTS_WRITTEN, &controller).await;
@@ -364,7 +367,7 @@ async fn a_flood_of_large_reports_costs_little_memory() {
     listing.wait_leads().await;
     // Reports that existed at startup cause no status update, so write a new report.
     let status = large(95);
-    wait_said(admin, &edge, "one-more", &status).await;
+    wait_accepted(admin, &edge, "one-more", &status).await;
     wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;
     let listed = memory_mib(listing.pid()).1;
     for (how, peak) in [("watched", flooded), ("listed", listed)] {

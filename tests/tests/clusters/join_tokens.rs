@@ -12,7 +12,7 @@ use sesame_tests::cluster::{Client, Failure};
 use sesame_tests::controller::ControllerUnderTest;
 use sesame_tests::joining::{Host, Site, join, refused, text};
 use sesame_tests::manifests::{edge, gateway, http_listener};
-use sesame_tests::reports::{REPORTS, report, report_path, say};
+use sesame_tests::reports::{REPORTS, report, report_path, write_report};
 use sesame_tests::wait::eventually;
 
 const CORE: &str = "/api/v1/namespaces/sesame-system";
@@ -108,8 +108,8 @@ async fn expired(site: &Site) {
     }
     let output = site.hosts(&["token", "--gateway", "default/edge", "--host", "next"]);
     assert!(output.status.success(), "{}", words(&output));
-    let told = text(&output.stderr);
-    assert!(told.contains("more than a day ago: a, late"), "{told}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("more than a day ago: a, late"), "{stderr}");
     for name in [
         invitation_account("late"),
         host_account("late"),
@@ -217,19 +217,19 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
             "hosts may report for themselves",
             TEST_TIMEOUT,
             async || {
-                let said = say(client, gateway, host, &serving).await;
-                said.map_err(|error| error.to_string())
+                let result = write_report(client, gateway, host, &serving).await;
+                result.map_err(|error| error.to_string())
             },
         )
         .await;
     }
-    let of_b = report_path(&vault, "b");
+    let report_b = report_path(&vault, "b");
     let down = json!({"status": {"state": "Down"}});
     forbidden(
-        as_a.merge(&format!("{of_b}/status"), &down).await,
+        as_a.merge(&format!("{report_b}/status"), &down).await,
         "does not speak for host b",
     );
-    forbidden(as_a.delete(&of_b).await, "does not speak for host b");
+    forbidden(as_a.delete(&report_b).await, "does not speak for host b");
     let forged = report(&agent_name(&vault, "a"), "bank/vault", "a");
     forbidden(
         as_a.apply_value(&forged).await,

@@ -219,10 +219,10 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
         "{}",
         controller.log_tail()
     );
-    told(site, "Warning", "HostLost").await;
+    wait_event(site, "Warning", "HostLost").await;
     agent.restart();
     wait_addresses(site, &["127.0.0.1"], controller).await;
-    told(site, "Normal", "HostReturned").await;
+    wait_event(site, "Normal", "HostReturned").await;
     eventually("no host is lost", TEST_TIMEOUT, async || {
         let lost = controller.metric("hosts_lost", "").await;
         if lost < 0.5 {
@@ -234,12 +234,12 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     .await;
 }
 
-async fn told(site: &Site, type_: &str, reason: &str) {
+async fn wait_event(site: &Site, type_: &str, reason: &str) {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     site.cluster
         .until(reason, EVENTS, |events| {
             let items = events["items"].as_array().into_iter().flatten();
-            let of_host = items.filter(|event| {
+            let matching = items.filter(|event| {
                 event["reason"] == reason
                     && event["type"] == type_
                     && event["regarding"]["name"] == "edge"
@@ -247,7 +247,7 @@ async fn told(site: &Site, type_: &str, reason: &str) {
                         .as_str()
                         .is_some_and(|note| note.contains("host-1"))
             });
-            of_host.count() == 1
+            matching.count() == 1
         })
         .await;
 }

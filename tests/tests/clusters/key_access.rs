@@ -125,7 +125,7 @@ async fn host_operators_read_no_secret() {
 
 /// `kubectl apply` reports an object as changed if the API server stores a list differently.
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_the_manifests_again_changes_nothing() {
+async fn reapplied_manifests_change_nothing() {
     let site = Site::start().await;
     let deploy = workspace().join("controller/deploy");
     for file in [

@@ -16,7 +16,7 @@ use sesame_tests::followed::followed;
 use sesame_tests::manifests::{
     edge, edge_name, http_listener, http_route, path, rule_to, served, yaml,
 };
-use sesame_tests::reports::say_serving;
+use sesame_tests::reports::report_serving;
 use sesame_tests::wait::{eventually, holds};
 
 struct Plugin {
@@ -25,7 +25,7 @@ struct Plugin {
 }
 
 impl Plugin {
-    async fn of(cluster: &TestCluster, user: &User) -> Self {
+    async fn new(cluster: &TestCluster, user: &User) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["kubectl-sesame", "kubectl_complete-sesame"] {
             symlink(
@@ -101,7 +101,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     cluster.apply_all(&objects).await;
     cluster.apply(READER).await.expect("a reader");
     agent.wait_live().await;
-    let plugin = Plugin::of(&cluster, &User::Admin).await;
+    let plugin = Plugin::new(&cluster, &User::Admin).await;
 
     eventually(
         "the Gateway is programmed and its host serves",
@@ -193,7 +193,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "it writes nothing"
     );
 
-    let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
+    let reader = Plugin::new(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
     assert_eq!(rows[0]["hosts"], Value::Null, "{rows}");
@@ -274,7 +274,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("cart", &["192.0.2.7:80".parse().unwrap()]));
     cluster.apply_all(&objects).await;
-    let plugin = Plugin::of(&cluster, &User::Admin).await;
+    let plugin = Plugin::new(&cluster, &User::Admin).await;
     let mut status = Watching::start(&plugin, &["status", "-n", "default", "-w", "-o", "json"]);
     status.wait("\"attachedRoutes\": 0").await;
     let mut hosts = Watching::start(&plugin, &["hosts", "-A", "--watch"]);
@@ -283,7 +283,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     let route = http_route("shop", &["shop.test"], &[rule_to("cart", &[])]);
     cluster.apply_all(&[route]).await;
     status.wait("\"attachedRoutes\": 1").await;
-    say_serving(cluster.admin(), &edge_name(), "host-1", "192.0.2.1").await;
+    report_serving(cluster.admin(), &edge_name(), "host-1", "192.0.2.1").await;
     hosts.wait("host-1").await;
 
     cluster.stop_apiserver();
@@ -320,7 +320,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_is_told_how_words_go_on() {
+async fn plugin_completes_arguments() {
     let directory = tempfile::tempdir().unwrap();
     let completes = directory.path().join("kubectl_complete-sesame");
     symlink(beside_test("sesame-controller"), &completes).unwrap();

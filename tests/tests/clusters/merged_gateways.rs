@@ -45,10 +45,10 @@ fn made(day: u8, mut gateway: Value) -> Value {
     gateway
 }
 
-/// Returns a route that attaches to the Gateway `of` and sends requests to the Service `of`.
-fn route(of: &str, hostname: &str) -> Value {
-    let mut route = plain_route(of, hostname, of);
-    route["spec"]["parentRefs"] = json!([{"name": of}]);
+/// Returns a route that attaches to the Gateway `name` and sends requests to the Service `name`.
+fn route(name: &str, hostname: &str) -> Value {
+    let mut route = plain_route(name, hostname, name);
+    route["spec"]["parentRefs"] = json!([{"name": name}]);
     route
 }
 
@@ -199,7 +199,7 @@ fn path(gateway: &str) -> String {
     format!("{GATEWAYS}/{gateway}")
 }
 
-fn of(gateway: &Value, type_: &str) -> String {
+fn condition_word(gateway: &Value, type_: &str) -> String {
     word(condition(&gateway["status"]["conditions"], type_))
 }
 
@@ -277,7 +277,11 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
                 programmed["message"] == "programmed on 1 of 1 hosts"
             })
             .await;
-        assert_eq!(of(&gateway, "Programmed"), "True", "{gateway:#}");
+        assert_eq!(
+            condition_word(&gateway, "Programmed"),
+            "True",
+            "{gateway:#}"
+        );
         assert_eq!(gateway["status"]["addresses"], *address, "{gateway:#}");
         assert_eq!(gateway["status"]["listeners"][0]["attachedRoutes"], 1);
     }
@@ -308,7 +312,7 @@ async fn its_parameters_go_and_come_back(
         let why = accepted["message"].as_str().unwrap_or_default();
         accepted["reason"] == "InvalidParameters"
             && why.contains("until that is fixed")
-            && of(gateway, "Programmed") == "True"
+            && condition_word(gateway, "Programmed") == "True"
     };
     cluster
         .until("the previous version is served", &path("young"), is_refused)
@@ -328,7 +332,8 @@ async fn its_parameters_go_and_come_back(
     cluster.merge(&path("young"), &mended).await;
     cluster
         .until("the Gateway is accepted again", &path("young"), |gateway| {
-            of(gateway, "Accepted") == "True" && of(gateway, "Programmed") == "True"
+            condition_word(gateway, "Accepted") == "True"
+                && condition_word(gateway, "Programmed") == "True"
         })
         .await;
     load.stop().await.assert_clean();
@@ -342,7 +347,7 @@ async fn it_is_refused_and_goes(cluster: &TestCluster, agent: &AgentUnderTest) {
         .until(
             "the hostname conflict is reported",
             &path("young"),
-            |gateway| of(gateway, "Accepted") == "False ListenersNotValid",
+            |gateway| condition_word(gateway, "Accepted") == "False ListenersNotValid",
         )
         .await;
     let conflicted = &gateway["status"]["listeners"][0]["conditions"];
@@ -352,7 +357,10 @@ async fn it_is_refused_and_goes(cluster: &TestCluster, agent: &AgentUnderTest) {
             .is_some_and(|why| why.contains("Gateway default/old")),
         "{why}"
     );
-    assert_eq!(of(&cluster.get(&path("old")).await, "Programmed"), "True");
+    assert_eq!(
+        condition_word(&cluster.get(&path("old")).await, "Programmed"),
+        "True"
+    );
 
     let again = json!({"spec": {"listeners": listener("new.test"),
         "infrastructure": {"labels": {"team": "a"}}}});
@@ -362,8 +370,8 @@ async fn it_is_refused_and_goes(cluster: &TestCluster, agent: &AgentUnderTest) {
             "the Gateway is rejected for shared settings",
             &path("young"),
             |gateway| {
-                of(gateway, "Accepted") == "False InvalidParameters"
-                    && of(gateway, "Programmed") == "False Invalid"
+                condition_word(gateway, "Accepted") == "False InvalidParameters"
+                    && condition_word(gateway, "Programmed") == "False Invalid"
             },
         )
         .await;

@@ -49,15 +49,15 @@ async fn api_server_accepts_network_policies_that_select_controller() {
     }
 
     let template = &deployment["spec"]["template"];
-    let of_controller = policies
+    let controller_policy = policies
         .iter()
         .find(|policy| policy["metadata"]["name"] == "sesame-controller")
         .expect("its policy");
-    let selected = &of_controller["spec"]["podSelector"]["matchLabels"];
+    let selected = &controller_policy["spec"]["podSelector"]["matchLabels"];
     for (label, value) in selected.as_object().expect("labels") {
         assert_eq!(template["metadata"]["labels"][label], *value, "{label}");
     }
-    let open = &of_controller["spec"]["ingress"][0]["ports"][0]["port"];
+    let open = &controller_policy["spec"]["ingress"][0]["ports"][0]["port"];
     let ports = &template["spec"]["containers"][0]["ports"];
     assert_eq!(ports[0]["name"], *open, "{ports}");
 }

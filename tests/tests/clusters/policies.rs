@@ -19,11 +19,11 @@ use sesame_tests::tokens::Issuer;
 const POLICIES: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-fn of_route(spec: &Value) -> Value {
+fn route_traffic_policy(spec: &Value) -> Value {
     traffic_policy("app", json!({"kind": "HTTPRoute", "name": "app"}), spec)
 }
 
-fn of_access(spec: &Value) -> Value {
+fn route_access_policy(spec: &Value) -> Value {
     access_policy("app", json!({"kind": "HTTPRoute", "name": "app"}), spec)
 }
 
@@ -36,7 +36,7 @@ fn limit(requests: usize) -> Value {
     json!({"rateLimits": [{"name": "all", "requests": requests, "per": "Hour"}]})
 }
 
-fn says<'v>(policy: &'v Value, type_: &str) -> &'v Value {
+fn condition_status<'v>(policy: &'v Value, type_: &str) -> &'v Value {
     &condition(&policy["status"]["ancestors"][0]["conditions"], type_)["status"]
 }
 
@@ -51,13 +51,13 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
     objects.push(plain_route("app", "app.test", "app"));
-    objects.push(of_route(&limit(2)));
+    objects.push(route_traffic_policy(&limit(2)));
     objects.push(backend_policy(
         "app",
         &json!({"connection": {"timeout": "2s"}}),
     ));
     cluster.apply_all(&objects).await;
-    let admitted = of_access(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}));
+    let admitted = route_access_policy(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}));
     cluster.apply_all(&[admitted]).await;
     for path in [
         "trafficpolicies/app",
@@ -65,7 +65,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         "accesspolicies/app",
     ] {
         let path = format!("{POLICIES}/{path}");
-        let programmed = |policy: &Value| says(policy, "Programmed") == "True";
+        let programmed = |policy: &Value| condition_status(policy, "Programmed") == "True";
         cluster.until("programmed policy", &path, programmed).await;
     }
     let request = agent.get(80, "app.test", "/");
@@ -79,26 +79,32 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     cluster.until("affected route", ROUTE, affected).await;
 
     for (policy, field) in [
-        (of_route(&limit(0)), "spec.rateLimits[0].requests"),
-        (of_route(&json!({})), "spec"),
+        (
+            route_traffic_policy(&limit(0)),
+            "spec.rateLimits[0].requests",
+        ),
+        (route_traffic_policy(&json!({})), "spec"),
         (
             traffic_policy("app", json!({"kind": "TCPRoute", "name": "app"}), &limit(1)),
             "spec.targetRefs[0]",
         ),
         (
-            of_route(&json!({"requestBody": {"maxSize": "1 MB"}})),
+            route_traffic_policy(&json!({"requestBody": {"maxSize": "1 MB"}})),
             "spec.requestBody.maxSize",
         ),
-        (of_route(&json!({"fault": {}})), "spec.fault"),
+        (route_traffic_policy(&json!({"fault": {}})), "spec.fault"),
         (
-            of_access(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]},
+            route_access_policy(&json!({"ipFilter": {"deny": ["192.0.2.0/24"]},
                 "exemptions": [{"kind": "HTTPRoute", "name": "a"}]})),
             "exemptions",
         ),
-        (of_access(&json!({})), "spec"),
-        (of_access(&tokens(&json!({}))), "spec.jwt.providers[0].jwks"),
+        (route_access_policy(&json!({})), "spec"),
         (
-            of_access(&json!({"authorization": {"rules": [{"action": "Allow",
+            route_access_policy(&tokens(&json!({}))),
+            "spec.jwt.providers[0].jwks",
+        ),
+        (
+            route_access_policy(&json!({"authorization": {"rules": [{"action": "Allow",
                 "claims": [{"name": "a", "values": ["b"]}]}]}})),
             "claims",
         ),
@@ -134,7 +140,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         .await;
 
     // Until the ConfigMap exists, requests are rejected.
-    let policy = of_access(&tokens(&json!({"configMapRef": {"name": "issuer"}})));
+    let policy = route_access_policy(&tokens(&json!({"configMapRef": {"name": "issuer"}})));
     cluster.apply_all(&[policy]).await;
     agent
         .wait_served(&request, |reply| reply.status == 500)
@@ -160,7 +166,7 @@ async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &R
     let host = BACKENDS.to_string();
     let server = Issuing::start_at((&host, BACKENDS), &authority, &keys).await;
     let remote = json!({"uri": server.uri(), "caCertificateRef": {"name": "issuer-ca"}});
-    let policy = of_access(&tokens(&json!({"remote": remote})));
+    let policy = route_access_policy(&tokens(&json!({"remote": remote})));
     let ca = Authority::config_map("issuer-ca", &[&authority]);
     cluster.apply_all(&[ca, policy]).await;
     let token = format!("Bearer {}", issuer.token(&json!({})));
@@ -183,7 +189,7 @@ async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &R
         ("169.254.169.254", "link-local"),
     ] {
         let remote = json!({"uri": format!("https://{host}/keys")});
-        let policy = of_access(&tokens(&json!({"remote": remote})));
+        let policy = route_access_policy(&tokens(&json!({"remote": remote})));
         cluster.apply_all(&[policy]).await;
         let refuses = |list: &Value| {
             let error = list["items"][0]["data"]["error"].as_str();

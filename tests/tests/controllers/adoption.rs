@@ -62,9 +62,9 @@ fn command(kubeconfig: &PathBuf, arguments: &[&str]) -> (Option<i32>, String) {
 async fn difference(kubeconfig: &PathBuf) -> Value {
     eventually("`fleet diff` shows changes", TEST_TIMEOUT, async || {
         let (code, text) = command(kubeconfig, &["diff", "default/edge", "-o", "json"]);
-        let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
-        holds(code == Some(1) && said["current"] == true, || text)?;
-        Ok::<_, String>(said)
+        let diff: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
+        holds(code == Some(1) && diff["current"] == true, || text)?;
+        Ok::<_, String>(diff)
     })
     .await
 }
@@ -92,8 +92,8 @@ async fn give_up(cluster: &TestCluster, fleet: &[String]) {
     }
 }
 
-async fn agree(kubeconfig: &PathBuf, said: &Value) {
-    let agreement = said["agreement"].as_str().expect("an agreement");
+async fn agree(kubeconfig: &PathBuf, diff: &Value) {
+    let agreement = diff["agreement"].as_str().expect("an agreement");
     let (code, text) = command(kubeconfig, &["adopt", "default/edge", agreement]);
     assert_eq!(code, Some(0), "{text}");
     let settled = || command(kubeconfig, &["diff", "default/edge"]);
@@ -124,13 +124,13 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
         before.push(cluster.get(path).await);
     }
     manage(&cluster, "Managed").await;
-    let said = difference(&kubeconfig).await;
-    let objects = said["objects"].as_array().expect("objects");
+    let diff = difference(&kubeconfig).await;
+    let objects = diff["objects"].as_array().expect("objects");
     let unchanged = objects
         .iter()
         .filter(|it| it["fate"] == "adopted unchanged");
-    assert_eq!(unchanged.count(), 6, "{said:#}");
-    assert_eq!(said["podsRestart"], false, "{said:#}");
+    assert_eq!(unchanged.count(), 6, "{diff:#}");
+    assert_eq!(diff["podsRestart"], false, "{diff:#}");
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster.get(path).await;
         assert_eq!(
@@ -140,7 +140,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
     }
     let (code, text) = command(&kubeconfig, &["adopt", "default/edge", "0123456789abcdef"]);
     assert_eq!(code, Some(3), "{text}");
-    agree(&kubeconfig, &said).await;
+    agree(&kubeconfig, &diff).await;
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster
             .until("the object is adopted", path, |object| {
@@ -179,8 +179,8 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let change = json!({"spec": {"revisionHistoryLimit": 3, "template": {"metadata": {"labels": {"more": "y"}}}}});
     cluster.merge(&paths[1], &change).await;
     manage(&cluster, "Managed").await;
-    let said = difference(&kubeconfig).await;
-    assert_eq!(said["podsRestart"], true, "{said:#}");
+    let diff = difference(&kubeconfig).await;
+    assert_eq!(diff["podsRestart"], true, "{diff:#}");
     let (_, text) = command(&kubeconfig, &["diff", "default/edge"]);
     for words in [
         "DaemonSet default/edge-edge-agent: adopted with changes",
@@ -191,7 +191,7 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    agree(&kubeconfig, &said).await;
+    agree(&kubeconfig, &diff).await;
     let is_ours =
         |object: &Value| object["spec"]["template"]["metadata"]["labels"]["more"].is_null();
     cluster
@@ -202,22 +202,24 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let manager = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     cluster.merge(&paths[1], &manager).await;
     manage(&cluster, "Managed").await;
-    let said = eventually(
+    let diff = eventually(
         "a foreign object prevents adoption",
         TEST_TIMEOUT,
         async || {
-            let said = difference(&kubeconfig).await;
-            holds(said["agreement"].is_null(), || said.to_string())?;
-            Ok::<_, String>(said)
+            let diff = difference(&kubeconfig).await;
+            holds(diff["agreement"].is_null(), || diff.to_string())?;
+            Ok::<_, String>(diff)
         },
     )
     .await;
-    assert_eq!(said["objects"][5]["fate"], "foreign", "{said:#}");
-    let told = |gateway: &Value| {
+    assert_eq!(diff["objects"][5]["fate"], "foreign", "{diff:#}");
+    let is_reported = |gateway: &Value| {
         let why = condition(&gateway["status"]["conditions"], "projectsesame.io/Fleet")["message"]
             .as_str();
         why.is_some_and(|why| why.contains("\"Helm\" manages it"))
     };
-    cluster.until("the Gateway reports it", GATEWAY, told).await;
+    cluster
+        .until("the Gateway reports it", GATEWAY, is_reported)
+        .await;
     assert!(cluster.get(&paths[1]).await["metadata"]["ownerReferences"].is_null());
 }

@@ -34,8 +34,8 @@ async fn deleted_class_waits_for_last_gateway_still_served() {
     };
 
     let objects = edge(&[http_listener("http", 80, "")]);
-    let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
-    let just_class = of_kind("GatewayClass").expect("a class").clone();
+    let find_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
+    let just_class = find_kind("GatewayClass").expect("a class").clone();
     cluster.apply_all(&[just_class]).await;
     until_class("the class is accepted", &|class| {
         class.is_some_and(|class| {

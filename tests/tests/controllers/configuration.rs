@@ -115,14 +115,14 @@ async fn a_version_that_is_not_valid_changes_nothing(
     // The last valid configuration must still apply to the Gateway.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
-    let told = cluster
+    let gateway = cluster
         .until("the status is updated", GATEWAY, |gateway| {
             gateway["status"]["listeners"][0]["name"] == "other"
         })
         .await;
-    let conditions = &told["status"]["listeners"][0]["conditions"];
+    let conditions = &gateway["status"]["listeners"][0]["conditions"];
     let reason = &condition(conditions, "Accepted")["reason"];
-    assert_eq!(reason, "PortUnavailable", "{told:#}");
+    assert_eq!(reason, "PortUnavailable", "{gateway:#}");
     let (ready, _) = controller.get("/readyz").await.expect("an answer");
     assert_eq!(ready, 200);
 }

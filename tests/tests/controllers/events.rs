@@ -19,16 +19,21 @@ fn about<'a>(
     reason: &str,
 ) -> Vec<&'a Value> {
     let all = events["items"].as_array().into_iter().flatten();
-    let of_object = all.filter(|event| {
+    let matching = all.filter(|event| {
         event["regarding"]["kind"] == kind
             && event["regarding"]["name"] == name
             && event["type"] == type_
             && event["reason"] == reason
     });
-    of_object.collect()
+    matching.collect()
 }
 
-async fn told(cluster: &TestCluster, object: (&str, &str), type_: &str, reason: &str) -> String {
+async fn wait_event(
+    cluster: &TestCluster,
+    object: (&str, &str),
+    type_: &str,
+    reason: &str,
+) -> String {
     let what = format!("{type_} {reason} of {object:?}");
     let events = cluster
         .until(&what, EVENTS, |events| {
@@ -48,13 +53,13 @@ async fn condition_change_emits_one_event_per_object() {
     objects.push(plain_route("app", "app.test", "app"));
     cluster.apply_all(&objects).await;
     let route = ("HTTPRoute", "app");
-    let text = told(&cluster, route, "Warning", "BackendNotFound").await;
+    let text = wait_event(&cluster, route, "Warning", "BackendNotFound").await;
     assert!(text.starts_with("Gateway edge"), "{text}");
     assert!(text.contains("app"), "{text}");
 
     let backend = served("app", &["192.0.2.1:80".parse().expect("an address")]);
     cluster.apply_all(&backend).await;
-    told(&cluster, route, "Normal", "ResolvedRefs").await;
+    wait_event(&cluster, route, "Normal", "ResolvedRefs").await;
 
     // An Event about a listener is attached to its Gateway.
     let mut gateway = edge(&[http_listener("http", 80, "")])
@@ -62,7 +67,7 @@ async fn condition_change_emits_one_event_per_object() {
         .expect("a Gateway");
     gateway["spec"]["listeners"][0]["allowedRoutes"] = json!({"kinds": [{"kind": "TCPRoute"}]});
     cluster.apply_all(&[gateway]).await;
-    let text = told(
+    let text = wait_event(
         &cluster,
         ("Gateway", "edge"),
         "Warning",
@@ -78,7 +83,7 @@ async fn condition_change_emits_one_event_per_object() {
     let parameters = json!({"spec": {"parametersRef": {
         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "none", "namespace": "default"}}});
     cluster.merge(CLASS, &parameters).await;
-    told(
+    wait_event(
         &cluster,
         ("GatewayClass", "edge"),
         "Warning",
@@ -99,7 +104,7 @@ async fn uncovered_hostname_emits_event_and_metric() {
     objects.push(authority.issue(&["other.test"]).secret("tls"));
     cluster.apply_all(&objects).await;
     let gateway = ("Gateway", "edge");
-    let text = told(&cluster, gateway, "Warning", "HostnameNotCovered").await;
+    let text = wait_event(&cluster, gateway, "Warning", "HostnameNotCovered").await;
     let expected =
         "listener \"https\": none of the listener's certificates covers hostname \"shop.test\"";
     assert!(text.starts_with(expected), "{text}");

@@ -108,10 +108,10 @@ async fn experimental_fields_are_served_or_reported_in_status() {
         ("/header", "x-sid", ""),
     ] {
         let reply = get("open.test", path).send().await.expect("an answer");
-        let said = reply
+        let value = reply
             .header(header)
             .unwrap_or_else(|| panic!("{path}: no {header}"));
-        assert!(said.contains(part), "{path}: {said}");
+        assert!(value.contains(part), "{path}: {value}");
     }
     // By default, Envoy retries once, and only requests that the backend cannot have processed.
     for (path, status, tries) in [
@@ -211,12 +211,12 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
     eventually("a cookie of this name", TEST_TIMEOUT, async || {
         let reply = request.send().await.map_err(|error| error.to_string())?;
-        let said = reply.header("set-cookie").unwrap_or_default();
-        let cookie = said.split(';').next().unwrap_or_default().to_owned();
+        let set_cookie = reply.header("set-cookie").unwrap_or_default();
+        let cookie = set_cookie.split(';').next().unwrap_or_default().to_owned();
         if cookie.starts_with(begins) {
             Ok((cookie, reply.backend()))
         } else {
-            Err(said.to_owned())
+            Err(set_cookie.to_owned())
         }
     })
     .await

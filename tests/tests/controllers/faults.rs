@@ -49,8 +49,8 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     wait_routes(&cluster, 1).await;
     assert!(!leads(&second).await, "one at a time");
     let written = second.metric("publish_writes_total", "").await;
-    let said = second.metric("status_writes_total", "").await;
-    assert!(written + said < 0.5, "only the leader may write");
+    let second_writes = second.metric("status_writes_total", "").await;
+    assert!(written + second_writes < 0.5, "only the leader may write");
 
     // Kill the leader at an arbitrary point between two writes.
     for index in 1..20 {
@@ -139,7 +139,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     cluster.apply_all(&[route(20)]).await;
     wait_routes(&cluster, 21).await;
 
-    what_cannot_be_written_is_said(&cluster).await;
+    rejected_write_is_reported(&cluster).await;
 
     // A missing CRD must affect only its own kind.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -190,7 +190,7 @@ async fn controller_catches_up_after_api_server_freeze() {
 }
 
 #[tokio::test]
-async fn new_authorities_and_tokens_are_taken_up() {
+async fn rotated_authorities_and_tokens_are_used() {
     let mut cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
@@ -209,7 +209,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
 }
 
 /// If the controller may not write, existing publications must remain.
-async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
+async fn rejected_write_is_reported(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";
     let whole = cluster.get(role).await;
@@ -274,7 +274,7 @@ async fn controller_requests_have_higher_priority_than_hosts() {
             holds(found == uid, || format!("got {found}, expected {uid}"))
         })
         .await;
-        let of_host = host.flow_schema(path).await.expect("an answer");
-        assert_ne!(of_host, uid, "hosts use another FlowSchema");
+        let host_schema = host.flow_schema(path).await.expect("an answer");
+        assert_ne!(host_schema, uid, "hosts use another FlowSchema");
     }
 }

@@ -59,8 +59,8 @@ async fn ingress_is_published_and_its_fault_reported() {
     cluster
         .until("an Event names the missing Service", EVENTS, |events| {
             let all = events["items"].as_array().into_iter().flatten();
-            let mut of_ingress = all.filter(|event| event["regarding"]["kind"] == "Ingress");
-            of_ingress.any(|event| {
+            let mut ingress_events = all.filter(|event| event["regarding"]["kind"] == "Ingress");
+            ingress_events.any(|event| {
                 let note = event["note"].as_str().unwrap_or_default();
                 event["reason"] == "BackendNotFound" && note.contains("default/gone")
             })

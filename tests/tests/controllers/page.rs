@@ -14,7 +14,7 @@ use sesame_tests::manifests::{
     edge, edge_name, http_listener, http_route, https_listener, path, rule_to, served,
 };
 use sesame_tests::ports::free_port;
-use sesame_tests::reports::{report, say, say_serving};
+use sesame_tests::reports::{report, report_serving, write_report};
 use sesame_tests::wait::{eventually, holds};
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)><script>document.title='owned'</script>";
@@ -83,12 +83,12 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
 /// One host serves, one has been silent for an hour, and one sends hostile content.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
-    say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
+    report_serving(admin, &gateway, "host-1", "192.0.2.1").await;
     let an_hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
     let lost = json!({"state": "Serving", "appliedRevision": "0123456789ab", "addresses": ["192.0.2.2"],
         "heartbeat": an_hour_ago});
-    let said = say(admin, &gateway, "host-2", &lost).await;
-    said.expect("a report");
+    let result = write_report(admin, &gateway, "host-2", &lost).await;
+    result.expect("a report");
     let hostile = json!({
         "state": "Degraded", "message": format!("a revision is held: {HOSTILE}"),
         "wantedRevision": HOSTILE, "appliedRevision": "0123456789ab", "addresses": [HOSTILE],
@@ -96,11 +96,11 @@ async fn hosts_report(cluster: &TestCluster) {
         "refusedRoutes": [{"route": "HTTPRoute/default/shop", "rules": [{"rule": 0, "reason": HOSTILE}], "works": true}],
         "nextCertificateExpiry": "2030-01-01T00:00:00Z",
     });
-    let said = say(admin, &gateway, "host-3", &hostile).await;
-    said.expect("a report");
+    let result = write_report(admin, &gateway, "host-3", &hostile).await;
+    result.expect("a report");
 }
 
-const SAID: [&str; 13] = [
+const EXPECTED_TEXTS: [&str; 13] = [
     "This replica is ready.",
     "This replica is the leader",
     "<td>default/edge</td>",
@@ -131,7 +131,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
     let leaf = Authority::new("page").issue(&["shop.example.com"]);
     cluster.apply_all(&objects(&leaf)).await;
     hosts_report(&cluster).await;
-    let page = wait_page(first, &SAID).await;
+    let page = wait_page(first, &EXPECTED_TEXTS).await;
     only_our_markup(&page);
     // The admission policy would reject this report.
     cluster.delete(BINDING).await;
@@ -251,16 +251,16 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     // The last valid files must remain in use.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
-    let of = |authority: &Authority, token: &str| with("/status", authority, token);
-    assert_eq!(status(of(&files.servers, NEXT_TOKEN)).await, Some(401));
-    assert_eq!(status(of(&files.servers, TOKEN)).await, Some(200));
+    let request = |authority: &Authority, token: &str| with("/status", authority, token);
+    assert_eq!(status(request(&files.servers, NEXT_TOKEN)).await, Some(401));
+    assert_eq!(status(request(&files.servers, TOKEN)).await, Some(200));
     let next = Authority::new("next servers");
     let server = next.issue(&["controller.test"]);
     files.put("tls.key", &server.key_pem);
     files.put("tls.crt", &server.certificate_pem);
     files.put("token", NEXT_TOKEN);
-    assert_eq!(status(of(&next, NEXT_TOKEN)).await, Some(200));
-    assert_eq!(status(of(&next, TOKEN)).await, Some(401));
+    assert_eq!(status(request(&next, NEXT_TOKEN)).await, Some(200));
+    assert_eq!(status(request(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
     files.put("token", "short");
@@ -274,7 +274,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
         )
     })
     .await;
-    assert_eq!(status(of(&next, NEXT_TOKEN)).await, None);
+    assert_eq!(status(request(&next, NEXT_TOKEN)).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,8 +293,8 @@ async fn controller_page_runs_no_script_in_browser() {
     ));
     cluster.apply_all(&objects).await;
     let (admin, gateway) = (cluster.admin(), edge_name());
-    say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
-    say_serving(admin, &gateway, "host-2", "192.0.2.2").await;
+    report_serving(admin, &gateway, "host-1", "192.0.2.1").await;
+    report_serving(admin, &gateway, "host-2", "192.0.2.2").await;
     wait_page(
         address,
         &["2 of 2", "BackendNotFound", "This replica is the leader"],

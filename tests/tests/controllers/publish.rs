@@ -118,22 +118,22 @@ async fn publications_are_whole_minimal_and_kept() {
         })*};
     }
     properties! {
-        a_manifest_says_what_it_is_of,
+        manifest_summarizes_its_publication,
         endpoints_change_no_manifest,
         the_last_endpoint_goes,
         a_backend_that_goes_is_there_until_the_manifest_is_new,
         a_bad_object_is_skipped,
         two_gateways_of_one_name_are_apart,
         keys_are_apart,
-        what_is_damaged_is_mended,
-        what_another_has_written_is_left_alone,
+        damaged_objects_are_repaired,
+        foreign_objects_are_left_alone,
         nothing_is_written_after_a_restart,
         a_gateway_that_is_deleted_is_withdrawn_and_comes_back,
         large_routes_of_one_namespace_stop_no_other,
     }
 }
 
-async fn a_manifest_says_what_it_is_of(_: &mut Shared, first: &Publication) {
+async fn manifest_summarizes_its_publication(_: &mut Shared, first: &Publication) {
     let summary = &first.manifest_object["data"];
     assert_eq!(summary["gateway"], "Gateway/default/edge");
     assert_eq!(summary["fleet"], "default");
@@ -373,7 +373,7 @@ fn body(pem: &str) -> String {
         .collect()
 }
 
-async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
+async fn damaged_objects_are_repaired(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let before = publication(cluster.admin(), &edge_name())
         .await
@@ -394,7 +394,7 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
 }
 
 /// Foreign objects stay, even if they have Sesame's labels or a name that Sesame needs.
-async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
+async fn foreign_objects_are_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
     let publication = published(cluster, &edge_name(), "published", |_| true).await;
@@ -403,13 +403,13 @@ async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publica
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"whose": "theirs"},
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}})
     };
-    let mut of_nobody = labels.clone();
-    of_nobody["projectsesame.io/gateway"] = json!("00000000000000000000");
+    let mut orphan_labels = labels.clone();
+    orphan_labels["projectsesame.io/gateway"] = json!("00000000000000000000");
     let squat = NamespacedName::new("default", "squat");
     let name = manifest_name(&squat);
     for object in [
         config_map("copy", labels),
-        config_map("copy-of-nobodys", &of_nobody),
+        config_map("copy-of-nobodys", &orphan_labels),
         config_map(&name, &json!({})),
     ] {
         admin.apply_value(&object).await.expect("applied");

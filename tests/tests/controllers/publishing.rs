@@ -255,7 +255,7 @@ async fn publishing_type_selects_gateway_addresses() {
     .await;
     assert!(found.snapshot.addresses.is_empty());
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
-    let told = until(
+    let gateway = until(
         &cluster,
         "a different address is reported",
         &given,
@@ -263,7 +263,7 @@ async fn publishing_type_selects_gateway_addresses() {
         "AddressNotUsable",
     )
     .await;
-    let why = programmed(&told)["message"].as_str().expect("a message");
+    let why = programmed(&gateway)["message"].as_str().expect("a message");
     assert!(
         why.contains("198.51.100.9") && why.contains("has assigned 198.51.100.1"),
         "{why}"

@@ -42,7 +42,7 @@ async fn outside_is_refused(cluster: &TestCluster) {
     .await;
 }
 
-async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
+async fn wait_supported_version(cluster: &TestCluster, status: &str, words: &str) -> Value {
     let what = format!("the class reports {words:?}");
     cluster
         .until(&what, CLASS, |class| {
@@ -103,7 +103,8 @@ async fn upgraded(channel: Channel) {
         &["192.0.2.1:80".parse().expect("an address")],
     ));
     cluster.apply_all(&objects).await;
-    let class = says(&cluster, "True", &format!("API v1.5 ({word} channel) is")).await;
+    let class =
+        wait_supported_version(&cluster, "True", &format!("API v1.5 ({word} channel) is")).await;
     assert!(
         claims(&class, "GatewayInfrastructurePropagation"),
         "{class:#}"
@@ -112,7 +113,8 @@ async fn upgraded(channel: Channel) {
     a_route_is_published(&cluster, 1).await;
 
     cluster.install_release("v1.6.3", channel).await;
-    let class = says(&cluster, "True", &format!("API v1.6 ({word} channel) is")).await;
+    let class =
+        wait_supported_version(&cluster, "True", &format!("API v1.6 ({word} channel) is")).await;
     assert!(
         !claims(&class, "GatewayInfrastructurePropagation"),
         "{class:#}"
@@ -125,18 +127,17 @@ async fn upgraded(channel: Channel) {
     );
     a_route_is_published(&cluster, 2).await;
     if channel == Channel::Experimental {
-        let of_another_host = json!({"type": "ExternalHostname", "externalHostname": {"hostname": "outside.test"},
+        let external_host = json!({"type": "ExternalHostname", "externalHostname": {"hostname": "outside.test"},
             "port": {"port": 443}, "protocol": "HTTP"});
         let mut route = plain_route("outside", "outside.test", "");
         route["spec"]["rules"][0]["backendRefs"] = json!([*X_BACKEND]);
-        cluster
-            .apply_all(&[x_backend(&of_another_host), route])
-            .await;
+        cluster.apply_all(&[x_backend(&external_host), route]).await;
         outside_is_refused(&cluster).await;
     }
 
     cluster.install_crds(channel).await;
-    let class = says(&cluster, "True", &format!("API v1.7 ({word} channel) is")).await;
+    let class =
+        wait_supported_version(&cluster, "True", &format!("API v1.7 ({word} channel) is")).await;
     assert!(!claims(&class, "HTTPRouteRetry"), "{class:#}");
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
@@ -179,8 +180,8 @@ async fn upgraded(channel: Channel) {
         changed.map_err(|error| error.to_string())
     })
     .await;
-    let words = "v1.5 to v1.7 are supported, but Gateway is from v2.0";
-    says(&cluster, "False", words).await;
+    let message = "v1.5 to v1.7 are supported, but Gateway is from v2.0";
+    wait_supported_version(&cluster, "False", message).await;
     a_route_is_published(&cluster, 4).await;
 }
 

@@ -176,8 +176,11 @@ async fn five_thousand_routes() {
     controller.wait_leads().await;
     create(&cluster, 5001..5002).await;
     wait_attached(&cluster, 5002).await;
-    let said = controller.metric("status_writes_total", "").await;
-    assert!(said < 10.0, "{said} statuses were written after a restart");
+    let writes = controller.metric("status_writes_total", "").await;
+    assert!(
+        writes < 10.0,
+        "{writes} statuses were written after a restart"
+    );
     let rewritten = controller
         .metric("publish_writes_total", &published("config"))
         .await;

@@ -52,8 +52,8 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
 
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
-    let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
-    said.expect("a report");
+    let result = reports::write_report(admin, &edge_name(), "host-a", &serving).await;
+    result.expect("a report");
     let slice = wait(admin, "the slice exists", SLICE, |slice| slice.is_some()).await;
     assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
     assert_eq!(
@@ -138,27 +138,27 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     let path = |name: &str| {
         format!("/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/{name}")
     };
-    let of_class = |name: &str, class: &str| {
+    let gateway_of_class = |name: &str, class: &str| {
         let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
         gateway["spec"]["gatewayClassName"] = json!(class);
         gateway
     };
-    let first = of_class("web", "int-edge");
+    let first = gateway_of_class("web", "int-edge");
     let class = gateway_class("int-edge");
     cluster.apply_all(&[class, first]).await;
     let theirs = wait(admin, "the Service exists", CONTESTED, |s| s.is_some()).await;
-    let second = of_class("web-int", "edge");
+    let second = gateway_of_class("web-int", "edge");
     cluster.apply_all(&[second]).await;
-    let told = wait(
+    let gateway = wait(
         admin,
         "the conflict is reported",
         &path("web-int"),
         |gateway| gateway.is_some_and(|gateway| !nameless(gateway).is_null()),
     )
     .await;
-    let why = nameless(&told)["message"].as_str().expect("a message");
+    let why = nameless(&gateway)["message"].as_str().expect("a message");
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
-    assert_eq!(nameless(&told)["status"], "False");
+    assert_eq!(nameless(&gateway)["status"], "False");
 
     // Changes to either Gateway must not cause repeated writes to the Service.
     let writes = controller

@@ -38,7 +38,7 @@ fn objects() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn sets_and_policies_say_what_became_of_them() {
+async fn sets_and_policies_report_status() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     cluster.apply_all(&objects()).await;

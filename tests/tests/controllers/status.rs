@@ -48,7 +48,7 @@ fn has_foreign(route: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn statuses_are_ours_to_say_and_no_others() {
+async fn controller_writes_only_own_statuses() {
     let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
 
@@ -162,9 +162,9 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
     }
 }
 
-async fn say(cluster: &TestCluster, host: &str, status: Value) {
-    let said = reports::say(cluster.admin(), &edge_name(), host, &status).await;
-    said.expect("a report");
+async fn write_report(cluster: &TestCluster, host: &str, status: Value) {
+    let result = reports::write_report(cluster.admin(), &edge_name(), host, &status).await;
+    result.expect("a report");
 }
 
 async fn hosts_program_a_gateway(cluster: &TestCluster) {
@@ -196,15 +196,15 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         })
     };
     let now = Timestamp::now();
-    say(cluster, "node-1", status("192.0.2.10", now)).await;
+    write_report(cluster, "node-1", status("192.0.2.10", now)).await;
     let mut second = status("192.0.2.9", now);
     second["refusedListeners"] = json!([{"name": "Gateway/default/edge/listeners/more", "reason": "port 8080 is taken by nginx"}]);
     second["refusedRoutes"] = json!([{
         "route": "HTTPRoute/default/app", "rules": [{"rule": 0, "reason": "no such regex"}],
         "backends": [], "works": true,
     }]);
-    say(cluster, "node-2", second).await;
-    say(
+    write_report(cluster, "node-2", second).await;
+    write_report(
         cluster,
         "node-3",
         status("192.0.2.11", now - SignedDuration::from_mins(10)),

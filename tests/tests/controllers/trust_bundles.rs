@@ -111,15 +111,17 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
     // By default, all ServiceAccounts may read bundles.
-    const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
-    cluster.merge(OF_ALL, &json!({"subjects": []})).await;
+    const DEFAULT_BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
+    cluster
+        .merge(DEFAULT_BINDING, &json!({"subjects": []}))
+        .await;
     let mut role = cluster.get(ROLE).await;
     let rules = role["rules"].as_array_mut().expect("rules");
-    let of_bundles = json!(["clustertrustbundles"]);
-    rules.retain(|rule| rule["resources"] != of_bundles);
+    let bundle_resources = json!(["clustertrustbundles"]);
+    rules.retain(|rule| rule["resources"] != bundle_resources);
     if allowed {
         rules.push(json!({
-            "apiGroups": ["certificates.k8s.io"], "resources": of_bundles, "verbs": ["get", "list", "watch"],
+            "apiGroups": ["certificates.k8s.io"], "resources": bundle_resources, "verbs": ["get", "list", "watch"],
         }));
     }
     let change = json!({"rules": role["rules"]});
@@ -164,13 +166,15 @@ async fn everything_else_is_served_without_trust_bundle_access() {
         "the failure is logged and counted",
         TEST_TIMEOUT,
         async || {
-            let said = controller
+            let is_logged = controller
                 .log()
                 .contains("does not let it list clustertrustbundles");
             let counted = controller
                 .metric("watch_failures_total", "ClusterTrustBundle")
                 .await;
-            holds(said && counted > 0.5, || format!("{said} {counted}"))
+            holds(is_logged && counted > 0.5, || {
+                format!("{is_logged} {counted}")
+            })
         },
     )
     .await;

@@ -40,7 +40,7 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
 }
 
 async fn serve(cluster: &TestCluster) {
-    reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
+    reports::report_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
@@ -55,7 +55,7 @@ async fn awaits(cluster: &TestCluster, words: &[&str]) {
         .await;
 }
 
-async fn say(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
+async fn write_upstream_status(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
     let found = cluster.get(UPSTREAM).await;
     let status = if accepted { "True" } else { "False" };
     let condition = |type_: &str| {
@@ -135,9 +135,9 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     assert_ne!(service["spec"]["clusterIP"], "None", "{service:#}");
     awaits(&cluster, &["of class \"cloud\" has no address yet"]).await;
 
-    say(&cluster, true, &["198.51.100.1"]).await;
+    write_upstream_status(&cluster, true, &["198.51.100.1"]).await;
     has(&cluster, "198.51.100.1").await;
-    say(&cluster, false, &["198.51.100.1"]).await;
+    write_upstream_status(&cluster, false, &["198.51.100.1"]).await;
     awaits(
         &cluster,
         &[
@@ -146,7 +146,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         ],
     )
     .await;
-    say(&cluster, true, &["198.51.100.2"]).await;
+    write_upstream_status(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
@@ -176,7 +176,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     cluster
         .until("recreated", UPSTREAM, |it| it["metadata"]["uid"] != before)
         .await;
-    say(&cluster, true, &["198.51.100.3"]).await;
+    write_upstream_status(&cluster, true, &["198.51.100.3"]).await;
     serve(&cluster).await;
     has(&cluster, "198.51.100.3").await;
 
@@ -259,7 +259,7 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
     }
     has(&cluster, &address).await;
     let front = cluster.get(UPSTREAM).await;
-    let said = condition(&front["status"]["conditions"], "Programmed");
-    assert_eq!(said["status"], "True", "{front:#}");
+    let condition = condition(&front["status"]["conditions"], "Programmed");
+    assert_eq!(condition["status"], "True", "{front:#}");
     assert_eq!(agent.envoys().len(), 2);
 }

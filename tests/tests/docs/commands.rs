@@ -95,7 +95,7 @@ fn begins(line: &str, start: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-fn of(page: &Page) -> Vec<(String, Vec<String>)> {
+fn documented_commands(page: &Page) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for block in page.blocks() {
         if !matches!(block.language.as_str(), "sh" | "console") {
@@ -117,7 +117,7 @@ fn every_documented_command_is_accepted_or_run() {
     let mut wrong = Vec::new();
     let mut commands = 0;
     for page in all() {
-        for (place, words) in of(&page) {
+        for (place, words) in documented_commands(&page) {
             commands += 1;
             wrong.extend(fault(&page.path, &words, &known).map(|why| format!("{place}: {why}")));
             let line = words.join(" ");

@@ -49,11 +49,11 @@ fn make_names_missing_tools_before_building() {
     ] {
         let output = make(target, &tools);
         assert!(!output.status.success(), "{target}: {output:?}");
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         for tool in missing {
             assert!(
-                words.contains(&format!("missing: {tool}")),
-                "{target}: {words}"
+                stderr.contains(&format!("missing: {tool}")),
+                "{target}: {stderr}"
             );
         }
         assert!(output.stdout.is_empty(), "{target}: {output:?}");
@@ -61,7 +61,7 @@ fn make_names_missing_tools_before_building() {
 }
 
 #[test]
-fn a_machine_without_descriptors_is_told_the_remedy() {
+fn low_descriptor_limit_prints_remedy() {
     let output = Command::new("sh")
         .args(["-c", "ulimit -n 256 && exec tests/machine.sh echo ran"])
         .current_dir(workspace())
@@ -69,10 +69,10 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
-    let words = String::from_utf8_lossy(&output.stderr);
-    let words_of_it =
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let remedy =
         "missing: 8192 file descriptors per process; the hard limit is 256: ulimit -Hn 8192";
-    assert!(words.contains(words_of_it), "{words}");
+    assert!(stderr.contains(remedy), "{stderr}");
 }
 
 /// A dry run of `make` does not check these scripts.

@@ -51,11 +51,11 @@ fn names_page_matches_sources() {
     }
     let page = page("docs/reference/names.md");
     let items = page.text.lines().filter(|line| line.starts_with("- `"));
-    let told: BTreeSet<String> = items
+    let documented: BTreeSet<String> = items
         .flat_map(|item| named(item.split(" (").next().unwrap_or_default()))
         .collect();
     assert!(wanted.len() > 15, "{wanted:?}");
-    let missing: Vec<&String> = wanted.difference(&told).collect();
+    let missing: Vec<&String> = wanted.difference(&documented).collect();
     assert!(
         missing.is_empty(),
         "docs/reference/names.md lacks {missing:?}"
@@ -68,7 +68,7 @@ fn names_page_matches_sources() {
         workspace().join("controller/deploy/network-policies/policies.yaml"),
     );
     let policies: BTreeSet<String> = named(&policies.expect("a manifest")).collect();
-    for name in told.difference(&wanted) {
+    for name in documented.difference(&wanted) {
         let short = name.trim_start_matches(PREFIX);
         assert!(
             policies.contains(name) || edge.contains(&format!("\"{short}\"")),

@@ -39,7 +39,7 @@ fn yaml(block: &Block) -> Vec<String> {
     }
 }
 
-pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
+pub(crate) fn documented_objects(page: &Page) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for block in page.blocks() {
         for text in yaml(&block) {
@@ -120,7 +120,7 @@ async fn api_server_accepts_every_documented_object() {
     let cluster = deployed(Channel::Experimental).await;
     let mut found = Vec::new();
     for page in all() {
-        found.extend(of(&page));
+        found.extend(documented_objects(&page));
     }
     assert!(found.len() > 40, "{} objects were found", found.len());
     let namespaces: BTreeSet<&str> = found

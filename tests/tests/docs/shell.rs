@@ -1,14 +1,14 @@
 //! Parses the shell syntax that the pages use, without running it.
 
-const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
+const SEPARATORS: &[&str] = &["|", "||", "&&", ";", "&"];
 
-const BEFORE: &[&str] = &["if", "then", "do", "while", "!"];
+const KEYWORDS: &[&str] = &["if", "then", "do", "while", "!"];
 
 /// Drops `sudo`, variable assignments and redirections.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     for (word, quoted) in split(line) {
-        if !quoted && BETWEEN.contains(&word.as_str()) {
+        if !quoted && SEPARATORS.contains(&word.as_str()) {
             commands.push(Vec::new());
         } else if let Some(last) = commands.last_mut() {
             last.push(word);
@@ -29,7 +29,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
         let skip = match words.first().map(String::as_str) {
             Some("sudo") if words.get(1).is_some_and(|word| word == "-u") => 3,
             Some("sudo" | "exec") => 1,
-            Some(word) if is_variable(word) || BEFORE.contains(&word) => 1,
+            Some(word) if is_variable(word) || KEYWORDS.contains(&word) => 1,
             _ => return words,
         };
         words.drain(..skip.min(words.len()));

@@ -29,17 +29,17 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
 }
 
 /// `…` matches the rest of a line or, alone on a line, any number of lines.
-pub(crate) fn matches(said: &str, shown: &str) -> bool {
-    let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+pub(crate) fn matches(output: &str, shown: &str) -> bool {
+    let output: Vec<&str> = output.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();
-    all_match(&said, &shown)
+    all_match(&output, &shown)
 }
 
-fn all_match(said: &[&str], shown: &[&str]) -> bool {
+fn all_match(output: &[&str], shown: &[&str]) -> bool {
     match shown {
-        [] => said.is_empty() || said == [""],
-        ["…", rest @ ..] => (0..=said.len()).any(|from| all_match(&said[from..], rest)),
-        [first, rest @ ..] => said.split_first().is_some_and(|(line, others)| {
+        [] => output.is_empty() || output == [""],
+        ["…", rest @ ..] => (0..=output.len()).any(|from| all_match(&output[from..], rest)),
+        [first, rest @ ..] => output.split_first().is_some_and(|(line, others)| {
             let (begin, cut) = first
                 .split_once('…')
                 .map_or((*first, false), |(begin, _)| (begin, true));
@@ -55,7 +55,7 @@ fn all_match(said: &[&str], shown: &[&str]) -> bool {
 
 #[test]
 fn printed_output_must_match_documented_output() {
-    for (said, shown, good) in [
+    for (output, shown, good) in [
         ("a\nb\n", "a\nb\n", true),
         ("a b c\n", "a b…\n", true),
         ("x\ny\nz\n", "x\n…\nz\n", true),
@@ -65,6 +65,6 @@ fn printed_output_must_match_documented_output() {
         ("", "200\n", false),
         ("a\n", "", false),
     ] {
-        assert_eq!(matches(said, shown), good, "{said:?} {shown:?}");
+        assert_eq!(matches(output, shown), good, "{output:?} {shown:?}");
     }
 }

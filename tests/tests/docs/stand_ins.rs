@@ -30,16 +30,20 @@ struct Reference {
 
 impl StandIns {
     /// TLS backends get a certificate from `authority` for their routes' hostnames.
-    pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
+    pub(crate) async fn start_missing(
+        &mut self,
+        objects: &[Value],
+        authority: &Authority,
+    ) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {
             let Reference {
                 namespace, name, ..
             } = &reference;
-            let there = objects.iter().any(|object| {
+            let exists = objects.iter().any(|object| {
                 object["kind"] == "Service" && object["metadata"]["name"] == name.as_str()
             });
-            if there {
+            if exists {
                 continue;
             }
             let key = (namespace.clone(), name.clone());
@@ -61,7 +65,7 @@ async fn start(reference: &Reference, objects: &[Value], authority: &Authority) 
     if reference.datagrams {
         StandIn::Datagrams(DatagramBackend::start(&reference.name).await)
     } else if reference.passes_tls {
-        let names: BTreeSet<&str> = of_kind(objects, "TLSRoute")
+        let names: BTreeSet<&str> = filter_kind(objects, "TLSRoute")
             .flat_map(|route| route["spec"]["hostnames"].as_array().into_iter().flatten())
             .filter_map(Value::as_str)
             .collect();
@@ -73,7 +77,7 @@ async fn start(reference: &Reference, objects: &[Value], authority: &Authority) 
     }
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+fn filter_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
@@ -82,7 +86,7 @@ fn references(objects: &[Value]) -> BTreeSet<Reference> {
     for object in objects {
         let kind = object["kind"].as_str().unwrap_or_default();
         if kind == "Ingress" {
-            found.extend(of_ingress(object));
+            found.extend(ingress_references(object));
         }
         if !kind.ends_with("Route") {
             continue;
@@ -110,7 +114,7 @@ fn references(objects: &[Value]) -> BTreeSet<Reference> {
     found
 }
 
-fn of_ingress(ingress: &Value) -> impl Iterator<Item = Reference> {
+fn ingress_references(ingress: &Value) -> impl Iterator<Item = Reference> {
     let rules = ingress["spec"]["rules"].as_array().into_iter().flatten();
     let paths = rules.flat_map(|rule| rule["http"]["paths"].as_array().into_iter().flatten());
     let services = paths.map(|path| &path["backend"]["service"]);

@@ -70,12 +70,12 @@ fn ports<'a>(objects: impl Iterator<Item = &'a Value>) -> Vec<u16> {
 
 impl Reading {
     fn begin(page: &Page) -> Self {
-        let mut known: Vec<Value> = objects::of(page)
+        let mut known: Vec<Value> = objects::documented_objects(page)
             .into_iter()
             .map(|(_, object)| object)
             .collect();
         let has = |kind: &str| known.iter().any(|object| object["kind"] == kind);
-        let first = objects::of(&self::page(FIRST))
+        let first = objects::documented_objects(&self::page(FIRST))
             .into_iter()
             .map(|(_, object)| object);
         let base: Vec<Value> = first
@@ -103,7 +103,7 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, object: Value) {
+    fn insert(&mut self, object: Value) {
         self.objects.insert(key(&object), object);
         self.current = false;
     }
@@ -113,7 +113,10 @@ impl Reading {
             return;
         }
         let mut objects: Vec<Value> = self.objects.values().cloned().collect();
-        let made = self.stand_ins.of(&objects, &self.authority).await;
+        let made = self
+            .stand_ins
+            .start_missing(&objects, &self.authority)
+            .await;
         objects.extend(made);
         self.agent.write("all.yaml", &manifests::yaml(&objects));
         if starts {
@@ -160,7 +163,7 @@ impl Reading {
             .iter()
             .find_map(|word| word.strip_prefix("--namespace="));
         let namespace = namespace.unwrap_or("default");
-        let (object, said) = match words.as_slice() {
+        let (object, output) = match words.as_slice() {
             ["kubectl", "create", "secret", "tls", name, ..] => (
                 json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
                     "metadata": {"name": name, "namespace": namespace},
@@ -177,8 +180,8 @@ impl Reading {
             }
             _ => panic!("{words:?} creates an unsupported kind"),
         };
-        self.take(object);
-        said
+        self.insert(object);
+        output
     }
 
     /// Each command must print the shown output, possibly after retries.
@@ -187,10 +190,10 @@ impl Reading {
             let commands = shell::commands(&line);
             let is = |program: &str| commands.iter().any(|words| words[0] == program);
             if is("kubectl") {
-                let said = self.create(&commands[0]);
+                let output = self.create(&commands[0]);
                 assert!(
-                    shown.is_empty() || matches(&said, &shown),
-                    "{place}: {line}: {said}"
+                    shown.is_empty() || matches(&output, &shown),
+                    "{place}: {line}: {output}"
                 );
                 continue;
             }
@@ -203,20 +206,20 @@ impl Reading {
             if is("curl") || is("sesame-agent") {
                 self.serve(std::mem::take(starts)).await;
                 eventually(&format!("{place}: {line}"), TEST_TIMEOUT, async || {
-                    let said = self.run(&line);
-                    holds(matches(&said, &shown), || {
+                    let output = self.run(&line);
+                    holds(matches(&output, &shown), || {
                         format!(
-                            "printed:\n{said}\nshown:\n{shown}\n{}",
+                            "printed:\n{output}\nshown:\n{shown}\n{}",
                             self.agent.log_tail()
                         )
                     })
                 })
                 .await;
             } else {
-                let said = self.run(&line);
+                let output = self.run(&line);
                 assert!(
-                    shown.is_empty() || matches(&said, &shown),
-                    "{place}: {line}: {said}"
+                    shown.is_empty() || matches(&output, &shown),
+                    "{place}: {line}: {output}"
                 );
             }
         }
@@ -305,7 +308,7 @@ async fn follow(page: &Page) -> usize {
                     .into_iter()
                     .filter(|value| value.get("kind").is_some())
                 {
-                    reading.take(value);
+                    reading.insert(value);
                 }
             }
             "console" => {
@@ -322,7 +325,7 @@ async fn follow(page: &Page) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_task_page_prints_what_it_shows() {
+async fn task_pages_print_documented_output() {
     let only = std::env::var("SESAME_PAGE").unwrap_or_default();
     let mut followed = 0;
     for page in below("docs/tasks") {

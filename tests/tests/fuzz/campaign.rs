@@ -19,7 +19,7 @@ const TARGETS: u64 = 16;
 const LONGEST: Duration = Duration::from_secs(60);
 /// In bytes.
 const MAX_MEMORY: u64 = 3 << 30;
-const SHRINKS: usize = 500;
+const MAX_SHRINKS: usize = 500;
 
 /// In memory, fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
@@ -70,7 +70,7 @@ pub(crate) fn run(
             Ok(was_understood) => understood += u64::from(was_understood),
             Err(mut why) => {
                 let mut smallest = tree.current().bytes(seeds);
-                let mut left = SHRINKS;
+                let mut left = MAX_SHRINKS;
                 let mut moved = tree.simplify();
                 while moved && left > 0 {
                     left -= 1;
@@ -167,11 +167,11 @@ impl Current {
         let (watched, shown) = (Arc::downgrade(&since), path.clone());
         std::thread::spawn(move || {
             while let Some(since) = watched.upgrade() {
-                let began: Option<Instant> = *since
+                let start: Option<Instant> = *since
                     .lock()
                     .expect("no thread panics while holding this lock");
                 drop(since);
-                if began.is_some_and(|began| began.elapsed() > LONGEST) {
+                if start.is_some_and(|start| start.elapsed() > LONGEST) {
                     eprintln!(
                         "{}: this input takes longer than {LONGEST:?}",
                         shown.display()

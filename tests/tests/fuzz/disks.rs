@@ -30,7 +30,7 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(root: &Path) -> Self {
+    fn read(root: &Path) -> Self {
         let mut files = Vec::new();
         let mut pending = vec![root.to_owned()];
         while let Some(path) = pending.pop() {
@@ -75,7 +75,7 @@ impl Tree {
     }
 
     fn tidy(&self) {
-        for (path, _) in Self::of(&self.root).files {
+        for (path, _) in Self::read(&self.root).files {
             if !self.files.iter().any(|(known, _)| *known == path) {
                 fs::remove_file(path).expect("remove");
             }
@@ -89,7 +89,7 @@ fn snapshot_directory() {
     let gateway = seeds::two()[0];
     directory::write_keys(root.path(), &gateway.keys).expect("keys");
     directory::write(root.path(), &gateway.snapshot).expect("a snapshot");
-    let tree = Tree::of(root.path());
+    let tree = Tree::read(root.path());
     run("snapshot_directory", Form::Proto, &tree.seeds(), |input| {
         tree.put(input);
         let supply = SnapshotDirs::new(root.path(), None).scan();
@@ -125,7 +125,7 @@ fn state_directory() {
         state.accept(accepted(snapshot, keys)).expect("kept");
     }
     fs::write(root.path().join("pinned"), "1\n").expect("write");
-    let tree = Tree::of(root.path());
+    let tree = Tree::read(root.path());
     run("state_directory", Form::Text, &tree.seeds(), |input| {
         tree.put(input);
         let state = StateDir::open(root.path(), 5).map_err(|error| error.to_string())?;
@@ -239,7 +239,7 @@ fn runtime_directory() {
         .expect("written");
     fs::write(root.path().join(PID_FILE), PID).expect("write");
     fs::write(log.path(), LOG).expect("write");
-    let tree = Tree::of(root.path());
+    let tree = Tree::read(root.path());
     let whole = applier.on_disk().content.clone();
     run("runtime_directory", Form::Text, &tree.seeds(), |input| {
         let changed = tree.put(input);

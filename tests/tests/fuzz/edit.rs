@@ -13,7 +13,7 @@ pub(crate) enum Form {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Edited {
+pub(crate) struct EditedInput {
     seed: u16,
     edits: Vec<Edit>,
 }
@@ -34,7 +34,7 @@ enum Edit {
 }
 
 /// Values at the edge of what parsers accept.
-const WORDS: [&str; 36] = [
+const EDGE_VALUES: [&str; 36] = [
     "",
     "null",
     "~",
@@ -84,16 +84,16 @@ const NUMBERS: [u64; 8] = [
     u64::MAX,
 ];
 
-pub(crate) fn edited(form: Form) -> BoxedStrategy<Edited> {
+pub(crate) fn edited(form: Form) -> BoxedStrategy<EditedInput> {
     let edits = vec(edit(form), 0..6);
     (any::<u16>(), edits)
-        .prop_map(|(seed, edits)| Edited { seed, edits })
+        .prop_map(|(seed, edits)| EditedInput { seed, edits })
         .boxed()
 }
 
 fn edit(form: Form) -> BoxedStrategy<Edit> {
     let at = any::<u32>;
-    let word = || select(&WORDS[..]);
+    let word = || select(&EDGE_VALUES[..]);
     let bytes = prop_oneof![
         word().prop_map(|word| word.as_bytes().to_vec()),
         select(&NUMBERS[..]).prop_map(|number| number.to_be_bytes().to_vec()),
@@ -135,7 +135,7 @@ fn edit(form: Form) -> BoxedStrategy<Edit> {
     }
 }
 
-impl Edited {
+impl EditedInput {
     pub(crate) fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {

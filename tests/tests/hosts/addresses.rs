@@ -69,7 +69,7 @@ async fn each_gateway_has_its_own_envoy_and_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_families_are_listened_to() {
+async fn listeners_accept_both_address_families() {
     if std::fs::read_to_string("/proc/net/if_inet6")
         .unwrap_or_default()
         .is_empty()
@@ -99,7 +99,7 @@ ip link add pod0 type veth peer name inner && ip link set pod0 master cni0 && ip
 ip address add 10.244.1.1/32 dev pod0 &&
 exec "$0" "$@""#;
 
-async fn told(flags: &[&str]) -> Value {
+async fn reported_addresses(flags: &[&str]) -> Value {
     let unshare = [
         "unshare",
         "--user",
@@ -132,9 +132,9 @@ async fn told(flags: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_addresses_that_clients_can_reach_are_told() {
+async fn only_reachable_addresses_are_reported() {
     let address = |ip: &str| json!([{"type": "IPAddress", "value": ip}]);
-    assert_eq!(told(&[]).await, address("203.0.113.7"));
+    assert_eq!(reported_addresses(&[]).await, address("203.0.113.7"));
     let flags = ["--report-address=198.51.100.9"];
-    assert_eq!(told(&flags).await, address("198.51.100.9"));
+    assert_eq!(reported_addresses(&flags).await, address("198.51.100.9"));
 }

@@ -144,7 +144,7 @@ async fn a_mounted_directory_changes_by_its_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_everybody_may_read_are_refused() {
+async fn world_readable_keys_are_rejected() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("dir");
     let leaf = authority.issue(&["dir.test"]);
@@ -165,16 +165,16 @@ async fn keys_that_everybody_may_read_are_refused() {
     };
     write(&keys::encode(&resolved.keys), 0o644);
     let agent = start(root.path(), &[443]);
-    let said = |word: &'static str| {
+    let mentions = |word: &'static str| {
         move |status: &Value| {
             let problems = status["source"]["problems"].to_string();
             problems.contains("keys.pb") && problems.contains(word)
         }
     };
-    agent.wait_status("refused", said("0600")).await;
+    agent.wait_status("refused", mentions("0600")).await;
     write(&keys::encode(&[]), 0o600);
     agent
-        .wait_status("the missing key is named", said("Secret/default/pair"))
+        .wait_status("the missing key is named", mentions("Secret/default/pair"))
         .await;
     assert_eq!(agent.envoys().len(), 0, "no snapshot has been complete");
     write(&keys::encode(&resolved.keys), 0o600);
@@ -205,7 +205,7 @@ async fn unrenderable_parts_degrade_status_and_rest_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_sends_nobody_to_the_host_itself() {
+async fn snapshot_cannot_route_to_host_itself() {
     let backend = Backend::start("a").await;
     let root = tempfile::tempdir().unwrap();
     directory::write(root.path(), &version(&backend, "/one").snapshot).unwrap();

@@ -93,10 +93,10 @@ async fn unused_cluster_is_removed_by_next_switch() {
         let to = round % 3;
         wanted = to_backend(&host, at, names[to], backends[to]);
         let report = apply(&mut applier, &wanted, Some(&envoy)).await;
-        let told = phases(&report);
-        assert_eq!(told[..3], two_steps, "{report:?}");
-        let of_before: &[Phase] = if round == 1 { &[] } else { &[Phase::Orphans] };
-        assert_eq!(&told[3..], of_before, "{report:?}");
+        let actual = phases(&report);
+        assert_eq!(actual[..3], two_steps, "{report:?}");
+        let cleanup: &[Phase] = if round == 1 { &[] } else { &[Phase::Orphans] };
+        assert_eq!(&actual[3..], cleanup, "{report:?}");
         until_answered(at, "/", (200, names[to])).await;
         let on_disk = OnDisk::load(&host.layout).unwrap();
         assert_eq!(on_disk.content, applier.on_disk().content);
@@ -171,7 +171,7 @@ async fn unchanged_content_is_confirmed_not_rewritten_after_start() {
 }
 
 #[tokio::test]
-async fn a_refused_listener_leaves_everything_as_it_was() {
+async fn rejected_listener_changes_nothing() {
     let host = Host::new();
     let at = free_address();
     let accepted = to_backend(&host, at, "one", backend("one").await);
@@ -191,8 +191,8 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
         refusal.subscriptions,
         [Subscription::new(XdsKind::Listeners, "")]
     );
-    let words = refusal.envoy_words.join("\n");
-    assert!(words.contains("StatPrefix"), "{words}");
+    let message = refusal.envoy_words.join("\n");
+    assert!(message.contains("StatPrefix"), "{message}");
 
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);

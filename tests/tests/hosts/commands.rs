@@ -175,7 +175,7 @@ fn validate_names_every_problem_and_exits_with_failure() {
 }
 
 #[test]
-fn status_without_an_agent_says_so() {
+fn status_reports_missing_agent() {
     let (agent, _) = good();
     let output = agent.status_command();
     assert_eq!(output.status.code(), Some(3));
@@ -284,8 +284,8 @@ async fn status_lists_problems_first_and_filters_objects() {
     let (code, web) = status(&["httproute", "web"]);
     assert_eq!(code, Some(0), "{web}");
     assert!(web.contains("Accepted") && web.ends_with("1 HTTPRoute, served\n"));
-    let (code, of_lost) = status(&["httproute/default/lost"]);
-    assert_eq!(code, Some(1), "{of_lost}");
+    let (code, lost_status) = status(&["httproute/default/lost"]);
+    assert_eq!(code, Some(1), "{lost_status}");
     let (code, none) = status(&["httproute", "none"]);
     assert_eq!(code, Some(1), "{none}");
     assert_eq!(status(&["pods"]).0, Some(2));
@@ -302,8 +302,8 @@ async fn status_lists_problems_first_and_filters_objects() {
     assert!(text(&coloured).contains("\u{1b}[31m"), "{coloured:?}");
 }
 
-struct Killed(Child);
-impl Drop for Killed {
+struct KillOnDrop(Child);
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -311,7 +311,7 @@ impl Drop for Killed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_is_shown_again_when_it_changes() {
+async fn status_watch_prints_changes() {
     let agent = running().await;
     let watch = Command::new(agent_binary())
         .args([
@@ -327,7 +327,7 @@ async fn status_is_shown_again_when_it_changes() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut watch = Killed(watch);
+    let mut watch = KillOnDrop(watch);
     let (sender, lines) = mpsc::channel();
     let output = BufReader::new(watch.0.stdout.take().unwrap());
     std::thread::spawn(move || {

@@ -35,7 +35,7 @@ fn examine(agent: &AgentUnderTest, more: &[&str]) -> (Output, Value) {
     (output, value)
 }
 
-fn of<'a>(examination: &'a Value, check: &str) -> Vec<&'a Value> {
+fn findings_for<'a>(examination: &'a Value, check: &str) -> Vec<&'a Value> {
     let findings = examination["findings"].as_array().unwrap();
     findings
         .iter()
@@ -60,7 +60,7 @@ fn doctor_names_process_that_holds_port() {
     let config = host(&agent, &format!("port-map: {{80: {port}}}\n"));
     let (output, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(output.status.code(), Some(1), "{examination:#}");
-    let [finding] = of(&examination, "ports")[..] else {
+    let [finding] = findings_for(&examination, "ports")[..] else {
         panic!("{examination:#}");
     };
     assert_eq!(finding["severity"], "error");
@@ -74,7 +74,7 @@ fn doctor_names_process_that_holds_port() {
     drop(taken);
     let (_, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(
-        of(&examination, "ports")[0]["severity"],
+        findings_for(&examination, "ports")[0]["severity"],
         "ok",
         "{examination:#}"
     );
@@ -92,16 +92,22 @@ fn doctor_remedies_repair_modes_and_directories() {
     std::fs::remove_dir(&runtime).unwrap();
     let (output, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(output.status.code(), Some(1), "{examination:#}");
-    assert_eq!(of(&examination, "modes")[0]["severity"], "error");
+    assert_eq!(findings_for(&examination, "modes")[0]["severity"], "error");
     assert_eq!(mode(&key), 0o644, "the doctor changes nothing");
     for check in ["modes", "directories"] {
-        let remedy = of(&examination, check)[0]["remedy"].as_str().unwrap();
+        let remedy = findings_for(&examination, check)[0]["remedy"]
+            .as_str()
+            .unwrap();
         let shell = Command::new("sh").args(["-c", remedy]).status().unwrap();
         assert!(shell.success(), "{remedy}");
     }
 
     let (_, examination) = examine(&agent, &["--config", &config]);
-    assert_eq!(of(&examination, "modes").len(), 0, "{examination:#}");
+    assert_eq!(
+        findings_for(&examination, "modes").len(),
+        0,
+        "{examination:#}"
+    );
     assert_eq!(
         (mode(&state), mode(&key), mode(&runtime)),
         (0o700, 0o600, 0o700)
@@ -114,7 +120,9 @@ fn doctor_reports_invalid_settings_and_continues() {
     let config = host(&agent, "colour: red\n");
     let (output, examination) = examine(&agent, &["--config", &config]);
     assert_eq!(output.status.code(), Some(1));
-    let found = of(&examination, "settings")[0]["found"].as_str().unwrap();
+    let found = findings_for(&examination, "settings")[0]["found"]
+        .as_str()
+        .unwrap();
     assert!(found.contains("agent.yaml:5: colour"), "{found}");
 }
 
@@ -139,11 +147,13 @@ async fn doctor_accepts_ports_of_running_agent() {
         "disk",
         "modes",
     ] {
-        for finding in of(&examination, check) {
+        for finding in findings_for(&examination, check) {
             assert_eq!(finding["severity"], "ok", "{check}: {examination:#}");
         }
     }
-    let sockets = of(&examination, "ports")[0]["found"].as_str().unwrap();
+    let sockets = findings_for(&examination, "ports")[0]["found"]
+        .as_str()
+        .unwrap();
     assert!(sockets.starts_with("1 sockets"), "{sockets}");
 }
 

@@ -78,9 +78,9 @@ async fn reload_applies_live_settings_without_restart() {
     write(&agent, "log: info\n\ntrusted-hop: 2\n");
     let output = agent.command(&reload);
     assert_ne!(output.status.code(), Some(0));
-    let words = text(&output.stderr);
-    assert!(words.contains("agent.yaml:3: trusted-hop: "), "{words}");
-    assert!(words.contains("did you mean `trusted-hops`?"), "{words}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("agent.yaml:3: trusted-hop: "), "{stderr}");
+    assert!(stderr.contains("did you mean `trusted-hops`?"), "{stderr}");
     let status = agent.status().expect("the agent answers");
     assert!(
         status["warnings"].to_string().contains("agent.yaml:3"),
@@ -98,7 +98,7 @@ async fn reload_applies_live_settings_without_restart() {
 
     load.pass(200).await;
     let report = load.stop().await;
-    report.tell("settings reloaded four times");
+    report.print("settings reloaded four times");
     report.assert_clean();
 
     agent.restart();
@@ -122,12 +122,12 @@ fn run_rejects_invalid_settings_file_with_line() {
     let path = file.to_string_lossy().into_owned();
     let run = agent.command(&["run", "--manifests", &manifests, "--config", &path]);
     assert_eq!(run.status.code(), Some(2), "{run:?}");
-    let words = text(&run.stderr);
+    let stderr = text(&run.stderr);
     for expected in [
         "agent.yaml:2: manifest: unknown setting; did you mean `manifests`?",
         "agent.yaml:3: drain-second: ",
     ] {
-        assert!(words.contains(expected), "{words}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
 
     let valid = agent.command(&["validate", "--config", &path, "--output", "json"]);
@@ -171,7 +171,7 @@ fn validate_shows_origin_of_every_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_find_the_agent_by_the_file() {
+async fn commands_find_agent_by_settings_file() {
     let mut agent = Setup::with_ports(&[80]).prepare();
     agent.write("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])));
     agent.restart();

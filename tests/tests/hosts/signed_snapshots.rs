@@ -48,7 +48,7 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-fn says(status: &Value, state: &str, words: &[&str]) -> bool {
+fn has_state(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
     gateway["state"] == *state && words.iter().all(|word| message.contains(word))
@@ -157,10 +157,10 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let mut object = again(good.clone());
     object["binaryData"][SHARD_ENTRY] = json!(STANDARD.encode(&forged.bytes));
     admin.apply_value(&object).await.unwrap();
-    let told = |what: &'static str, words: &'static [&'static str]| {
-        agent.wait_status(what, move |status| says(status, "Degraded", words))
+    let wait_degraded = |what: &'static str, words: &'static [&'static str]| {
+        agent.wait_status(what, move |status| has_state(status, "Degraded", words))
     };
-    told(
+    wait_degraded(
         "a forged shard is named",
         &["endpoints-1-0", "is for other content"],
     )
@@ -168,7 +168,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     wait(&agent, &b).await;
     // The signature of the outdated shard is valid.
     admin.apply_value(&again(first)).await.unwrap();
-    told(
+    wait_degraded(
         "an old shard is reported",
         &[
             "endpoints-1-0",
@@ -178,21 +178,21 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     .await;
     wait(&agent, &b).await;
     admin.apply_value(&again(good)).await.unwrap();
-    let well = |status: &Value| says(status, "Serving", &[]);
+    let well = |status: &Value| has_state(status, "Serving", &[]);
     agent.wait_status("the true one is taken", well).await;
 
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
     other["data"]["keySecrets"] = json!("1");
     admin.apply_value(&other).await.unwrap();
-    told(
+    wait_degraded(
         "a changed manifest is reported",
         &["edge.manifest", "is for other content"],
     )
     .await;
     other["binaryData"]["signature"] = json!("");
     admin.apply_value(&other).await.unwrap();
-    told(
+    wait_degraded(
         "an unsigned manifest is reported",
         &["edge.manifest", "malformed (0 bytes)"],
     )
@@ -234,7 +234,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     agent.restart();
     agent
         .wait_status("the new key is not trusted", |status| {
-            says(status, "Degraded", &["none of which is trusted here"])
+            has_state(status, "Degraded", &["none of which is trusted here"])
         })
         .await;
     wait(&agent, &a).await;
@@ -306,7 +306,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     wait(&agent, &two).await;
 
     let refused = async |why: &'static str| {
-        let degraded = move |status: &Value| says(status, "Degraded", &[why]);
+        let degraded = move |status: &Value| has_state(status, "Degraded", &[why]);
         agent.wait_status(why, degraded).await;
         wait(&agent, &two).await;
     };
@@ -330,6 +330,6 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     renderer.render(&four, "ours");
     wait(&agent, &four).await;
     agent
-        .wait_status("healthy again", |status| says(status, "Serving", &[]))
+        .wait_status("healthy again", |status| has_state(status, "Serving", &[]))
         .await;
 }

@@ -158,7 +158,7 @@ async fn broken_manifest_is_named_with_line_and_isolated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_good_configuration_outlives_agent_and_envoy() {
+async fn last_good_configuration_survives_agent_and_envoy() {
     let (mut agent, _backends) = start().await;
     let Broken {
         what,

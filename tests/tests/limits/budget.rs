@@ -123,7 +123,7 @@ async fn endures(setup: Setup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_hundred_services_fit_into_the_default_limit() {
+async fn three_hundred_services_fit_in_default_limit() {
     let setup = Setup::with_ports(&[80]);
     endures(if user_limit() > LIMIT {
         limited(setup, LIMIT)

@@ -300,12 +300,12 @@ async fn upload(address: SocketAddr) -> String {
 }
 
 /// Stays silent until the server disconnects.
-async fn silent(address: SocketAddr, said: &[u8]) {
+async fn silent(address: SocketAddr, head: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
-    stream.write_all(said).await.expect("the request is sent");
+    stream.write_all(head).await.expect("the request is sent");
     let mut answer = Vec::new();
     let gone = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
-    assert!(gone.is_ok(), "still connected after {said:?}");
+    assert!(gone.is_ok(), "still connected after {head:?}");
 }
 
 fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {

@@ -153,7 +153,7 @@ const HEAP_MIB: u32 = 128;
 const BESIDE_MIB: f64 = 400.0;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_repeat_do_not_fill_the_memory() {
+async fn repeated_headers_do_not_fill_memory() {
     let web = Backend::start("web").await;
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await

@@ -25,7 +25,7 @@ const MORE_MEMORY_MIB: f64 = 64.0;
 const SILENCE: Duration = Duration::from_secs(8);
 
 #[derive(Clone)]
-enum Door {
+enum Socket {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -33,7 +33,7 @@ enum Door {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-impl Door {
+impl Socket {
     /// `None` if the backlog is full.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
@@ -56,17 +56,17 @@ const REQUESTS: [&str; 3] = [
     "POST /orders HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n{\"gateway\": ",
 ];
 
-async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
-    let mut said: Vec<Vec<u8>> = REQUESTS
+async fn garbage(door: Socket, moments: &mut Moments, rounds: usize) {
+    let mut messages: Vec<Vec<u8>> = REQUESTS
         .iter()
         .flat_map(|request| (0..=request.len()).map(|end| request.as_bytes()[..end].to_vec()))
         .collect();
     for _ in 0..rounds {
         let length = moments.below(300);
         let byte = |_| u8::try_from(moments.below(256)).expect("a byte");
-        said.push((0..length).map(byte).collect());
+        messages.push((0..length).map(byte).collect());
     }
-    for bytes in said {
+    for bytes in messages {
         if let Some(mut stream) = door.connect().await {
             // The agent may have closed the connection.
             let _ = stream.write_all(&bytes).await;
@@ -75,7 +75,7 @@ async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
 }
 
 /// The agent must not buffer an endless line or chunk.
-async fn endless(door: Door, begin: &str) {
+async fn endless(door: Socket, begin: &str) {
     let Some(mut stream) = door.connect().await else {
         return;
     };
@@ -90,7 +90,7 @@ async fn endless(door: Door, begin: &str) {
     panic!("the agent read 16 MiB after {begin:?}");
 }
 
-async fn silent(door: Door, begin: &str, read: bool) {
+async fn silent(door: Socket, begin: &str, read: bool) {
     let Some(mut stream) = door.connect().await else {
         return;
     };
@@ -137,7 +137,7 @@ async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> 
     answered
 }
 
-async fn besiege(door: &Door, many: usize) {
+async fn besiege(door: &Socket, many: usize) {
     let callers = (0..many).map(|number| {
         let door = door.clone();
         async move {
@@ -156,7 +156,7 @@ async fn besiege(door: &Door, many: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_at_the_agents_sockets_hold_nobody_up() {
+async fn hostile_callers_block_no_other_callers() {
     let backend = Backend::start("a").await;
     let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -175,8 +175,8 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
 
     let load = Load::start(&Plan::new(vec![request]));
     let doors = [
-        Door::Tcp(health),
-        Door::Unix(agent.runtime().join("agent.sock")),
+        Socket::Tcp(health),
+        Socket::Unix(agent.runtime().join("agent.sock")),
     ];
     let many = count("SESAME_CALLERS", 600, 3000);
     let stop = AtomicBool::new(false);

@@ -56,12 +56,12 @@ fn allow(instances: usize) {
         .expect("root in a user namespace may set the limit");
 }
 
-fn says(status: &Value, words: &[&str]) -> bool {
+fn has_reason(status: &Value, words: &[&str]) -> bool {
     let text = status["reasons"].to_string();
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
+const INOTIFY_SHORTAGE: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
     let text = status["warnings"].to_string();
@@ -69,7 +69,7 @@ fn warns(status: &Value, words: &[&str]) -> bool {
 }
 
 async fn wait_well(agent: &AgentUnderTest) {
-    let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
+    let is_well = |status: &Value| status["healthy"] == true && !warns(status, INOTIFY_SHORTAGE);
     agent.wait_status("all is well", is_well).await;
 }
 
@@ -106,7 +106,7 @@ async fn without_inotify() {
     let scarce = ["Envoy watches", "files instead of"];
     agent
         .wait_status("it says what is used up", |status| {
-            warns(status, LACKS) && warns(status, &scarce)
+            warns(status, INOTIFY_SHORTAGE) && warns(status, &scarce)
         })
         .await;
     load.pass(100).await;
@@ -123,7 +123,7 @@ async fn without_inotify() {
     agent.restart();
     agent
         .wait_status("the status reports polling", |status| {
-            says(status, &["once a second", "fs.inotify.max_user_instances"])
+            has_reason(status, &["once a second", "fs.inotify.max_user_instances"])
         })
         .await;
     agent.write("all.yaml", &round(4, 3, &backend));
@@ -146,8 +146,8 @@ async fn without_inotify() {
     agent
         .wait_status("the status says why Envoy is down", |status| {
             status["gateways"][0]["state"] == "Down"
-                && says(status, LACKS)
-                && says(status, &["Envoy is not started"])
+                && has_reason(status, INOTIFY_SHORTAGE)
+                && has_reason(status, &["Envoy is not started"])
         })
         .await;
     assert!(!agent.log().contains("Envoy died"), "{}", agent.log_tail());
@@ -253,7 +253,7 @@ async fn with_others() {
         files,
         "the next Envoy watches as many files"
     );
-    let lacks = |status: &Value| warns(status, LACKS);
+    let lacks = |status: &Value| warns(status, INOTIFY_SHORTAGE);
     agent
         .wait_status("the status reports the shortage", lacks)
         .await;

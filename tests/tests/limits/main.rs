@@ -10,7 +10,7 @@
 //! | a port | only its listener waits | `status`, conditions, `doctor` | `bind_conflict`, `low_ports` |
 //! | state directory | changes apply, but are not stored | `status`, `doctor` | `restart_resources::changes_apply_if_state_directory_is_not_writable` |
 //! | runtime directory | changes wait; a dead Envoy is restarted | `status`, `doctor` | `restart_resources::change_waits_if_runtime_directory_is_full`, `killed_envoy_restarts_if_runtime_directory_is_full` |
-//! | Envoy's memory | its heap limit rejects requests | 503, statistics | `floods::headers_that_repeat_do_not_fill_the_memory` |
+//! | Envoy's memory | its heap limit rejects requests | 503, statistics | `floods::repeated_headers_do_not_fill_memory` |
 
 mod bad_manifests;
 mod bind_conflict;

@@ -5,7 +5,7 @@ use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 use sesame_tests::slowness::{Cause, SlowGateway, start};
 use sesame_tests::wait::eventually;
 
-async fn told(agent: &AgentUnderTest, line: &str) -> Value {
+async fn run_json(agent: &AgentUnderTest, line: &str) -> Value {
     let runtime = agent.runtime();
     let line = format!("{line} --output json --runtime-dir {}", runtime.display());
     let output = agent.command_beside(&arguments(&line)).await;
@@ -13,14 +13,14 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
 }
 
 /// Waits until `stage` is reported as the main cause.
-async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
-    let top = format!("top --once --window 10s --by {by}");
+async fn slow_row(gateway: &SlowGateway, grouping: &str, name: &str, stage: &str) -> Value {
+    let top = format!("top --once --window 10s --by {grouping}");
     eventually(
         &format!("{name} is slow, mostly {stage}"),
         TEST_TIMEOUT,
         async || {
-            let report = told(&gateway.agent, &top).await;
-            let mut rows = report["rows"][by].as_array().into_iter().flatten();
+            let report = run_json(&gateway.agent, &top).await;
+            let mut rows = report["rows"][grouping].as_array().into_iter().flatten();
             let row = rows.find(|row| row["name"] == name);
             let row = row.ok_or_else(|| format!("no {name} in {report}"))?;
             let stages = row["stagesMs"].as_object().into_iter().flatten();
@@ -82,7 +82,7 @@ async fn an_endpoint_that_cannot_be_connected_to() {
     slow_row(&gateway, "route", "HTTPRoute/default/cart", "beforeBackend").await;
     let culprit = culprit(&gateway);
     eventually("connections to it have failed", TEST_TIMEOUT, async || {
-        let answer = told(&gateway.agent, "endpoints default/cart --failing").await;
+        let answer = run_json(&gateway.agent, "endpoints default/cart --failing").await;
         let endpoints = answer[0]["endpoints"].as_array().into_iter().flatten();
         let mut failing = endpoints.filter(|it| it["failedConnections"].as_u64() > Some(0));
         match (failing.next(), failing.next()) {
@@ -116,7 +116,7 @@ async fn too_few_connections() {
     )
     .await;
     eventually("requests wait for a connection", TEST_TIMEOUT, async || {
-        let answer = told(&gateway.agent, "endpoints Service/default/cart").await;
+        let answer = run_json(&gateway.agent, "endpoints Service/default/cart").await;
         let backend = &answer[0];
         let is_full = backend["connections"].as_u64() >= backend["maxConnections"].as_u64();
         let waits = backend["waiting"].as_u64() > Some(0);
@@ -131,7 +131,7 @@ async fn too_few_connections() {
 async fn too_little_of_the_processor() {
     let gateway = start(Cause::Processor).await;
     eventually("Envoy waits for a processor", TEST_TIMEOUT, async || {
-        let report = told(&gateway.agent, "top --once").await;
+        let report = run_json(&gateway.agent, "top --once").await;
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();
         let seconds = envoy["waiting"].as_f64();
@@ -147,10 +147,10 @@ async fn too_little_of_the_processor() {
 async fn a_route_that_is_never_reached() {
     let gateway = start(Cause::Shadowed).await;
     slow_row(&gateway, "route", "HTTPRoute/default/inventory", "backend").await;
-    let status = told(&gateway.agent, "why httproute default/stock").await;
-    let words = status.to_string();
+    let status = run_json(&gateway.agent, "why httproute default/stock").await;
+    let text = status.to_string();
     assert!(
-        words.contains("is never reached") && words.contains("HTTPRoute/default/inventory"),
-        "{words}"
+        text.contains("is never reached") && text.contains("HTTPRoute/default/inventory"),
+        "{text}"
     );
 }

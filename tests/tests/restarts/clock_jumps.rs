@@ -38,7 +38,7 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-fn of_clock(shown: &Value, ahead: i64) -> bool {
+fn is_near(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
     off.is_some_and(|off| off.abs() < HOUR / 2)
@@ -65,7 +65,7 @@ async fn clock_jump_changes_only_displayed_times() {
         every_generation_is_kept(&agent, number).await;
         let status = agent
             .wait_status("healthy, with a timestamp after the jump", |status| {
-                well(status) && of_clock(&status["gateways"][0]["appliedAt"], ahead)
+                well(status) && is_near(&status["gateways"][0]["appliedAt"], ahead)
             })
             .await;
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
@@ -79,7 +79,7 @@ async fn clock_jump_changes_only_displayed_times() {
         change(&agent, number, &backend).await;
         every_generation_is_kept(&agent, number).await;
         let status = agent.wait_status("all is well", well).await;
-        assert!(of_clock(&status["agent"]["started"], ahead), "{status:#}");
+        assert!(is_near(&status["agent"]["started"], ahead), "{status:#}");
     }
     load.stop()
         .await
@@ -125,7 +125,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
+async fn write_report(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
     })
@@ -178,8 +178,8 @@ async fn controller_trusts_host_reports_after_clock_jump() {
         .await;
     // Both hosts' clocks differ from the controller's.
     let mut now = Timestamp::now();
-    say(&cluster, "right", now).await;
-    say(
+    write_report(&cluster, "right", now).await;
+    write_report(
         &cluster,
         "wrong",
         now - SignedDuration::from_secs(20 * YEAR),
@@ -209,8 +209,8 @@ async fn controller_trusts_host_reports_after_clock_jump() {
         })
         .await;
         now += SignedDuration::from_secs(60);
-        say(&cluster, "right", now).await;
-        say(
+        write_report(&cluster, "right", now).await;
+        write_report(
             &cluster,
             "wrong",
             now - SignedDuration::from_secs(20 * YEAR),
@@ -224,6 +224,6 @@ async fn controller_trusts_host_reports_after_clock_jump() {
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    say(&cluster, "third", now).await;
+    write_report(&cluster, "third", now).await;
     wait_programmed(&cluster, "programmed on 3 of 3 hosts").await;
 }

@@ -197,8 +197,8 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_parked_is_in_nobodys_way() {
-    if !inside_own("what_is_parked_is_in_nobodys_way") {
+async fn parked_sockets_do_not_disturb_serving() {
+    if !inside_own("parked_sockets_do_not_disturb_serving") {
         return;
     }
     std::fs::write(MIGRATE, "1").expect("a network of its own");

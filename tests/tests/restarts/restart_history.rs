@@ -37,7 +37,7 @@ async fn accept(agent: &AgentUnderTest) {
     assert!(output.status.success(), "{output:?}");
 }
 
-async fn look(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, String) {
+async fn run_command(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, String) {
     let state = agent.state().to_string_lossy().into_owned();
     let mut command = arguments.to_vec();
     command.extend(["--state-dir", &state]);
@@ -235,7 +235,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
 
 /// An agent that reports healthy must already serve.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_says_it_is_healthy_serves() {
+async fn healthy_agent_serves() {
     let backend = Backend::start("a").await;
     for _ in 0..5 {
         let agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
@@ -264,20 +264,20 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     wait_answer(&agent, 1, 200).await;
     wait_generations(&agent, 2).await;
 
-    let (code, text) = look(&agent, &["diff", "1", "2"]).await;
+    let (code, text) = run_command(&agent, &["diff", "1", "2"]).await;
     assert_eq!(code, Some(1), "{text}");
     assert!(
         text.contains("+ route HTTPRoute/default/s-1/rules/0"),
         "{text}"
     );
     assert!(!text.contains("s-0"), "{text}");
-    let (code, text) = look(&agent, &["diff", "2", "2"]).await;
+    let (code, text) = run_command(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
-    let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
+    let (code, text) = run_command(&agent, &["diff", "1", "2", "--output", "json"]).await;
     assert_eq!(code, Some(1), "{text}");
     let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(difference["removed"], serde_json::json!([]), "{text}");
-    let (_, text) = look(&agent, &["history", "--output", "json"]).await;
+    let (_, text) = run_command(&agent, &["history", "--output", "json"]).await;
     let listed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(listed[1]["generation"], 2, "{text}");
     assert_eq!(listed[1]["acceptedLast"], true, "{text}");
@@ -309,7 +309,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
 /// The agent stores generations asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
     sesame_tests::wait::eventually("kept generations", TEST_TIMEOUT, async || {
-        let (_, text) = look(agent, &["history"]).await;
+        let (_, text) = run_command(agent, &["history"]).await;
         holds(text.lines().count() == count + 1, || text)
     })
     .await;

@@ -60,7 +60,7 @@ async fn handovers_reset_no_new_connections_under_load() {
 }
 
 /// Containers deny access to sockets of other processes by default.
-const WITHOUT_OTHERS_SOCKETS: &str = "
+const DENY_PIDFD_GETFD: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 LOAD, IF_NOT, RETURN, PIDFD_GETFD, EPERM, ALLOW = 0x20, 0x15, 0x06, 438, 0x50001, 0x7fff0000
@@ -73,7 +73,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_without_pidfd_getfd() {
-    let setup = setup().wrapper(&["python3", "-c", WITHOUT_OTHERS_SOCKETS]);
+    let setup = setup().wrapper(&["python3", "-c", DENY_PIDFD_GETFD]);
     crowd(setup.everywhere(), " without pidfd_getfd").await;
 }
 
@@ -92,17 +92,17 @@ async fn crowd(setup: Setup, how: &str) {
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
-    let mut said = String::new();
+    let mut stdout = String::new();
     for _ in 0..rounds() {
         let output = agent.replace_envoy("handover").await;
-        said.push_str(&String::from_utf8_lossy(&output.stdout));
-        assert!(output.status.success(), "{said}{}", agent.log_tail());
+        stdout.push_str(&String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{stdout}{}", agent.log_tail());
         agent.wait_envoys(1).await;
         load.pass(100).await;
     }
     let report = load.stop().await;
     report.clean(&format!("{} handovers under load{how}", rounds()));
-    assert!(!said.contains("tcp_migrate_req"), "{said}");
+    assert!(!stdout.contains("tcp_migrate_req"), "{stdout}");
 }
 
 /// Envoy must allow 16 connections per cluster, or streams would block requests.

@@ -29,7 +29,7 @@ fn fill(directory: &Path) -> PathBuf {
     filler
 }
 
-fn says(status: &Value, words: &str) -> bool {
+fn has_reason(status: &Value, words: &str) -> bool {
     status["healthy"] == false && status["reasons"].to_string().contains(words)
 }
 
@@ -41,7 +41,7 @@ async fn changes_apply_if_state_directory_is_not_writable() {
     agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
     agent.wait_numbered(HOST, 1).await;
     agent
-        .wait_status("it says so", |status| says(status, "No space left"))
+        .wait_status("it says so", |status| has_reason(status, "No space left"))
         .await;
     std::fs::remove_file(filler).expect("remove the filler");
     agent.wait_healthy().await;
@@ -56,7 +56,7 @@ async fn changes_apply_if_state_directory_is_not_writable() {
     agent.write("all.yaml", &numbered(HOST, 2, backend.address()));
     agent.wait_numbered(HOST, 2).await;
     agent
-        .wait_status("it says so", |status| says(status, "Read-only"))
+        .wait_status("it says so", |status| has_reason(status, "Read-only"))
         .await;
     assert!(agent.beside(&["umount", state]).success());
     agent.wait_healthy().await;
@@ -73,7 +73,7 @@ async fn change_waits_if_runtime_directory_is_full() {
         let filler = fill(&agent.visible(&agent.runtime()));
         agent.write("all.yaml", &numbered(HOST, number, backend.address()));
         agent
-            .wait_status("it says so", |status| says(status, "No space left"))
+            .wait_status("it says so", |status| has_reason(status, "No space left"))
             .await;
         load.pass(50).await;
         agent.wait_numbered(HOST, number - 1).await;

@@ -53,8 +53,8 @@ impl Launcher {
             .arg(&self.envoy)
             .output()
             .expect("the agent's binary runs");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        output.status.success().then_some(()).ok_or(said)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(()).ok_or(stderr)
     }
 
     async fn serves_alone(&self) {
@@ -147,8 +147,8 @@ async fn launcher_leaves_replaced_envoy_to_successor() {
     second.serves_alone().await;
     first.signal();
     assert!(first.ended().await.success());
-    let words = logs_of_envoys(&agent.runtime());
-    assert!(words.contains("due to child request"), "{words}");
+    let logs = logs_of_envoys(&agent.runtime());
+    assert!(logs.contains("due to child request"), "{logs}");
     assert!(runs(&agent, &new));
     load.pass(100).await;
     load.stop()
@@ -161,8 +161,8 @@ fn logs_of_envoys(runtime: &Path) -> String {
     let logs = gateways
         .flatten()
         .map(|entry| entry.path().join("envoy.log"));
-    let words = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
-    words.collect()
+    let texts = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
+    texts.collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -227,7 +227,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_lets_connections_finish() {
+async fn stop_lets_connections_finish() {
     let host = Host::new();
     let at = free_address();
     let (_applier, supervisor) = host.start(&serving(&host, at).await).await;
@@ -268,7 +268,7 @@ async fn failing_envoy_reports_reason_and_backs_off() {
 }
 
 #[tokio::test]
-async fn envoy_judges_a_bootstrap_in_its_own_words() {
+async fn envoy_validates_bootstrap() {
     use sesame_agent::envoy::validate::{Validity, validate};
     let host = Host::new();
     let config = host.config();
@@ -293,7 +293,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn the_binary_says_its_version() {
+async fn envoy_binary_reports_version() {
     let config = Host::new().config();
     let version = sesame_agent::envoy::locate::version(&config.binary)
         .await
@@ -305,7 +305,7 @@ async fn the_binary_says_its_version() {
 
 /// In one format, route table names are labels, which requires Envoy's tag extraction.
 #[tokio::test]
-async fn both_forms_of_statistics_tell_the_same_versions() {
+async fn both_statistics_formats_report_same_versions() {
     let host = Host::new();
     let tables = ["https/443/Gateway/ns/a.b/listeners/x-1_y", "not*a*label"];
     let addresses = [free_address(), free_address()];

@@ -112,7 +112,7 @@ async fn accepted_configuration_survives_kills_during_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_dies_and_not_one_request_fails() {
+async fn agent_death_fails_no_request() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
@@ -233,7 +233,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         load.pass(100).await;
     }
     let report = load.stop().await;
-    report.tell(&format!("Envoy killed {deaths} times"));
+    report.print(&format!("Envoy killed {deaths} times"));
     for failure in &report.failures {
         let expected = outages
             .iter()
@@ -249,7 +249,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_agent_is_refused_and_told_why() {
+async fn second_agent_is_rejected_with_reason() {
     let backend = Backend::start("a").await;
     let agent = start(&backend).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));

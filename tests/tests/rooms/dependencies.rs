@@ -30,7 +30,7 @@ const PURE: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn pure_crates_depend_on_nothing_that_does_io() {
+fn pure_crates_have_no_io_dependencies() {
     for (name, known) in PURE {
         let found = dependencies(name);
         let io: Vec<&str> = REFUSED

@@ -48,7 +48,7 @@ fn modules() -> Modules {
 }
 
 fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath, String> {
-    let of_path = |path: &ModulePath| {
+    let room_of = |path: &ModulePath| {
         let is_divided = path.len() > 2 && path[..2] == DIVIDED;
         let depth = if is_divided && modules.has_children(&path[..3]) {
             3
@@ -59,7 +59,7 @@ fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath
         let shared = rows.iter().find(|(_, row)| row.modules.contains(&own));
         (path.clone(), shared.map_or(own, |(room, _)| room.clone()))
     };
-    modules.0.keys().map(of_path).collect()
+    modules.0.keys().map(room_of).collect()
 }
 
 fn arrows(
@@ -210,7 +210,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
 
 /// Only paths relative to the repository root are checked.
 #[test]
-fn paths_of_the_map_exist() {
+fn architecture_paths_exist() {
     let root = workspace();
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
     let words = text.split('`').skip(1).step_by(2);

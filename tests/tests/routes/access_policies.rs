@@ -17,7 +17,7 @@ fn filter(allow: &[&str], deny: &[&str]) -> Value {
 }
 
 fn objects() -> Vec<Value> {
-    let of_route = |name: &str| json!({"kind": "HTTPRoute", "name": name});
+    let route_target = |name: &str| json!({"kind": "HTTPRoute", "name": name});
     let mut guarded = rule_to("a", &[path("PathPrefix", "/admin")]);
     guarded["name"] = json!("admin");
     let open = rule_to("a", &[path("PathPrefix", "/")]);
@@ -55,22 +55,30 @@ fn objects() -> Vec<Value> {
             "data": {"networks": "# Offices\n203.0.113.0/28\n\n203.0.113.77 # a home\n"}}),
         access_policy(
             "listed",
-            of_route("listed"),
+            route_target("listed"),
             &json!({"ipFilter": {"allow": ["198.51.100.0/24"], "allowRefs": [{"name": "offices"}]}}),
         ),
-        access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
+        access_policy(
+            "inside",
+            route_target("inside"),
+            &filter(&["127.0.0.0/8"], &[]),
+        ),
         // A wider network must not relax the Gateway's policy.
-        access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
+        access_policy(
+            "outside",
+            route_target("outside"),
+            &filter(&["0.0.0.0/0"], &[]),
+        ),
         access_policy(
             "admin",
             json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"}),
             &filter(&["198.51.100.0/24"], &["198.51.100.66/32"]),
         ),
-        access_policy("wrong", of_route("wrong"), &filter(&["127.0.0.1"], &[])),
+        access_policy("wrong", route_target("wrong"), &filter(&["127.0.0.1"], &[])),
         // This field has the wrong type.
         access_policy(
             "unreadable",
-            of_route("unreadable"),
+            route_target("unreadable"),
             &json!({"ipFilter": {"deny": "192.0.2.0/24"}}),
         ),
         access_policy(
@@ -82,7 +90,7 @@ fn objects() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_pass_all_filters_of_addresses_or_get_403() {
+async fn address_filters_pass_requests_or_return_403() {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut all).await;
     all.extend(objects());
@@ -159,30 +167,34 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_of_policies_fail_nothing_and_close_nothing() {
+async fn policy_changes_fail_and_close_nothing() {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
-    let of_gateway = || json!({"kind": "Gateway", "name": "edge"});
-    let of_route = || json!({"kind": "HTTPRoute", "name": "shop"});
+    let gateway_target = || json!({"kind": "Gateway", "name": "edge"});
+    let route_target = || json!({"kind": "HTTPRoute", "name": "shop"});
     let policies = |number: usize| {
         let third = number % 250;
         let denied = format!("192.0.{third}.0/24");
-        let mut policies = vec![access_policy("a", of_gateway(), &filter(&[], &[&denied]))];
+        let mut policies = vec![access_policy(
+            "a",
+            gateway_target(),
+            &filter(&[], &[&denied]),
+        )];
         let spec = match number % 4 {
             0 => json!({"compression": {"types": ["Gzip"]}}),
             1 => json!({"requestBody": {"maxSize": "1Mi"}, "bandwidth": {"response": "1Gi"}}),
             2 => json!({"errorPages": [{"codes": ["5xx"], "body": number.to_string()}]}),
             _ => json!({"headers": {"response": {"set": [{"name": "x-a", "value": denied}]}}}),
         };
-        policies.push(traffic_policy("t", of_gateway(), &spec));
+        policies.push(traffic_policy("t", gateway_target(), &spec));
         if !number.is_multiple_of(3) {
-            policies.push(traffic_policy("r", of_route(), &spec));
+            policies.push(traffic_policy("r", route_target(), &spec));
             let allowed = filter(&["127.0.0.0/8"], &[]);
-            policies.push(access_policy("r", of_route(), &allowed));
+            policies.push(access_policy("r", route_target(), &allowed));
         }
-        let of_number = numbered("number.test", number, backends[0].address());
-        format!("{}---\n{of_number}", yaml(&policies))
+        let numbered_route = numbered("number.test", number, backends[0].address());
+        format!("{}---\n{numbered_route}", yaml(&policies))
     };
     let files = [("all.yaml", yaml(&all)), ("policies.yaml", policies(0))];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));

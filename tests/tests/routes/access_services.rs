@@ -16,7 +16,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::ports::free_port;
 
-use crate::access_tokens::{of_gateway, of_route};
+use crate::access_tokens::{gateway_target, route_target};
 
 fn service(protocol: &str, name: &str, more: &Value) -> Value {
     let mut auth = json!({"protocol": protocol, "backendRef": {"name": name, "port": 80}});
@@ -58,24 +58,28 @@ fn objects() -> Vec<Value> {
         plain_route("closed", "closed.test", "a"),
         plain_route("missing", "missing.test", "a"),
         plain_route("elsewhere", "elsewhere.test", "a"),
-        access_policy("edge", of_gateway(), &edge),
+        access_policy("edge", gateway_target(), &edge),
         access_policy(
             "second",
-            of_route("second"),
+            route_target("second"),
             &service("GRPC", "second", &none),
         ),
-        access_policy("own", of_route("own"), &service("GRPC", "second", &none)),
+        access_policy(
+            "own",
+            route_target("own"),
+            &service("GRPC", "second", &none),
+        ),
         access_policy(
             "closed",
-            of_route("closed"),
+            route_target("closed"),
             &service("GRPC", "closed", &none),
         ),
         access_policy(
             "missing",
-            of_route("missing"),
+            route_target("missing"),
             &service("HTTP", "missing", &none),
         ),
-        access_policy("elsewhere", of_route("elsewhere"), &elsewhere),
+        access_policy("elsewhere", route_target("elsewhere"), &elsewhere),
     ]
 }
 
@@ -174,12 +178,16 @@ async fn services_change_without_failed_or_unchecked_requests() {
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
         let service = |name: &str| service("HTTP", name, &json!({}));
-        let mut objects = vec![access_policy("edge", of_gateway(), &service("first"))];
+        let mut objects = vec![access_policy("edge", gateway_target(), &service("first"))];
         if !number.is_multiple_of(2) {
-            objects.push(access_policy("own", of_route("shop"), &service("second")));
+            objects.push(access_policy(
+                "own",
+                route_target("shop"),
+                &service("second"),
+            ));
         }
-        let of_number = numbered("number.test", number, backends[0].address());
-        format!("{}---\n{of_number}", yaml(&objects))
+        let numbered_route = numbered("number.test", number, backends[0].address());
+        format!("{}---\n{numbered_route}", yaml(&objects))
     };
     let files = [("all.yaml", yaml(&all)), ("policies.yaml", policies(0))];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));

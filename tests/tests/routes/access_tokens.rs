@@ -29,11 +29,11 @@ fn provider(keys: &str, more: &Value) -> Value {
     json!({"jwt": {"providers": [provider]}})
 }
 
-pub(crate) fn of_gateway() -> Value {
+pub(crate) fn gateway_target() -> Value {
     json!({"kind": "Gateway", "name": "edge"})
 }
 
-pub(crate) fn of_route(name: &str) -> Value {
+pub(crate) fn route_target(name: &str) -> Value {
     json!({"kind": "HTTPRoute", "name": name})
 }
 
@@ -75,7 +75,7 @@ fn objects(keys: &str) -> Vec<Value> {
             &[admin, open],
         ),
         route("GRPCRoute", "calls", &["calls.test"], &[rule_to("a", &[])]),
-        access_policy("users", of_gateway(), &users),
+        access_policy("users", gateway_target(), &users),
         access_policy(
             "admins",
             json!({"kind": "HTTPRoute", "name": "admin", "sectionName": "admin"}),
@@ -83,10 +83,10 @@ fn objects(keys: &str) -> Vec<Value> {
         ),
         access_policy(
             "second",
-            of_route("second"),
+            route_target("second"),
             &provider(keys, &json!({"sources": sources})),
         ),
-        access_policy("wrong", of_route("wrong"), &provider("{}", &json!({}))),
+        access_policy("wrong", route_target("wrong"), &provider("{}", &json!({}))),
     ]
 }
 
@@ -325,14 +325,14 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "keys", "namespace": NAMESPACE}, "data": {"jwks": keys}});
         let mut policy = provider("", &json!({"jwks": {"configMapRef": {"name": "keys"}}}));
-        let mut objects = vec![map, access_policy("users", of_gateway(), &policy)];
+        let mut objects = vec![map, access_policy("users", gateway_target(), &policy)];
         if !number.is_multiple_of(3) {
             policy["authorization"] = json!({"rules": [{"action": "Allow",
                 "claims": [{"name": "sub", "values": ["ann", number.to_string()]}]}]});
-            objects.push(access_policy("own", of_route("shop"), &policy));
+            objects.push(access_policy("own", route_target("shop"), &policy));
         }
-        let of_number = numbered("number.test", number, backends[0].address());
-        format!("{}---\n{of_number}", yaml(&objects))
+        let numbered_route = numbered("number.test", number, backends[0].address());
+        format!("{}---\n{numbered_route}", yaml(&objects))
     };
     let files = [("all.yaml", yaml(&all)), ("policies.yaml", policies(0))];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 const SLOW: Duration = Duration::from_secs(2);
 const POLICY_CHANGES: usize = 200;
-const NOTICED: Duration = Duration::from_secs(15);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Tests can change the status of `/health`.
 struct Endpoint {
@@ -35,10 +35,10 @@ impl Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let health = Arc::new(AtomicU16::new(200));
-        let of_health = Arc::clone(&health);
+        let shared_health = Arc::clone(&health);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let health = Arc::clone(&of_health);
+                let health = Arc::clone(&shared_health);
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
                     let read = stream.read(&mut request).await.unwrap_or_default();
@@ -164,7 +164,7 @@ async fn turn(
 ) {
     let start = Instant::now();
     let mut seen = ends(agent, path, ("cookie", cookie), checks).await;
-    while seen != *expected && start.elapsed() < NOTICED {
+    while seen != *expected && start.elapsed() < HEALTH_TIMEOUT {
         tokio::time::sleep(Duration::from_millis(200)).await;
         seen = ends(agent, path, ("cookie", cookie), checks).await;
     }
@@ -324,8 +324,11 @@ async fn policy_changes_under_load_fail_nothing() {
             2 => json!({"healthCheck": {"active": {"tcp": {}}, "passive": {}}}),
             _ => json!({"connection": {"maxRequests": 3}}),
         };
-        let of_number = numbered("number.test", number, backends[0].address());
-        format!("{}---\n{of_number}", yaml(&[backend_policy("a", &spec)]))
+        let numbered_route = numbered("number.test", number, backends[0].address());
+        format!(
+            "{}---\n{numbered_route}",
+            yaml(&[backend_policy("a", &spec)])
+        )
     };
     let files = [("all.yaml", yaml(&all)), ("policy.yaml", policy(0))];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));

@@ -241,9 +241,9 @@ async fn listeners_authorize_in_order_before_route_selection() {
     ];
     let authority = Authority::new("test authority");
     let leaf = authority.issue(&["over.test"]);
-    let tells = json!({"http": {"allowedHeaders": ["x-tier", "x-first", "x-second"]}});
+    let settings = json!({"http": {"allowedHeaders": ["x-tier", "x-first", "x-second"]}});
     let filters = [
-        asking("HTTP", "first", &tells),
+        asking("HTTP", "first", &settings),
         asking("GRPC", "second", &json!({})),
     ];
     let broken = [filters[0].clone(), asking("HTTP", "missing", &json!({}))];
@@ -261,7 +261,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
         objects.extend(served(service.name(), &[service.address()]));
     }
     let mut gold = json!({"matches": [path("PathPrefix", "/gold")], "backendRefs": [backend_ref("gold")],
-        "filters": [asking("HTTP", "third", &tells)]});
+        "filters": [asking("HTTP", "third", &settings)]});
     gold["matches"][0]["headers"] = json!([{"name": "x-tier", "value": "gold"}]);
     let prefix = |prefix: &str| json!({"matches": [path("PathPrefix", prefix)], "backendRefs": [backend_ref("plain")]});
     objects.extend([

@@ -115,8 +115,8 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     agent.wait_ok(&agent.get(80, "free.test", "/")).await;
     let mut checks = Checks::default();
     let before = main.count();
-    let of_team = agent.get(80, "matches.test", "/any/thing");
-    checks.status(of_team.header("x-team", "a"), 500).await;
+    let team_request = agent.get(80, "matches.test", "/any/thing");
+    checks.status(team_request.header("x-team", "a"), 500).await;
     for (host, path) in [
         ("matches.test", "/good"),
         ("hostname.test", "/"),
@@ -135,9 +135,9 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.same("requests that passed", main.count() - before, 0);
     let elsewhere = agent.get(80, "shared.test", "/elsewhere");
     checks.backend(elsewhere, "main").await;
-    let of_others = agent.get(80, "matches.test", "/any/thing");
+    let other_request = agent.get(80, "matches.test", "/any/thing");
     checks
-        .backend(of_others.header("x-team", "b"), "main")
+        .backend(other_request.header("x-team", "b"), "main")
         .await;
     checks.finish();
 }

@@ -13,7 +13,7 @@ use sesame_tests::manifests::{
 use sesame_tests::wait::{eventually, holds};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn backends_are_reached_as_the_rule_says() {
+async fn backends_are_reached_as_rule_specifies() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let main = Backend::start("main").await;
     let second = Backend::start("second").await;
@@ -122,11 +122,11 @@ async fn shares(
         let Some(reply) = checks.reply(&request).await else {
             continue;
         };
-        let who = match reply.backend() {
+        let responder = match reply.backend() {
             Some(backend) if reply.status == 200 => backend,
             _ => reply.status.to_string(),
         };
-        *shares.entry(who).or_default() += 1;
+        *shares.entry(responder).or_default() += 1;
     }
     shares
 }

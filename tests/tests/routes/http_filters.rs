@@ -50,7 +50,7 @@ struct Backends {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn filters_do_what_the_specification_says() {
+async fn filters_follow_specification() {
     let (agent, backends) = start().await;
     agent
         .wait_ok(&agent.get(80, "full.rewrite.test", "/"))
@@ -597,8 +597,8 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
         ] {
             let expected = allowed.then_some(origin);
             if let Some(reply) = checks.reply(&preflight(origin)).await {
-                let said = (reply.status, reply.header(ORIGIN));
-                checks.same(preflight(origin), said, (200, expected));
+                let actual = (reply.status, reply.header(ORIGIN));
+                checks.same(preflight(origin), actual, (200, expected));
             }
             let simple = request("PUT", origin);
             let Some(reply) = checks.reply(&simple).await else {

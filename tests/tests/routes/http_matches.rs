@@ -14,7 +14,7 @@ use sesame_tests::manifests::{
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_reach_the_rule_that_the_specification_says() {
+async fn requests_reach_rule_of_specification() {
     let (agent, _backends) = start().await;
     agent.wait_ok(&agent.get(80, "exact.test", "/one")).await;
     let mut checks = Checks::default();

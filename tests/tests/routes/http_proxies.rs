@@ -72,7 +72,7 @@ fn objects() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_reach_the_backend_that_a_proxy_names() {
+async fn requests_reach_backends_of_proxy() {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a", "b", "c"], &mut all).await;
     all.extend(objects());
@@ -144,17 +144,17 @@ async fn host_moves_between_layers_without_failed_request() {
     all.push(ingress_class());
     all.push(authority.issue(&["shop.test"]).secret("pair"));
     let _backends = start_served(&["a", "b", "c"], &mut all).await;
-    let of_ingress = json!({"tls": [{"hosts": ["shop.test"], "secretName": "pair"}],
+    let ingress_spec = json!({"tls": [{"hosts": ["shop.test"], "secretName": "pair"}],
         "rules": [ingress_rule("shop.test", &[("/", "Prefix", "a")])]});
-    let of_proxy = json!({
+    let proxy_spec = json!({
         "virtualhost": {"fqdn": "shop.test", "tls": {"secretName": "pair"}},
         "routes": [{"permitInsecure": true, "services": to("b")}],
     });
-    let of_ingress = yaml(&[ingress("shop", &json!({}), &of_ingress)]);
-    let of_proxy = yaml(&[http_proxy("shop", &of_proxy)]);
-    let of_route = yaml(&[http_route("shop", &["shop.test"], &[rule_to("c", &[])])]);
+    let ingress_yaml = yaml(&[ingress("shop", &json!({}), &ingress_spec)]);
+    let proxy_yaml = yaml(&[http_proxy("shop", &proxy_spec)]);
+    let route_yaml = yaml(&[http_route("shop", &["shop.test"], &[rule_to("c", &[])])]);
     let setup = Setup::with_ports(&[80, 443]).flag("--drain-seconds=20");
-    let agent = setup.start(&[("all.yaml", &yaml(&all)), ("ingress.yaml", &of_ingress)]);
+    let agent = setup.start(&[("all.yaml", &yaml(&all)), ("ingress.yaml", &ingress_yaml)]);
     let secure = agent
         .get(443, "shop.test", "/")
         .tls("shop.test", &authority.trust());
@@ -166,21 +166,21 @@ async fn host_moves_between_layers_without_failed_request() {
         secure.clone().http2(),
     ]));
     load.pass(200).await;
-    agent.write("proxy.yaml", &of_proxy);
+    agent.write("proxy.yaml", &proxy_yaml);
     agent.wait_backend(&secure, "b").await;
     agent.wait_backend(&plain, "b").await;
     load.pass(200).await;
-    agent.write("route.yaml", &of_route);
+    agent.write("route.yaml", &route_yaml);
     agent.wait_backend(&plain, "c").await;
     agent.remove("ingress.yaml");
     load.pass(200).await;
     agent.remove("route.yaml");
     agent.wait_backend(&plain, "b").await;
-    agent.write("ingress.yaml", &of_ingress);
+    agent.write("ingress.yaml", &ingress_yaml);
     agent.remove("proxy.yaml");
     agent.wait_backend(&secure, "a").await;
     load.pass(200).await;
     let report = load.stop().await;
-    report.tell("a TLS host moves from Ingress to HTTPProxy to HTTPRoute and back");
+    report.print("a TLS host moves from Ingress to HTTPProxy to HTTPRoute and back");
     report.assert_clean();
 }

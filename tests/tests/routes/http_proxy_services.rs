@@ -217,7 +217,7 @@ async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_end_as_the_route_says() {
+async fn idle_connections_end_at_route_timeout() {
     let mut all = edge(&[http_listener("http", 80, "")]);
     all.push(ingress_class());
     let (short, ended) = one_answer().await;

@@ -264,6 +264,6 @@ async fn canary_weights_change_without_failed_request() {
         agent.wait_backend(&request, expected).await;
     }
     let report = load.stop().await;
-    report.tell("a canary's weight changes");
+    report.print("a canary's weight changes");
     report.assert_clean();
 }

@@ -46,7 +46,7 @@ fn objects() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_reach_the_backend_that_an_ingress_names() {
+async fn requests_reach_backends_of_ingress() {
     let mut all = edge(&[
         http_listener("http", 80, ""),
         https_listener("https", 443, "", "pair"),
@@ -98,7 +98,7 @@ fn status(agent: &AgentUnderTest, checks: &mut Checks) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_host_moves_to_gateway_api_without_failed_request() {
+async fn tls_host_moves_to_gateway_api_without_failure() {
     let authority = Authority::new("tests");
     let mut all = vec![ingress_class()];
     all.push(authority.issue(&["shop.test"]).secret("pair"));
@@ -153,6 +153,6 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
     agent.wait_backend(&secure("shop.test"), "a").await;
     load.pass(200).await;
     let report = load.stop().await;
-    report.tell("a TLS host moves from an Ingress to the Gateway API and back");
+    report.print("a TLS host moves from an Ingress to the Gateway API and back");
     report.assert_clean();
 }

@@ -115,8 +115,8 @@ async fn unusable_key_sets_reject_only_their_requests() {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
     agent.wait_ok(&agent.get(80, "open.test", "/")).await;
     for (name, _, _, why) in servers {
-        let told = |status: &Value| errors(status).iter().any(|it| it.contains(why));
-        agent.wait_status(why, told).await;
+        let is_reported = |status: &Value| errors(status).iter().any(|it| it.contains(why));
+        agent.wait_status(why, is_reported).await;
         let request = agent.get(80, &format!("{name}.test"), "/");
         let reply = bearer(request, &issuer.token(&json!({}))).send().await;
         assert_eq!(reply.expect("a reply").status, 500, "{name}");

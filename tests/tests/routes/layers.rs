@@ -227,13 +227,13 @@ impl Claim {
     }
 }
 
-struct Together {
+struct RowGroup {
     rows: Vec<(usize, Row)>,
     objects: Vec<Value>,
 }
 
 /// Puts all rows into one group, except rows that need a separate group.
-fn together(secrets: &[Value]) -> Vec<Together> {
+fn row_groups(secrets: &[Value]) -> Vec<RowGroup> {
     let all = rows().into_iter().enumerate();
     let (alone, shared): (Vec<_>, Vec<_>) =
         all.partition(|(_, row)| row.alone || row.settings.is_some());
@@ -258,10 +258,10 @@ fn together(secrets: &[Value]) -> Vec<Together> {
             objects.extend([gateway("edge", &listeners), ingress_class()]);
             objects.extend(secrets.iter().cloned());
             for (number, row) in &rows {
-                let of_row = row.objects.iter().enumerate();
-                objects.extend(of_row.map(|(place, object)| object.object(*number, place)));
+                let row_objects = row.objects.iter().enumerate();
+                objects.extend(row_objects.map(|(place, object)| object.object(*number, place)));
             }
-            Together { rows, objects }
+            RowGroup { rows, objects }
         })
         .collect()
 }
@@ -324,7 +324,7 @@ async fn shown(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_answer_as_the_table_says() {
+async fn layers_answer_as_in_table() {
     let authority = Authority::new("layers");
     let names: Vec<String> = (0..rows().len())
         .flat_map(|row| [format!("row-{row}.test"), format!("*.row-{row}.test")])
@@ -339,7 +339,7 @@ async fn layers_answer_as_the_table_says() {
     let mut services = Vec::new();
     let _backends = start_served(&SERVICES, &mut services).await;
     let mut wrong = Vec::new();
-    for Together { rows, mut objects } in together(&secrets) {
+    for RowGroup { rows, mut objects } in row_groups(&secrets) {
         objects.extend(services.iter().cloned());
         let text = yaml(&objects);
         let mut world = World::default();
@@ -359,9 +359,9 @@ async fn layers_answer_as_the_table_says() {
         agent.wait_stored().await;
         for (_, row) in &rows {
             for ask in &row.asks {
-                let told = explained(&mut explainer, ask);
+                let explanation = explained(&mut explainer, ask);
                 let answered = answered(&agent, ask, &authority).await;
-                let mut got = vec![told, answered];
+                let mut got = vec![explanation, answered];
                 let mut expected = vec![ask.answer.clone(); 2];
                 if let Some(secret) = &ask.shows {
                     got.extend(shown(&agent, ask, &authority, &leaves).await);

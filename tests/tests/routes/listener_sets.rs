@@ -42,7 +42,7 @@ fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
         .map_or(&Value::Null, |object| &object["status"])
 }
 
-fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
+fn condition_text(status: &Value, kind: &str, name: &str, type_: &str) -> String {
     object(status, kind, name)["conditions"]
         .as_array()
         .into_iter()
@@ -141,7 +141,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
 async fn statuses(agent: &AgentUnderTest, checks: &mut Checks) {
     let status = agent
         .wait_status("the set is programmed", |status| {
-            said(status, "ListenerSet", "older", "Programmed") == "True Programmed"
+            condition_text(status, "ListenerSet", "older", "Programmed") == "True Programmed"
         })
         .await;
     for (set, accepted, programmed) in [
@@ -153,7 +153,7 @@ async fn statuses(agent: &AgentUnderTest, checks: &mut Checks) {
             "False ListenersNotValid",
         ),
     ] {
-        let of = |type_| said(&status, "ListenerSet", set, type_);
+        let of = |type_| condition_text(&status, "ListenerSet", set, type_);
         checks.same(set, of("Accepted"), accepted.to_owned());
         checks.same(set, of("Programmed"), programmed.to_owned());
     }
@@ -260,8 +260,8 @@ async fn held_port_is_reported_to_listener_set() {
     agent.write("gateway.yaml", &yaml(&objects));
     let status = agent
         .wait_status("the conflict is reported", |status| {
-            said(status, "ListenerSet", "set", "Programmed") == "False ListenersNotValid"
-                && said(status, "Gateway", "edge", "Programmed") == "True Programmed"
+            condition_text(status, "ListenerSet", "set", "Programmed") == "False ListenersNotValid"
+                && condition_text(status, "Gateway", "edge", "Programmed") == "True Programmed"
         })
         .await;
     let set = object(&status, "ListenerSet", "set");
@@ -276,7 +276,7 @@ async fn held_port_is_reported_to_listener_set() {
     agent.wait_ok(&agent.get(8080, "any.test", "/")).await;
     agent
         .wait_status("the set is programmed", |status| {
-            said(status, "ListenerSet", "set", "Programmed") == "True Programmed"
+            condition_text(status, "ListenerSet", "set", "Programmed") == "True Programmed"
         })
         .await;
 }
@@ -304,9 +304,9 @@ impl tls_override_rows::Override {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_gets_certificate_of_owner_of_hostname() {
     let authority = Authority::new("tests");
-    let [of_gateway, of_set] =
+    let [gateway_leaf, set_leaf] =
         [(); 2].map(|()| authority.issue(&["*.example.org", "*.org", "a.test"]));
-    let secrets = yaml(&[of_gateway.secret("gateway"), of_set.secret("set")]);
+    let secrets = yaml(&[gateway_leaf.secret("gateway"), set_leaf.secret("set")]);
     let rows = tls_override_rows::rows();
     let objects = |number: usize| yaml(&rows[number].objects(number + 1));
     let agent = Setup::with_ports(&[80, 443])
@@ -327,8 +327,8 @@ async fn client_gets_certificate_of_owner_of_hostname() {
             .await;
         let client = Handshake::with(agent.address(443), &row.client, &authority.trust());
         let found = client.shake().await.ok().map(|agreed| {
-            let of_whom = [("gateway", &of_gateway), ("set", &of_set)];
-            let found = of_whom
+            let owners = [("gateway", &gateway_leaf), ("set", &set_leaf)];
+            let found = owners
                 .into_iter()
                 .find(|(_, leaf)| leaf.der == agreed.certificate);
             found.map_or("another", |(name, _)| name).to_owned()
@@ -374,9 +374,9 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     wait_share("312").await;
     agent.write("set.yaml", &yaml(&[listener_set("set", &added)]));
     wait_share("156").await;
-    let words = "10 of 11 listening sockets may have fewer than 16 connections";
-    let warned = |status: &Value| status.to_string().contains(words);
-    agent.wait_status(words, warned).await;
+    let message = "10 of 11 listening sockets may have fewer than 16 connections";
+    let warned = |status: &Value| status.to_string().contains(message);
+    agent.wait_status(message, warned).await;
     let changed = r"^listener_manager\.listener_(modified|in_place_updated)$";
     let changed = admin.counters(changed).await.expect("Envoy answers");
     assert_eq!(changed.values().sum::<u64>(), 0, "{changed:?}");

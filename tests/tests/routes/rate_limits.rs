@@ -103,8 +103,8 @@ async fn limits_count_on_while_other_routes_change() {
             &expected[..],
         );
     }
-    let told = checks.reply(&agent.get(80, "shop.test", "/told")).await;
-    let header = told.and_then(|reply| reply.header("x-limit").map(str::to_owned));
+    let reply = checks.reply(&agent.get(80, "shop.test", "/told")).await;
+    let header = reply.and_then(|reply| reply.header("x-limit").map(str::to_owned));
     checks.same("header", &header.as_deref(), &Some("100%"));
     checks.finish();
 }

@@ -125,8 +125,8 @@ async fn regex_validation_agrees_with_envoy() {
         let taken = taken(patterns);
         for pattern in patterns {
             checks.same(format!("{pattern}: we"), taken[pattern], ours);
-            let said = envoy_takes(&envoy, directory.path(), pattern).await;
-            checks.same(format!("{pattern}: Envoy"), said, envoys);
+            let accepted = envoy_takes(&envoy, directory.path(), pattern).await;
+            checks.same(format!("{pattern}: Envoy"), accepted, envoys);
         }
     }
     checks.finish();
@@ -230,7 +230,7 @@ fn encoded(pattern: &str) -> Vec<u8> {
 
 /// Sesame's count must never be lower than RE2's, and must permit ordinary expressions.
 #[tokio::test]
-async fn no_program_has_more_instructions_than_we_count() {
+async fn regex_programs_stay_within_counted_instructions() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
     patterns.extend(ORDINARY.iter().map(|pattern| (*pattern).to_owned()));
     let mut moments = Moments::new();
@@ -369,9 +369,9 @@ async fn program_sizes(patterns: &[String]) -> Vec<u64> {
         .output()
         .await
         .expect("Envoy runs");
-    let words = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(run.status.success(), "{words}");
-    let sizes: Vec<u64> = words
+    let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{stderr}");
+    let sizes: Vec<u64> = stderr
         .split("RE2 program size of ")
         .skip(1)
         .filter_map(|rest| rest.split(' ').next()?.parse().ok())

@@ -13,7 +13,7 @@ use sesame_tests::manifests::{
 
 const PAGE: &str = "<h1>Sorry: 100 %</h1>";
 
-fn of_gateway() -> Value {
+fn gateway_spec() -> Value {
     json!({
         "requestBody": {"maxSize": "1Ki"},
         "bandwidth": {"request": "1Gi", "response": "1Gi"},
@@ -38,7 +38,7 @@ fn objects() -> Vec<Value> {
     let mut rule = rule_to("a", &[path("PathPrefix", "/framed")]);
     rule["filters"] = framed;
     let large = rule_to("a", &[path("PathPrefix", "/large")]);
-    let of_route = |name: &str| json!({"kind": "HTTPRoute", "name": name});
+    let route_target = |name: &str| json!({"kind": "HTTPRoute", "name": name});
     let mut objects = vec![
         plain_route("plain", "plain.test", "a"),
         plain_route("aborted", "aborted.test", "a"),
@@ -49,21 +49,21 @@ fn objects() -> Vec<Value> {
         traffic_policy(
             "edge",
             json!({"kind": "Gateway", "name": "edge"}),
-            &of_gateway(),
+            &gateway_spec(),
         ),
         traffic_policy(
             "plain",
-            of_route("plain"),
+            route_target("plain"),
             &json!({"compression": {"types": []}, "requestBody": {"maxSize": "1Mi"}}),
         ),
         traffic_policy(
             "aborted",
-            of_route("aborted"),
+            route_target("aborted"),
             &json!({"fault": {"abort": {"statusCode": 418}}}),
         ),
         traffic_policy(
             "wrong",
-            of_route("wrong"),
+            route_target("wrong"),
             &json!({"requestBody": {"maxSize": "much"}}),
         ),
         traffic_policy(

@@ -161,11 +161,11 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
         let Some(first) = checks.reply(&request).await else {
             continue;
         };
-        let said = first.header(header).unwrap_or_default().to_owned();
-        checks.that(!said.is_empty(), format!("{request}: no {header}"));
-        let max_age = said.to_ascii_lowercase().contains("max-age=3600");
+        let value = first.header(header).unwrap_or_default().to_owned();
+        checks.that(!value.is_empty(), format!("{request}: no {header}"));
+        let max_age = value.to_ascii_lowercase().contains("max-age=3600");
         checks.same(
-            format!("{request}: {said}"),
+            format!("{request}: {value}"),
             max_age,
             host == "permanent.test",
         );
@@ -175,24 +175,28 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             } else {
                 "Path=/;"
             };
-            checks.that(said.contains(path), format!("{request}: {said}"));
-            let restricted = said.ends_with("; HttpOnly; SameSite=Lax");
-            checks.that(restricted, format!("{request}: {said}"));
+            checks.that(value.contains(path), format!("{request}: {value}"));
+            let restricted = value.ends_with("; HttpOnly; SameSite=Lax");
+            checks.that(restricted, format!("{request}: {value}"));
         }
-        let session = said.split(';').next().unwrap_or_default();
+        let session = value.split(';').next().unwrap_or_default();
         // Without a session, the probability of 40 equal responses is below one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
         ] {
-            let mut who = BTreeSet::new();
+            let mut responders = BTreeSet::new();
             for _ in 0..40 {
                 let reply = checks.reply(&request).await;
-                who.extend(reply.and_then(|reply| reply.backend()));
+                responders.extend(reply.and_then(|reply| reply.backend()));
             }
-            checks.same(format!("{request}: {who:?}"), who.len(), endpoints);
+            checks.same(
+                format!("{request}: {responders:?}"),
+                responders.len(),
+                endpoints,
+            );
             if endpoints == 1 {
-                checks.same(&request, who.into_iter().next(), first.backend());
+                checks.same(&request, responders.into_iter().next(), first.backend());
             }
         }
     }
@@ -215,14 +219,16 @@ async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
             let open = tokio::net::TcpStream::connect(address).await.is_ok();
             holds(!open, || format!("{address} accepts connections"))?;
             let output = agent.command_beside(&line).await;
-            let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            let all = told.iter().filter_map(|one| one["endpoints"].as_array());
-            let mut of_it = all
+            let gateways: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let all = gateways
+                .iter()
+                .filter_map(|one| one["endpoints"].as_array());
+            let mut endpoints = all
                 .flatten()
                 .filter(|it| it["address"] == address.to_string());
-            let known = of_it.clone().next().is_some();
-            let closed = of_it.all(|it| it["connections"].as_u64() == Some(0));
-            holds(known && closed, || format!("{told:#?}"))
+            let known = endpoints.clone().next().is_some();
+            let closed = endpoints.all(|it| it["connections"].as_u64() == Some(0));
+            holds(known && closed, || format!("{gateways:#?}"))
         },
     )
     .await;
@@ -276,25 +282,29 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     }
 
     let mut held = Vec::new();
-    for (host, told, back) in CARRIERS {
+    for (host, carrier, back) in CARRIERS {
         let request = agent.get(80, host, "/");
         let Some(reply) = checks.reply(&request).await else {
             continue;
         };
-        let value = reply.header(told).unwrap_or_default();
+        let value = reply.header(carrier).unwrap_or_default();
         let session = value.split(';').next().unwrap_or_default().to_owned();
         opaque(&mut checks, session.trim_start_matches("sid="));
-        forged(&mut checks, &agent, (host, told, back), addresses[0]).await;
-        held.push((request.header(back, &session), told, reply.backend()));
+        forged(&mut checks, &agent, (host, carrier, back), addresses[0]).await;
+        held.push((request.header(back, &session), carrier, reply.backend()));
     }
     let stay = async |checks: &mut Checks| {
-        for (request, told, backend) in &held {
+        for (request, carrier, backend) in &held {
             for _ in 0..10 {
                 let Some(reply) = checks.reply(request).await else {
                     continue;
                 };
                 checks.same(request, reply.backend(), backend.clone());
-                checks.same(format!("{request}: told again"), reply.header(told), None);
+                checks.same(
+                    format!("{request}: told again"),
+                    reply.header(carrier),
+                    None,
+                );
             }
         }
     };
@@ -305,7 +315,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     stay(&mut checks).await;
 
     // The session must move away from an endpoint that is down but listed.
-    let (request, told, backend) = held.remove(0);
+    let (request, carrier, backend) = held.remove(0);
     let dead = backends
         .iter()
         .find(|it| Some(it.name()) == backend.as_deref());
@@ -318,13 +328,13 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
         };
         checks.same(&request, reply.status, 200);
         checks.that(
-            reply.header(told).is_some(),
+            reply.header(carrier).is_some(),
             format!("{request}: no new session"),
         );
     }
-    let (request, told, _) = held.remove(0);
+    let (request, carrier, _) = held.remove(0);
     agent.write("endpoints.yaml", &endpoints(&addresses[2..]));
-    let moved = |reply: &Reply| is_three(reply) && reply.header(told).is_some();
+    let moved = |reply: &Reply| is_three(reply) && reply.header(carrier).is_some();
     agent.wait_served(&request, moved).await;
     checks.finish();
 }
@@ -351,7 +361,7 @@ fn opaque(checks: &mut Checks, session: &str) {
 async fn forged(
     checks: &mut Checks,
     agent: &AgentUnderTest,
-    (host, told, back): (&str, &str, &str),
+    (host, carrier, back): (&str, &str, &str),
     endpoint: SocketAddr,
 ) {
     let outside = SocketAddr::from(([127, 0, 0, 1], 9));
@@ -368,17 +378,17 @@ async fn forged(
             value
         };
         let request = agent.get(80, host, "/").header(back, &value);
-        let mut who = BTreeSet::new();
+        let mut responders = BTreeSet::new();
         for _ in 0..20 {
             if let Some(reply) = checks.reply(&request).await {
                 checks.same(&request, reply.status, 200);
                 checks.that(
-                    reply.header(told).is_some(),
+                    reply.header(carrier).is_some(),
                     format!("{request}: no session"),
                 );
-                who.extend(reply.backend());
+                responders.extend(reply.backend());
             }
         }
-        checks.same(format!("{request}: {who:?}"), who.len(), 2);
+        checks.same(format!("{request}: {responders:?}"), responders.len(), 2);
     }
 }

@@ -37,15 +37,15 @@ async fn trace_of(
     collecting
         .wait_trace(&format!("all of {names:?}"), |spans| {
             let root = spans.iter().find(|span| span.name == "change");
-            let of_object = root.is_some_and(|root| {
+            let matches_object = root.is_some_and(|root| {
                 root.attribute("sesame.object") == Some(object)
                     && root.attribute("sesame.changes") == Some("1")
                     && root
                         .attribute("sesame.revision")
-                        .is_some_and(|told| told.starts_with(revision))
+                        .is_some_and(|value| value.starts_with(revision))
             });
             let has = |name: &&str| spans.iter().any(|span| span.name == **name);
-            of_object && names.iter().all(has)
+            matches_object && names.iter().all(has)
         })
         .await
 }
@@ -63,8 +63,8 @@ fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
     let mut before = named(spans, names[0]);
     for name in names {
         let span = named(spans, name);
-        let words = format!("{name} begins after {}", before.name);
-        checks.that(span.time.0 >= before.time.0, words);
+        let label = format!("{name} begins after {}", before.name);
+        checks.that(span.time.0 >= before.time.0, label);
         before = span;
     }
     let root = named(spans, "change");
@@ -281,9 +281,9 @@ async fn spans_and_token_go_only_to_trusted_collector() {
         } else {
             eventually("the log says why", TEST_TIMEOUT, async || {
                 let log = agent.log();
-                let told = log.contains("spans cannot be sent to the collector")
+                let is_logged = log.contains("spans cannot be sent to the collector")
                     && log.contains("UnknownIssuer");
-                holds(told, || log)
+                holds(is_logged, || log)
             })
             .await;
             assert!(collecting.spans().is_empty());
@@ -323,6 +323,6 @@ async fn unavailable_collector_delays_no_change_or_request() {
     }
     drop(silent);
     let report = load.stop().await;
-    report.tell("collector down, then unresponsive");
+    report.print("collector down, then unresponsive");
     report.assert_clean();
 }

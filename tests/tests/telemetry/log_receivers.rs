@@ -159,9 +159,9 @@ async fn log_receivers_get_selected_fields_without_forgery() {
         checks.same("route", route, Some("TCPRoute/default/tcp/rules/0"));
     }
     let all = collecting.records();
-    let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
-    let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
-    checks.that(!of_otlp.contains("hunter"), &of_otlp);
+    let otlp_records = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
+    let otlp_records = format!("{:?}", otlp_records.collect::<Vec<_>>());
+    checks.that(!otlp_records.contains("hunter"), &otlp_records);
     // Queries are included for this receiver, so only the secrets in headers must be absent.
     let stream = "/StreamAccessLogs";
     let asked = collecting
@@ -255,7 +255,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
     })
     .await;
     let mut checks = Checks::default();
-    let mut of_clients = 0;
+    let mut client_lines = 0;
     for line in text
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -266,9 +266,9 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.same(&*shown, columns[0], &b"Gateway/default/edge"[..]);
         let plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
-        of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
+        client_lines += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
+    checks.that(client_lines > nasty.len(), format!("{client_lines} lines"));
 
     let runtime = agent.runtime();
     let command = |line: &str| {
@@ -319,6 +319,6 @@ async fn lost_or_stalled_log_receiver_fails_no_request() {
     drop(collecting);
     load.pass(5_000).await;
     let report = load.stop().await;
-    report.tell("the receivers go away");
+    report.print("the receivers go away");
     report.assert_clean();
 }

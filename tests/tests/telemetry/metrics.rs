@@ -67,40 +67,43 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
-    let of = |name: &str, more: &str| {
+    let series = |name: &str, more: &str| {
         format!("sesame_{name}{{gateway_namespace=\"default\",gateway=\"edge\"{more}}}")
     };
     let port = ",port=\"80\",protocol=\"http\"";
     // Envoy merges its histograms every five seconds.
     let least = [
         (
-            of("gateway_requests_total", &format!("{port},code=\"2xx\"")),
+            series("gateway_requests_total", &format!("{port},code=\"2xx\"")),
             1.0,
         ),
         (
-            of("gateway_requests_total", &format!("{port},code=\"4xx\"")),
+            series("gateway_requests_total", &format!("{port},code=\"4xx\"")),
             1.0,
         ),
-        (of("gateway_request_duration_seconds_count", port), 2.0),
-        (of("gateway_connections_total", port), 1.0),
-        (of("gateway_sent_bytes_total", port), 1.0),
-        (of("gateway_newest", ""), 1.0),
-        (of("gateway_applies_total", ",outcome=\"accepted\""), 1.0),
-        (of("gateway_apply_duration_seconds_count", ""), 1.0),
+        (series("gateway_request_duration_seconds_count", port), 2.0),
+        (series("gateway_connections_total", port), 1.0),
+        (series("gateway_sent_bytes_total", port), 1.0),
+        (series("gateway_newest", ""), 1.0),
         (
-            of("gateway_envoy_processes_total", ",reason=\"start\""),
+            series("gateway_applies_total", ",outcome=\"accepted\""),
+            1.0,
+        ),
+        (series("gateway_apply_duration_seconds_count", ""), 1.0),
+        (
+            series("gateway_envoy_processes_total", ",reason=\"start\""),
             1.0,
         ),
         (
-            of(
+            series(
                 "gateway_apply_phase_seconds_total",
                 ",phase=\"route_tables\",part=\"accept\"",
             ),
             f64::MIN_POSITIVE,
         ),
-        (of("gateway_envoy_open_files", ""), 1.0),
-        (of("gateway_envoy_open_files_limit", ""), 1.0),
-        (of("gateway_envoy_watched_files", ""), 1.0),
+        (series("gateway_envoy_open_files", ""), 1.0),
+        (series("gateway_envoy_open_files_limit", ""), 1.0),
+        (series("gateway_envoy_watched_files", ""), 1.0),
         ("sesame_agent_uncovered_hostnames".to_owned(), 1.0),
         ("sesame_agent_open_files".to_owned(), 1.0),
         ("sesame_agent_open_files_limit".to_owned(), 1.0),
@@ -141,7 +144,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     );
     assert_eq!(agent.kill9_envoy(), 1);
     agent.wait_ok(&good).await;
-    let processes = of("gateway_envoy_processes_total", ",reason=\"death\"");
+    let processes = series("gateway_envoy_processes_total", ",reason=\"death\"");
     eventually("the new Envoy is counted", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let counted = values(&text).get(processes.as_str()).copied();
@@ -225,13 +228,13 @@ async fn metrics_have_few_series_with_many_routes() {
         Ok(())
     })
     .await;
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let (_, text) = scrape(address, "*/*").await;
     eprintln!(
         "{} series, {} bytes, {:?}",
         values(&text).len(),
         text.len(),
-        began.elapsed()
+        start.elapsed()
     );
 }
 
@@ -330,11 +333,12 @@ async fn route_requests_are_counted_if_configured() {
             let (_, text) = scrape(address, "*/*").await;
             let values = values(&text);
             let value = |series: &String| values.get(series.as_str()).copied();
-            let of_routes = |line: &&str| line.starts_with("sesame_gateway_route_requests_total{");
+            let is_route_series =
+                |line: &&str| line.starts_with("sesame_gateway_route_requests_total{");
             let is_counted = value(&answered) >= Some(2.0)
                 && value(&durations) >= Some(2.0)
                 && value(&failed) == Some(0.0)
-                && text.lines().filter(of_routes).count() == 5;
+                && text.lines().filter(is_route_series).count() == 5;
             if is_counted { Ok(()) } else { Err(text) }
         },
     )

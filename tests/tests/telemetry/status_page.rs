@@ -89,7 +89,7 @@ async fn taken_metrics_port_does_not_stop_serving() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_page_shows_host_state_and_escapes_markup() {
     let (agent, address, _backends) = started(&[]).await;
-    let said = [
+    let expected = [
         "This host serves.",
         "default/edge",
         "HTTPRoute/default/shop",
@@ -98,7 +98,7 @@ async fn status_page_shows_host_state_and_escapes_markup() {
         "shop.example.com",
         "RevisionApplied",
     ];
-    let (head, body) = wait_page(address, &said).await;
+    let (head, body) = wait_page(address, &expected).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert!(
         head.contains("content-security-policy: default-src 'none'; style-src 'sha256-"),

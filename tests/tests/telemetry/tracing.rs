@@ -86,15 +86,15 @@ async fn spans_join_caller_trace_with_configured_attributes() {
         .await;
     let passed_on = reply.expect("an answer").echo();
     let spans = collecting.wait(&trace, 2).await;
-    let of = |parent: &str| -> Span {
+    let find_span = |parent: &str| -> Span {
         let found = spans.iter().find(|span| span.parent == parent);
         found
             .unwrap_or_else(|| panic!("{parent}: {spans:#?}"))
             .clone()
     };
     let mut checks = Checks::default();
-    let server = of(CALLER);
-    let client = of(&server.id);
+    let server = find_span(CALLER);
+    let client = find_span(&server.id);
     checks.same(
         "what the backend gets",
         passed_on.values("traceparent"),
@@ -166,7 +166,7 @@ fn edge_gateway() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_fails_when_the_collector_goes_away() {
+async fn lost_collector_fails_no_request() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -186,6 +186,6 @@ async fn no_request_fails_when_the_collector_goes_away() {
     drop(collecting);
     load.pass(2_000).await;
     let report = load.stop().await;
-    report.tell("the collector goes away");
+    report.print("the collector goes away");
     report.assert_clean();
 }

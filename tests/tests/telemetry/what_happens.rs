@@ -14,7 +14,7 @@ fn runtime(agent: &AgentUnderTest) -> String {
 }
 
 /// Runs the command and parses its output: one JSON value, or one per line.
-async fn told(agent: &AgentUnderTest, line: &str) -> Vec<Value> {
+async fn run_json(agent: &AgentUnderTest, line: &str) -> Vec<Value> {
     let line = format!("{line} --output json --runtime-dir {}", runtime(agent));
     let output = agent.command_beside(&arguments(&line)).await;
     assert!(output.status.success(), "{line}: {}", words(&output));
@@ -59,7 +59,7 @@ async fn top_and_logs_find_failing_and_slow_backends() {
 
     let top = "top --once --window 1h --by route,backend,endpoint";
     let report = eventually("all requests in top", TEST_TIMEOUT, async || {
-        let report = told(&agent, top).await.remove(0);
+        let report = run_json(&agent, top).await.remove(0);
         let rows = report["rows"]["route"].as_array().into_iter().flatten();
         let all: u64 = rows.filter_map(|row| row["requests"].as_u64()).sum();
         // The first request may have been sent more than once.
@@ -91,24 +91,24 @@ async fn top_and_logs_find_failing_and_slow_backends() {
         "{table}"
     );
 
-    let failed = told(&agent, "logs --status 5xx --route default/shop").await;
+    let failed = run_json(&agent, "logs --status 5xx --route default/shop").await;
     assert_eq!(failed.len(), 3, "{failed:?}");
     assert!(
         failed.iter().all(|line| line["status"] == 503),
         "{failed:?}"
     );
-    let slow = told(
+    let slow = run_json(
         &agent,
         "logs --slow 300ms --backend default/stock --since 1h",
     )
     .await;
     assert_eq!(slow.len(), 1, "{slow:?}");
     assert_eq!(slow[0]["path"], "/stock/delay/300ms");
-    assert!(told(&agent, "logs --host other.test").await.is_empty());
+    assert!(run_json(&agent, "logs --host other.test").await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_logs_in_files_top_takes_the_metrics() {
+async fn top_uses_metrics_without_log_files() {
     let setup = Setup::with_ports(&[80]).flag("--access-log=off");
     let (agent, _backends, _) = serving(setup).await;
     let asking = async {
@@ -122,7 +122,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     let mut asking = std::pin::pin!(asking);
     eventually("backend failures in top", TEST_TIMEOUT, async || {
         let report = tokio::select! {
-            report = told(&agent, "top --once --window 1s") => report,
+            report = run_json(&agent, "top --once --window 1s") => report,
             () = &mut asking => Vec::new(),
         };
         let report = &report[0];
@@ -141,7 +141,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, TEST_TIMEOUT, async || {
-        let events = told(agent, "events").await;
+        let events = run_json(agent, "events").await;
         let mut wanted = wanted.iter().peekable();
         for event in &events {
             let over = event["ended"] == true;

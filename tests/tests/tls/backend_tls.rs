@@ -267,7 +267,7 @@ async fn policies_say_so(agent: &AgentUnderTest, checks: &mut Checks) {
         ("wrong-ca", "True", "Accepted"),
         ("absent-ca", "False", "NoValidCACertificate"),
     ] {
-        let said = policy(&status, name).map(|ancestor| {
+        let actual = policy(&status, name).map(|ancestor| {
             let condition = &ancestor["conditions"][0];
             [
                 &condition["type"],
@@ -277,7 +277,7 @@ async fn policies_say_so(agent: &AgentUnderTest, checks: &mut Checks) {
             .map(Value::to_string)
         });
         let expected = ["Accepted", accepted, reason].map(|word| format!("{word:?}"));
-        checks.same(name, said, Some(expected));
+        checks.same(name, actual, Some(expected));
     }
 }
 

@@ -227,8 +227,8 @@ async fn certificate_is_served_or_rejected_with_reason() {
         .current_dir(directory.path())
         .output()
         .expect("this test requires sh and openssl");
-    let words = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "openssl: {words}");
+    let stderr = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "openssl: {stderr}");
     let mut checks = Checks::default();
     for (kind, expected) in KINDS {
         let read = |end: &str| {
@@ -246,8 +246,8 @@ async fn certificate_is_served_or_rejected_with_reason() {
             private_key: key,
             ..KeyPair::default()
         };
-        let of_raw = envoy_says(&envoy, directory.path(), &snapshot, raw).await;
-        let of_ours = match &ours {
+        let raw_verdict = envoy_says(&envoy, directory.path(), &snapshot, raw).await;
+        let resolved_verdict = match &ours {
             Ok(ServedPair { snapshot, pair, .. }) => {
                 Some(envoy_says(&envoy, directory.path(), snapshot, pair.clone()).await)
             }
@@ -260,7 +260,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
                 why => advice.contains(why),
             })
         };
-        let taken = of_ours == Some(Ok(()));
+        let taken = resolved_verdict == Some(Ok(()));
         let (raw_good, as_said) = match expected {
             Served => (true, taken && advised("")),
             Advised(why) => (true, taken && advised(why)),
@@ -272,13 +272,15 @@ async fn certificate_is_served_or_rejected_with_reason() {
             ),
             Judged(why) => (
                 false,
-                matches!(&of_ours, Some(Err(words)) if words.contains(why)) && !advised(""),
+                matches!(&resolved_verdict, Some(Err(stderr)) if stderr.contains(why))
+                    && !advised(""),
             ),
         };
-        let said =
-            format!("{kind}: {ours:?}, Envoy: resolved pair {of_ours:?}, original {of_raw:?}");
-        checks.same(&said, of_raw.is_ok(), raw_good);
-        checks.same(&said, as_said, true);
+        let description = format!(
+            "{kind}: {ours:?}, Envoy: resolved pair {resolved_verdict:?}, original {raw_verdict:?}"
+        );
+        checks.same(&description, raw_verdict.is_ok(), raw_good);
+        checks.same(&description, as_said, true);
     }
     checks.finish();
 }

@@ -30,7 +30,7 @@ fn validation(config_map: &str, mode: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_are_validated_as_their_port_says() {
+async fn clients_are_validated_by_port_settings() {
     let backend = Backend::start("a").await;
     let (servers, ours, theirs) = (
         Authority::new("servers"),
@@ -119,12 +119,12 @@ async fn with_clients(
 }
 
 /// A client that keeps its TLS sessions for later connections.
-struct Returning {
+struct ResumingClient {
     agent: std::net::SocketAddr,
     config: Arc<ClientConfig>,
 }
 
-impl Returning {
+impl ResumingClient {
     fn new(
         agent: &AgentUnderTest,
         servers: &Authority,
@@ -167,7 +167,7 @@ async fn expired_clients_cannot_resume_sessions() {
     let hour = Duration::from_secs(3600);
     let short = ours.issue_valid(&["good.test"], now - hour, now + LIFE);
     let clients = [&version::TLS12, &version::TLS13]
-        .map(|version| Returning::new(&agent, &servers, &short, version));
+        .map(|version| ResumingClient::new(&agent, &servers, &short, version));
     for client in &clients {
         for visit in 0..3 {
             let kind = client.visit().await.expect("a valid certificate");

@@ -182,7 +182,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     agent.wait_ok(&old).await;
 
     // Envoy rejects the new key pair, and the listener keeps serving the previous one.
-    let said = |status: &Value| {
+    let is_refused = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
         let refused = &status["gateways"][0]["refused"];
@@ -196,7 +196,9 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     };
     for _ in 0..2 {
         agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
-        let status = agent.wait_status("the weak key is refused", said).await;
+        let status = agent
+            .wait_status("the weak key is refused", is_refused)
+            .await;
         assert_eq!(status["healthy"], false, "{status:#}");
         assert_eq!(old.send().await.expect("an answer").status, 200);
     }
@@ -208,7 +210,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
         }
         agent.restart();
         agent
-            .wait_status("the weak key is still refused", said)
+            .wait_status("the weak key is still refused", is_refused)
             .await;
         agent.wait_ok(&old).await;
     }
@@ -220,13 +222,15 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     agent.wait_ok(&new).await;
     agent.wait_healthy().await;
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
-    agent.wait_status("the weak key is refused", said).await;
+    agent
+        .wait_status("the weak key is refused", is_refused)
+        .await;
     agent.remove("secret.yaml");
     refused(&new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_that_expire_are_told_by_the_agent() {
+async fn agent_reports_expiring_certificates() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let mut objects = edge(&[
@@ -240,7 +244,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("a", &[], &[rule_to("a", &[])]));
     let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
-    let told = |list: &Value, what: &str| {
+    let names_once = |list: &Value, what: &str| {
         let texts = list.as_array().into_iter().flatten();
         texts
             .filter(|text| text.as_str().is_some_and(|text| text.contains(what)))
@@ -249,8 +253,8 @@ async fn certificates_that_expire_are_told_by_the_agent() {
     };
     let status = agent
         .wait_status("both are told", |status| {
-            told(&status["reasons"], "Secret/default/over expired at")
-                && told(&status["warnings"], "Secret/default/soon expires at")
+            names_once(&status["reasons"], "Secret/default/over expired at")
+                && names_once(&status["warnings"], "Secret/default/soon expires at")
         })
         .await;
     assert_eq!(status["healthy"], false);
@@ -323,12 +327,12 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     let other_key = &second.secret("pair")["data"]["tls.key"];
     let broken = json!({"data": {"tls.key": other_key}});
     cluster.merge(SECRET, &broken).await;
-    let said = async || {
+    let wait_kept = async || {
         let kept = |gateway: &Value| says_kept(&gateway["status"]);
         let what = "the certificate is kept";
         cluster.until(what, GATEWAY, kept).await;
     };
-    said().await;
+    wait_kept().await;
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
@@ -343,7 +347,7 @@ async fn published_keys_survive_broken_secret_in_cluster() {
         Some(&first.certificate_pem),
     )
     .await;
-    said().await;
+    wait_kept().await;
 
     cluster.delete(SECRET).await;
     published("it is withdrawn", "", None).await;
@@ -364,13 +368,13 @@ async fn published_keys_survive_broken_secret_in_cluster() {
         .until("an event tells it too", EVENTS, |events| {
             let items = events["items"].as_array().into_iter().flatten();
             let note = |event: &Value| event["note"].as_str().unwrap_or_default().to_owned();
-            let told = items.filter(|event| {
+            let matching = items.filter(|event| {
                 event["reason"] == "CertificateExpires"
                     && event["regarding"]["kind"] == "Gateway"
                     && event["regarding"]["uid"].is_string()
                     && note(event).contains("Secret/default/pair expires at")
             });
-            told.count() == 1
+            matching.count() == 1
         })
         .await;
     let name = "certificate_expiry_timestamp_seconds";

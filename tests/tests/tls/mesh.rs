@@ -81,16 +81,17 @@ async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_and_a_mesh_verify_each_other() {
-    let (of_mesh, of_gateway, stranger) = (
+async fn gateway_and_mesh_verify_each_other() {
+    let (mesh_authority, gateway_authority, stranger) = (
         Authority::new("mesh"),
         Authority::new("gateway"),
         Authority::new("stranger"),
     );
     let uri = "spiffe://mesh.test/ns/default/sa/peer";
-    let peer = of_mesh.issue_with_uris(&["peer.mesh.test"], &[uri]);
-    let client = of_gateway.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
-    let meshed = Backend::start_mutual_tls("meshed", &peer, &of_gateway).await;
+    let peer = mesh_authority.issue_with_uris(&["peer.mesh.test"], &[uri]);
+    let client =
+        gateway_authority.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
+    let meshed = Backend::start_mutual_tls("meshed", &peer, &gateway_authority).await;
     // The name is correct, but the bundle does not contain the authority.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
@@ -112,7 +113,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
             ("all.yaml", &yaml(&objects)),
             ("gateway.yaml", &yaml(&gateway(&client))),
             ("policy.yaml", &yaml(&[policy(&[])])),
-            ("bundle.yaml", &yaml(&[bundle(&[&of_mesh])])),
+            ("bundle.yaml", &yaml(&[bundle(&[&mesh_authority])])),
         ]);
     let request = agent.get(80, &host("labelled"), "/");
     agent.wait_ok(&request).await;
@@ -153,7 +154,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;
     answered(&agent, "plain", 200).await;
-    agent.write("bundle.yaml", &yaml(&[bundle(&[&of_mesh])]));
+    agent.write("bundle.yaml", &yaml(&[bundle(&[&mesh_authority])]));
     answered(&agent, "labelled", 200).await;
 }
 
@@ -170,7 +171,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
 }
 
 /// Returns null if the condition is not set yet.
-fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
+fn gateway_condition<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     let found = conditions.find(|condition| condition["type"] == type_);
@@ -186,8 +187,12 @@ fn own_configuration(on: bool) -> Value {
 async fn meshed(cluster: &TestCluster, what: &str, path: &str, status: &str) {
     let is_so = |object: &Value| {
         let own = &object["status"]["conditions"];
-        let of_parent = &object["status"]["parents"][0]["conditions"];
-        let conditions = if own.is_null() { of_parent } else { own };
+        let parent_conditions = &object["status"]["parents"][0]["conditions"];
+        let conditions = if own.is_null() {
+            parent_conditions
+        } else {
+            own
+        };
         let found = conditions.as_array().into_iter().flatten();
         let mut found = found.filter(|it| it["type"] == "projectsesame.io/Meshed");
         found.next().is_some_and(|it| it["status"] == status)
@@ -197,7 +202,7 @@ async fn meshed(cluster: &TestCluster, what: &str, path: &str, status: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
-    let of_mesh = Authority::new("mesh");
+    let mesh_authority = Authority::new("mesh");
     let client = Authority::new("gateway").issue(&["gateway.test"]);
     let cluster = deployed(Channel::Standard).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mesh"}});
@@ -237,21 +242,21 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     cluster.until("the feature is claimed", CLASS, claims).await;
     let policy = cluster
         .until("the bundle is missing", POLICY, |policy| {
-            of_gateway(policy, "ResolvedRefs")["reason"] == "InvalidTrustBundle"
+            gateway_condition(policy, "ResolvedRefs")["reason"] == "InvalidTrustBundle"
         })
         .await;
     assert_eq!(
-        of_gateway(&policy, "Accepted")["status"],
+        gateway_condition(&policy, "Accepted")["status"],
         "True",
         "{policy:#}"
     );
     meshed(&cluster, "the Gateway says it", GATEWAY, "False").await;
     meshed(&cluster, "the route says it", ROUTE, "False").await;
 
-    cluster.apply_all(&[bundle(&[&of_mesh])]).await;
+    cluster.apply_all(&[bundle(&[&mesh_authority])]).await;
     cluster
         .until("the bundle is found", POLICY, |policy| {
-            of_gateway(policy, "ResolvedRefs")["status"] == "True"
+            gateway_condition(policy, "ResolvedRefs")["status"] == "True"
         })
         .await;
     meshed(&cluster, "the Gateway is meshed", GATEWAY, "True").await;

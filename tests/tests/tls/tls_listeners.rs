@@ -102,9 +102,9 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
         ),
         (client("mqtt.test"), Some((tls13, None))),
     ] {
-        let said = client.shake().await;
-        let words = format!("{client:?}: {said:?}");
-        checks.same(&words, said.ok().map(what), expected);
+        let result = client.shake().await;
+        let label = format!("{client:?}: {result:?}");
+        checks.same(&label, result.ok().map(what), expected);
     }
     let suite = client("old.test").shake().await.expect("a handshake").suite;
     checks.same(
@@ -123,12 +123,12 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
         })
         .await;
     eventually("nobody is let in", TEST_TIMEOUT, async || {
-        let said = client("strict.test").shake().await;
-        holds(said.is_err(), || format!("{said:?}"))
+        let result = client("strict.test").shake().await;
+        holds(result.is_err(), || format!("{result:?}"))
     })
     .await;
-    let said = client("plain.test").shake().await;
-    assert!(said.is_ok(), "{said:?}");
+    let result = client("plain.test").shake().await;
+    assert!(result.is_ok(), "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,11 +181,11 @@ async fn client_gets_certificate_of_supported_key_type() {
         ),
         ("everything", client(), &ecdsa),
     ] {
-        let said = client.shake().await;
-        let words = format!("{what}: {:?}", said.as_ref().map(|agreed| agreed.suite));
+        let result = client.shake().await;
+        let label = format!("{what}: {:?}", result.as_ref().map(|agreed| agreed.suite));
         checks.same(
-            &words,
-            said.ok().map(|it| it.certificate),
+            &label,
+            result.ok().map(|it| it.certificate),
             Some(expected.der.clone()),
         );
     }
@@ -209,7 +209,7 @@ async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
         .enumerate()
     {
         let one = &found[number];
-        let said = json!([
+        let actual = json!([
             one["object"],
             one["key"],
             one["names"],
@@ -231,7 +231,7 @@ async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
             true,
             ["Gateway/default/edge/listeners/both"],
         ]);
-        checks.same("a certificate", said, expected);
+        checks.same("a certificate", actual, expected);
     }
     checks.same(
         "the number of them",

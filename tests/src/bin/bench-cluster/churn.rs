@@ -30,7 +30,7 @@ impl Stage {
         let agent_cpu = cpu_seconds(agent);
         let controller_cpu = cpu_seconds(self.controller.pid());
         let start = Instant::now();
-        let (mut of_routes, mut of_endpoints) = (0, 0);
+        let (mut route_errors, mut endpoint_errors) = (0, 0);
         let storm = async {
             let mut tick = tokio::time::interval(ENDPOINT_CHANGES);
             let mut changed = 0_usize;
@@ -53,7 +53,7 @@ impl Stage {
                 let route = 2 * third + pick(change / 2, self.routes - 2 * third);
                 let backend = &self.backends[change % 2];
                 samples.push(
-                    self.endpoint_change(&mut client, route, backend, &mut of_endpoints)
+                    self.endpoint_change(&mut client, route, backend, &mut endpoint_errors)
                         .await?,
                 );
             }
@@ -69,7 +69,7 @@ impl Stage {
                 let revision = format!("churn{}", samples.len());
                 let service = objects::service(route);
                 samples.push(
-                    self.route_change(&mut client, route, &service, &revision, &mut of_routes)
+                    self.route_change(&mut client, route, &service, &revision, &mut route_errors)
                         .await?,
                 );
             }
@@ -86,7 +86,7 @@ impl Stage {
             })
         })?;
         let took = start.elapsed().as_secs_f64();
-        *errors += of_routes + of_endpoints;
+        *errors += route_errors + endpoint_errors;
         Ok(Churned {
             route_change: Times::of(route_samples),
             endpoint_change: Times::of(endpoint_samples),

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::light::LightHost;
 use super::objects::WATCHED_LABEL;
-use super::told::{Observation, tell};
+use super::told::{Observation, print_observations};
 
 pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -31,7 +31,9 @@ pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
         });
     }
     drop(sender);
-    tell(count, receiver).await.context("tell the parent")
+    print_observations(count, receiver)
+        .await
+        .context("tell the parent")
 }
 
 async fn watch(
@@ -51,8 +53,8 @@ async fn watch(
     while let Some(event) = events.try_next().await? {
         if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event {
             let revision = object.data["data"]["revision"].as_str().map(str::to_owned);
-            let told = observations.send(Observation::now(index, revision, true));
-            if told.is_err() {
+            let result = observations.send(Observation::now(index, revision, true));
+            if result.is_err() {
                 return Ok(());
             }
         }

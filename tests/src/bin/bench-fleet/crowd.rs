@@ -11,13 +11,13 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use super::light::LightHost;
-use super::told::Told;
+use super::told::ClientMessage;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Crowd {
     children: Vec<Child>,
-    lines: mpsc::UnboundedReceiver<(usize, Told)>,
+    lines: mpsc::UnboundedReceiver<(usize, ClientMessage)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
     /// `None` while any client of the process is disconnected.
     following: Vec<Option<f64>>,
@@ -49,8 +49,8 @@ impl Crowd {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(out).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    if let Ok(told) = serde_json::from_str(&line) {
-                        let _ = sender.send((index, told));
+                    if let Ok(message) = serde_json::from_str(&line) {
+                        let _ = sender.send((index, message));
                     }
                 }
             });
@@ -108,12 +108,12 @@ impl Crowd {
                     return Ok(found);
                 }
                 let line = self.lines.recv().await;
-                let (index, told) = line.context("a client process exited")?;
-                match told {
-                    Told::Have { revision, times } => {
+                let (index, message) = line.context("a client process exited")?;
+                match message {
+                    ClientMessage::Have { revision, times } => {
                         self.revisions[index] = Some((revision, times));
                     }
-                    Told::Follow { all, at, .. } => {
+                    ClientMessage::Follow { all, at, .. } => {
                         self.following[index] = all.then_some(at);
                     }
                 }

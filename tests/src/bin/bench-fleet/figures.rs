@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::usage::Usage;
 
-const FORETOLD: [u32; 2] = [10_000, 50_000];
+const PREDICTED_HOSTS: [u32; 2] = [10_000, 50_000];
 
 /// CPU time in milliseconds, sizes in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
         write!(out, "{:>10}", figures.hosts)?;
     }
     write!(out, "{:>16}", "error, predicted")?;
-    for hosts in FORETOLD {
+    for hosts in PREDICTED_HOSTS {
         write!(out, "{:>12}", format!("({hosts})"))?;
     }
     writeln!(out)?;
@@ -182,15 +182,15 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
         for (_, figure) in &points {
             write!(out, "{:>10}", short(*figure))?;
         }
-        let model = Model::of(&points).filter(|_| points.iter().any(|point| point.1 > 0.0));
+        let model = Model::fit(&points).filter(|_| points.iter().any(|point| point.1 > 0.0));
         match model {
             Some(model) => {
                 let errors = [model.error, model.foretold_error];
-                let [error, foretold] = errors.map(|error| format!("{:.0}%", error * 100.0));
-                write!(out, "{:>16}", format!("{error}, {foretold}"))?;
-                for hosts in FORETOLD {
-                    let foretold = model.line.at(f64::from(hosts)).max(0.0);
-                    write!(out, "{:>12}", short(foretold))?;
+                let [error, predicted] = errors.map(|error| format!("{:.0}%", error * 100.0));
+                write!(out, "{:>16}", format!("{error}, {predicted}"))?;
+                for hosts in PREDICTED_HOSTS {
+                    let predicted = model.line.at(f64::from(hosts)).max(0.0);
+                    write!(out, "{:>12}", short(predicted))?;
                 }
             }
             None => write!(out, "{:>16}", "–")?,

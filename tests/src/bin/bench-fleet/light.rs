@@ -17,7 +17,7 @@ use sesame_published::names::DEFAULT_FLEET;
 use sesame_tests::controller::NAMESPACE;
 use tokio::sync::{mpsc, watch};
 
-use super::told::{Observation, tell};
+use super::told::{Observation, print_observations};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LightHost {
@@ -33,7 +33,9 @@ pub(crate) async fn run(hosts: Vec<LightHost>, period: Duration) -> anyhow::Resu
         start(index, &host, period, sender.clone());
     }
     drop(sender);
-    tell(count, receiver).await.context("tell the parent")
+    print_observations(count, receiver)
+        .await
+        .context("tell the parent")
 }
 
 fn start(

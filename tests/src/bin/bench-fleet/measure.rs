@@ -15,7 +15,7 @@ use super::usage::{Page, Usage};
 /// The API server's gauges report the maximum of the previous second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Long enough that no change affects the next one.
-const BETWEEN: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(2);
 const OUTAGE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> {
@@ -39,18 +39,18 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
     let mut spent = Usage::default();
     for change in 0..args.changes {
         let before = stage.usage(&crowd).await?;
-        let began = now_ms();
+        let start = now_ms();
         stage
             .change_route(change % args.routes, &format!("r{change}"))
             .await?;
         let (now, times) = crowd.until_other(&revision).await?;
         revision = now;
-        arrivals.push(arrival(&times, began));
+        arrivals.push(arrival(&times, start));
         stage.until_reported(before.reports).await?;
-        reported.push(now_ms() - began);
+        reported.push(now_ms() - start);
         let used = stage.usage(&crowd).await?.since(before);
         spent = spent.since(used.since(idle.times(used.seconds)).times(-1.0));
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(PAUSE).await;
     }
     figures.route = median_arrival(&arrivals);
     figures.route_reported = median(reported);
@@ -59,26 +59,26 @@ pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> 
     let (mut have, mut programmed, mut writes) = (Vec::new(), Vec::new(), Vec::new());
     for change in 0..args.changes {
         let before = stage.gateway_writes().await;
-        let began = now_ms();
+        let start = now_ms();
         let generation = stage.change_gateway(&format!("g{change}")).await?;
         let (now, times) = crowd.until_other(&revision).await?;
         revision = now;
-        have.push(arrival(&times, began).all);
+        have.push(arrival(&times, start).all);
         stage.until_programmed(generation).await?;
-        programmed.push(now_ms() - began);
+        programmed.push(now_ms() - start);
         writes.push(stage.gateway_writes().await - before);
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(PAUSE).await;
     }
     figures.gateway_have = median(have);
     figures.gateway_programmed = median(programmed);
     figures.gateway_writes = median(writes);
     eprintln!("  key change");
     let before = stage.usage(&crowd).await?;
-    let began = now_ms();
+    let start = now_ms();
     stage.change_key().await?;
     let (now, times) = crowd.until_other(&revision).await?;
     revision = now;
-    figures.key = arrival(&times, began);
+    figures.key = arrival(&times, start);
     stage.until_reported(before.reports).await?;
     let used = stage.usage(&crowd).await?.since(before);
     figures.key_cost = used.since(idle.times(used.seconds)).into();
@@ -100,15 +100,15 @@ async fn start(
     args: &Args,
     figures: &mut Figures,
 ) -> anyhow::Result<(Crowd, String)> {
-    let began = now_ms();
+    let start = now_ms();
     let mut crowd = crowd(stage, "agents", args)?;
     let before = stage.usage(&crowd).await?;
     let mut peaks = Peaks::default();
     let started = async {
         let (revision, times) = crowd.until_other("").await?;
-        figures.start_all_have = arrival(&times, began).all;
+        figures.start_all_have = arrival(&times, start).all;
         stage.until_programmed(1).await?;
-        figures.start_programmed = now_ms() - began;
+        figures.start_programmed = now_ms() - start;
         anyhow::Ok(revision)
     };
     let revision = tokio::select! {
@@ -145,14 +145,14 @@ async fn restart_controller(
         controller_cpu: 0.0,
         ..Usage::now(&stage.cluster, 0, crowd.cpu(), Instant::now()).await?
     };
-    let began = Instant::now();
+    let start = Instant::now();
     stage.controller.restart();
     stage.controller.wait_ready().await;
-    figures.controller_ready = began.elapsed().as_secs_f64() * 1000.0;
+    figures.controller_ready = start.elapsed().as_secs_f64() * 1000.0;
     stage.controller.wait_leads().await;
-    figures.controller_leads = began.elapsed().as_secs_f64() * 1000.0;
+    figures.controller_leads = start.elapsed().as_secs_f64() * 1000.0;
     let pid = stage.controller.pid();
-    let used = Usage::now(&stage.cluster, pid, crowd.cpu(), began).await?;
+    let used = Usage::now(&stage.cluster, pid, crowd.cpu(), start).await?;
     let used = used.since(Usage {
         seconds: 0.0,
         ..before
@@ -178,7 +178,7 @@ async fn restart_api_server(
     tokio::time::sleep(OUTAGE).await;
     stage.cluster.start_apiserver().await;
     Page::forget();
-    let began = now_ms();
+    let start = now_ms();
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
@@ -188,8 +188,8 @@ async fn restart_api_server(
         let changed = now_ms();
         let (_, times) = crowd.until_other(revision).await?;
         figures.back_change = arrival(&times, changed).all;
-        figures.back = (crowd.until_following().await? - began).max(0.0);
-        let rest = 30_000.0 - (now_ms() - began);
+        figures.back = (crowd.until_following().await? - start).max(0.0);
+        let rest = 30_000.0 - (now_ms() - start);
         tokio::time::sleep(Duration::from_secs_f64(rest.max(0.0) / 1000.0)).await;
         anyhow::Ok(())
     };
@@ -220,11 +220,11 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     let mut arrivals = Vec::new();
     let before = stage.usage(&crowd).await?;
     for change in 0..args.changes {
-        let began = now_ms();
+        let start = now_ms();
         stage.change_watched(&format!("w{change}"), bytes).await?;
         let (now, times) = crowd.until_other(&revision).await?;
         revision = now;
-        arrivals.push(arrival(&times, began));
+        arrivals.push(arrival(&times, start));
     }
     let used = stage.usage(&crowd).await?.since(before);
     figures.floor = median_arrival(&arrivals);
@@ -258,12 +258,12 @@ impl Peaks {
     }
 }
 
-fn arrival(times: &[f64], began: f64) -> Arrival {
-    let half = times.get(times.len() / 2).copied().unwrap_or(began);
-    let all = times.last().copied().unwrap_or(began);
+fn arrival(times: &[f64], start: f64) -> Arrival {
+    let half = times.get(times.len() / 2).copied().unwrap_or(start);
+    let all = times.last().copied().unwrap_or(start);
     Arrival {
-        half: half - began,
-        all: all - began,
+        half: half - start,
+        all: all - start,
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// `points` are sorted. Returns `None` for fewer than three sizes.
-    pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
+    pub(crate) fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
         let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);
         let error = |line: Line| {
@@ -67,13 +67,13 @@ mod tests {
             (1000.0, 110.0),
             (2000.0, 210.0),
         ];
-        let model = Model::of(&straight).expect("four sizes");
+        let model = Model::fit(&straight).expect("four sizes");
         assert!(model.error.max(model.foretold_error) < 1e-9, "{model:?}");
         assert!((model.line.at(10_000.0) - 1010.0).abs() < 1e-6, "{model:?}");
         let curved = straight.map(|(hosts, _)| (hosts, hosts * hosts));
-        let model = Model::of(&curved).expect("four sizes");
+        let model = Model::fit(&curved).expect("four sizes");
         assert!(model.foretold_error > 0.2, "{model:?}");
         assert!(model.error < model.foretold_error, "{model:?}");
-        assert!(Model::of(&straight[..2]).is_none());
+        assert!(Model::fit(&straight[..2]).is_none());
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn listeners(revision: &str) -> Value {
     ])
 }
 
-pub(crate) fn of_route(route: usize) -> [Value; 3] {
+pub(crate) fn route_objects(route: usize) -> [Value; 3] {
     let name = format!("s{route}");
     [
         json!({

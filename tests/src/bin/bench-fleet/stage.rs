@@ -55,7 +55,7 @@ impl Stage {
         let authority = Authority::new("bench");
         apply_all(&cluster, objects::surroundings()).await?;
         apply_all(&cluster, [secret(&authority), objects::edge()]).await?;
-        apply_all(&cluster, (0..routes).flat_map(objects::of_route)).await?;
+        apply_all(&cluster, (0..routes).flat_map(objects::route_objects)).await?;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
         controller.wait_leads().await;
@@ -111,18 +111,18 @@ impl Stage {
     /// `Programmed` is true once all hosts serve this generation.
     pub(crate) async fn until_programmed(&self, generation: i64) -> anyhow::Result<()> {
         let all = self.hosts.len();
-        let words = format!("programmed on {all} of {all} hosts");
+        let expected = format!("programmed on {all} of {all} hosts");
         let start = Instant::now();
         loop {
             let gateway = self.cluster.admin().get(objects::GATEWAY).await?;
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
-            if programmed["observedGeneration"] == generation && message.starts_with(&words) {
+            if programmed["observedGeneration"] == generation && message.starts_with(&expected) {
                 return Ok(());
             }
             ensure!(
                 start.elapsed() < TIMEOUT,
-                "the Gateway is not {words} (generation {generation}): {:#}\n{}",
+                "the Gateway is not {expected} (generation {generation}): {:#}\n{}",
                 gateway["status"],
                 self.controller.log_tail()
             );
@@ -145,10 +145,8 @@ impl Stage {
     }
 
     pub(crate) async fn gateway_writes(&self) -> f64 {
-        let of_gateways = "\"Gateway\"";
-        self.controller
-            .metric("status_writes_total", of_gateways)
-            .await
+        let label = "\"Gateway\"";
+        self.controller.metric("status_writes_total", label).await
     }
 
     pub(crate) fn controller_mib(&self) -> (f64, f64) {

@@ -27,7 +27,7 @@ impl Observation {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum ClientMessage {
     Have {
         revision: String,
         /// Sorted milliseconds since the Unix epoch.
@@ -50,7 +50,7 @@ pub(crate) fn now_ms() -> f64 {
 }
 
 /// Runs until the channel is closed.
-pub(crate) async fn tell(
+pub(crate) async fn print_observations(
     count: usize,
     mut observations: mpsc::UnboundedReceiver<Observation>,
 ) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ pub(crate) async fn tell(
             let before = follows;
             follows = following.iter().filter(|follows| **follows).count();
             if follows == count || before == count {
-                print(&Told::Follow {
+                print(&ClientMessage::Follow {
                     clients: follows,
                     all: follows == count,
                     at,
@@ -81,12 +81,12 @@ pub(crate) async fn tell(
         }
         revisions[client].clone_from(&revision);
         let revision = revision.unwrap_or_default();
-        let of_revision = times.entry(revision.clone()).or_default();
-        of_revision.push(at);
-        if of_revision.len() == count {
+        let arrivals = times.entry(revision.clone()).or_default();
+        arrivals.push(at);
+        if arrivals.len() == count {
             let mut all = times.remove(&revision).unwrap_or_default();
             all.sort_by(f64::total_cmp);
-            print(&Told::Have {
+            print(&ClientMessage::Have {
                 revision,
                 times: all,
             })?;
@@ -95,7 +95,7 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-fn print(line: &Told) -> anyhow::Result<()> {
+fn print(line: &ClientMessage) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, line)?;
     writeln!(out)?;

@@ -36,10 +36,10 @@ impl Usage {
     ) -> anyhow::Result<Self> {
         let page = Page::read(cluster).await?;
         let (apiserver, etcd) = cluster.pids();
-        let (of_pages_cpu, of_pages_bytes) = PAGES.cost();
+        let (pages_cpu, pages_bytes) = PAGES.cost();
         Ok(Self {
-            apiserver_cpu: cpu_seconds(apiserver) - of_pages_cpu,
-            apiserver_bytes: written_bytes(apiserver) - of_pages_bytes,
+            apiserver_cpu: cpu_seconds(apiserver) - pages_cpu,
+            apiserver_bytes: written_bytes(apiserver) - pages_bytes,
             etcd_cpu: cpu_seconds(etcd),
             etcd_bytes: written_bytes(etcd),
             controller_cpu: cpu_seconds(controller),
@@ -136,22 +136,22 @@ impl Page {
     /// Sums the series whose labels contain all strings in `with`.
     pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
-        let of_name = lines.filter(|(series, _)| {
-            let (of, labels) = series.split_once('{').unwrap_or((series, ""));
-            of == name && with.iter().all(|text| labels.contains(text))
+        let matching = lines.filter(|(series, _)| {
+            let (metric, labels) = series.split_once('{').unwrap_or((series, ""));
+            metric == name && with.iter().all(|text| labels.contains(text))
         });
-        of_name
+        matching
             .filter_map(|(_, value)| value.parse::<f64>().ok())
             .sum()
     }
 
     pub(crate) fn reports(&self) -> f64 {
-        let of_reports = [
+        let labels = [
             "resource=\"gatewayagents\"",
             "subresource=\"status\"",
             "code=\"200\"",
         ];
-        self.sum("apiserver_request_total", &of_reports)
+        self.sum("apiserver_request_total", &labels)
     }
 
     /// Maxima of executing and queued requests in the previous second.

@@ -52,7 +52,7 @@ pub(crate) fn measure(
     let (ended, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (envoy_before, agent_before) = (host.envoy_cpu_seconds()?, host.agent_cpu_seconds()?);
     let main_before = host.envoy_main_seconds()?;
-    let began = Instant::now();
+    let start = Instant::now();
     let (routes_changed, endpoints_changed) = std::thread::scope(|scope| {
         let storm = scope.spawn(|| storm(manifests, third, ports, &ended, &written));
         let observed = scope.spawn(|| {
@@ -66,7 +66,7 @@ pub(crate) fn measure(
                         third.min(routes.saturating_sub(2 * third)).max(1),
                     );
                 let (backend, port) = [("b", ports[1]), ("a", ports[0])][change % 2];
-                samples.note(|| {
+                samples.record(|| {
                     manifests.write_app(route.min(routes - 1), port, REVISION)?;
                     client.wait_for(
                         &manifests::hostname(route.min(routes - 1)),
@@ -83,7 +83,7 @@ pub(crate) fn measure(
             &mut Client::new(address),
             third,
             ports[0],
-            began,
+            start,
             lasting,
         );
         ended.store(true, Ordering::Relaxed);
@@ -91,7 +91,7 @@ pub(crate) fn measure(
         joined(storm.join())?;
         anyhow::Ok((changed?, observed?))
     })?;
-    let lasted = began.elapsed().as_secs_f64();
+    let lasted = start.elapsed().as_secs_f64();
     let per_minute = 60.0 / lasted;
     #[expect(clippy::cast_precision_loss, reason = "a number of changes")]
     let written = written.load(Ordering::Relaxed) as f64;
@@ -114,10 +114,10 @@ struct Samples {
 }
 
 impl Samples {
-    fn note(&mut self, change: impl FnOnce() -> anyhow::Result<usize>) -> anyhow::Result<()> {
-        let began = Instant::now();
+    fn record(&mut self, change: impl FnOnce() -> anyhow::Result<usize>) -> anyhow::Result<()> {
+        let start = Instant::now();
         self.errors += change()?;
-        self.times.push(began.elapsed());
+        self.times.push(start.elapsed());
         Ok(())
     }
 }
@@ -127,16 +127,16 @@ fn change_routes(
     client: &mut Client,
     third: usize,
     port: u16,
-    began: Instant,
+    start: Instant,
     lasting: Duration,
 ) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
-    while began.elapsed() < lasting {
+    while start.elapsed() < lasting {
         let change = samples.times.len();
         let route = pick(change, third);
         let revision = format!("churn{change}");
         let next = Instant::now() + ROUTE_CHANGES;
-        samples.note(|| {
+        samples.record(|| {
             manifests.write_app(route, port, &revision)?;
             client.wait_for(&manifests::hostname(route), SERVED, |answer| {
                 answer.revision == revision
@@ -154,7 +154,7 @@ fn storm(
     ended: &AtomicBool,
     written: &AtomicUsize,
 ) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut due = Duration::ZERO;
     for change in 0.. {
         if ended.load(Ordering::Relaxed) {
@@ -165,7 +165,7 @@ fn storm(
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);
         due += ENDPOINT_CHANGES;
-        std::thread::sleep(due.saturating_sub(began.elapsed()));
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
     Ok(())
 }

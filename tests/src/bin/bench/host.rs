@@ -213,8 +213,8 @@ impl Host {
             .arg("--gateway")
             .arg(format!("bench/{}", WrittenManifests::gateway()))
             .output()?;
-        let words = String::from_utf8_lossy(&replaced.stderr);
-        ensure!(replaced.status.success(), "{strategy}: {words}");
+        let stderr = String::from_utf8_lossy(&replaced.stderr);
+        ensure!(replaced.status.success(), "{strategy}: {stderr}");
         Ok(())
     }
 

@@ -240,7 +240,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
     figures.errors += figures.life.failed;
 
     eprintln!("  floor");
-    let lists = ClusterLists::take(&mut host, ports[0])?;
+    let lists = ClusterLists::capture(&mut host, ports[0])?;
     let table = host.route_table_file()?;
     let mut variants = Vec::new();
     for revision in ["floor-a", "floor-b"] {

@@ -71,7 +71,7 @@ pub(crate) fn measure(
         rendered.push(started.elapsed());
         ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }
-    let of_route = match written.kind() {
+    let route_kind = match written.kind() {
         RouteKind::HttpRoute => Kind::HttpRoute,
         RouteKind::HttpProxy => Kind::HttpProxy,
         RouteKind::Ingress => Kind::Ingress,
@@ -89,12 +89,17 @@ pub(crate) fn measure(
         }
         anyhow::Ok(started.elapsed())
     };
-    let (mut of_routes, mut of_endpoints) = (Vec::new(), Vec::new());
+    let (mut route_times, mut endpoint_times) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         let app = pick(run, routes);
         for (kind, port, revision, times) in [
-            (of_route, port, "changed", &mut of_routes),
-            (Kind::EndpointSlice, port ^ 1, "changed", &mut of_endpoints),
+            (route_kind, port, "changed", &mut route_times),
+            (
+                Kind::EndpointSlice,
+                port ^ 1,
+                "changed",
+                &mut endpoint_times,
+            ),
         ] {
             let before = manifests.world().clone();
             written.write_app(app, port, revision)?;
@@ -107,8 +112,8 @@ pub(crate) fn measure(
     }
     Ok(Pure {
         resolve: Times::of(resolve).median,
-        route: Times::of(of_routes).median,
-        endpoints: Times::of(of_endpoints).median,
+        route: Times::of(route_times).median,
+        endpoints: Times::of(endpoint_times).median,
         render: Times::of(rendered).median,
     })
 }

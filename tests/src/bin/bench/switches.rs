@@ -60,7 +60,7 @@ pub(crate) struct ClusterLists {
 
 impl ClusterLists {
     /// Switches route 0 to another Service, and does not switch it back.
-    pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
+    pub(crate) fn capture(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
         host.manifests()

@@ -34,8 +34,8 @@ pub(crate) fn packages(packages: &Packages) {
         .args(&first)
         .output()
         .expect("lintian (Debian: lintian)");
-    let words = String::from_utf8_lossy(&judged.stdout).into_owned();
-    assert!(judged.status.success(), "lintian: {words}");
+    let stdout = String::from_utf8_lossy(&judged.stdout).into_owned();
+    assert!(judged.status.success(), "lintian: {stdout}");
 }
 
 fn bytes(path: &Path) -> Vec<u8> {
@@ -50,13 +50,13 @@ pub(crate) fn units(packages: &Packages) {
     }
     for unit in UNITS {
         let threshold = format!("--threshold={MAX_EXPOSED}");
-        let said = inside.ok(&[
+        let output = inside.ok(&[
             "systemd-analyze",
             "security",
             "--no-pager",
             &threshold,
             unit,
         ]);
-        println!("host: {}", said.lines().last().unwrap_or_default());
+        println!("host: {}", output.lines().last().unwrap_or_default());
     }
 }

@@ -13,27 +13,27 @@ pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
     pub(crate) fn by_root(inside: &Inside) -> Self {
-        Self::of(inside, &DOCTOR)
+        Self::run(inside, &DOCTOR)
     }
 
     pub(crate) fn by_user(inside: &Inside) -> Self {
-        Self::of(inside, &[&AS_USER[..], &DOCTOR].concat())
+        Self::run(inside, &[&AS_USER[..], &DOCTOR].concat())
     }
 
-    fn of(inside: &Inside, command: &[&str]) -> Self {
+    fn run(inside: &Inside, command: &[&str]) -> Self {
         let output = inside.run(command);
-        let said = serde_json::from_slice(&output.stdout);
-        let said: Value = said.unwrap_or_else(|error| {
-            let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            panic!("{command:?}: {error}\n{words}")
+        let examination = serde_json::from_slice(&output.stdout);
+        let examination: Value = examination.unwrap_or_else(|error| {
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            panic!("{command:?}: {error}\n{stderr}")
         });
-        let healthy = said["healthy"] == true;
+        let healthy = examination["healthy"] == true;
         assert_eq!(
             output.status.success(),
             healthy,
             "the exit code matches `healthy`"
         );
-        Self(said)
+        Self(examination)
     }
 
     fn follow(&self, inside: &Inside, check: &str) {
@@ -74,7 +74,7 @@ impl Diagnosis {
 }
 
 /// The machine under test shares its clock and limits with the real machine.
-pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
+pub(crate) const SHARED_CHECKS: [&str; 5] = [
     "clock",
     "port-steering",
     "inotify-instances",
@@ -85,7 +85,7 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
 /// Breaks things that one command can repair, and runs the doctor's remedies.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside), Diagnosis::by_user(inside)] {
-        examined.assert_fit(&NOT_THE_HOSTS);
+        examined.assert_fit(&SHARED_CHECKS);
         examined.assert_found("agent", "ok", "reports no problems");
         examined.assert_found("settings", "ok", "/etc/sesame/agent.yaml is valid");
         examined.assert_found("directories", "ok", "owners and modes are correct");
@@ -114,7 +114,7 @@ pub(crate) fn examine(inside: &Inside, ports: &str) {
     broken.assert_found("tcp-migrate-req", "warning", "is 0");
     broken.follow(inside, "modes");
     broken.follow(inside, "tcp-migrate-req");
-    Diagnosis::by_root(inside).assert_fit(&NOT_THE_HOSTS);
+    Diagnosis::by_root(inside).assert_fit(&SHARED_CHECKS);
     assert_eq!(
         inside.ok(&["stat", "--format=%a %U", stored]).trim(),
         "600 sesame"

@@ -49,15 +49,15 @@ impl Inside {
 
     pub(crate) fn ok(&self, command: &[&str]) -> String {
         let output = self.run(command);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
-            "{command:?}: {}\n{said}{}{}",
+            "{command:?}: {}\n{stdout}{}{}",
             output.status,
             String::from_utf8_lossy(&output.stderr),
             self.log()
         );
-        said
+        stdout
     }
 
     pub(crate) async fn meanwhile(&self, command: &'static [&'static str]) -> String {
@@ -149,8 +149,8 @@ impl Inside {
     }
 
     pub(crate) fn property(&self, unit: &str, property: &str) -> String {
-        let said = self.ok(&["systemctl", "show", "--property", property, "--value", unit]);
-        said.trim().to_owned()
+        let value = self.ok(&["systemctl", "show", "--property", property, "--value", unit]);
+        value.trim().to_owned()
     }
 
     /// As numbered in the machine's PID namespace.
@@ -161,12 +161,12 @@ impl Inside {
 
     /// As numbered in the machine's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<u32> {
-        let said = self.output(&[
+        let pids = self.output(&[
             "pgrep",
             "--full",
             "^/usr/lib/sesame/envoy .*--config-path /run/sesame/gateways/.*/bootstrap.pb",
         ]);
-        said.lines()
+        pids.lines()
             .map(|pid| pid.parse().expect("a number"))
             .collect()
     }

@@ -54,7 +54,7 @@ async fn happens(inside: &Inside) {
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
     inside.serve(&version(backend.address(), 0));
     wait_version(0).await;
-    says(inside, "default/edge Serving").await;
+    wait_status_text(inside, "default/edge Serving").await;
     let envoys = inside.envoys();
     assert_eq!(envoys.len(), 1, "{envoys:?}");
     let load = Load::start(&Plan::new(vec![get("/always")]));
@@ -88,7 +88,7 @@ async fn happens(inside: &Inside) {
         "{settings}"
     );
     for unit in [AGENT, ENVOY] {
-        runs_what_is_installed(inside, unit).await;
+        runs_installed_binary(inside, unit).await;
     }
     assert_eq!(inside.main_pid(ENVOY), launcher, "a reload is no restart");
     inside.serve(&version(backend.address(), 2));
@@ -182,11 +182,11 @@ async fn fills(inside: &Inside) {
     load.stop().await.clean("host: disk full, agent restarted");
 }
 
-async fn says(inside: &Inside, words: &'static str) {
+async fn wait_status_text(inside: &Inside, text: &'static str) {
     inside
         .wait("the unit's status", move |inside| {
             let status = inside.property(AGENT, "StatusText");
-            status.contains(words).then_some(()).ok_or(status)
+            status.contains(text).then_some(()).ok_or(status)
         })
         .await;
 }
@@ -201,7 +201,7 @@ async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
         .await;
 }
 
-async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
+async fn runs_installed_binary(inside: &Inside, unit: &'static str) {
     inside
         .wait("the unit runs the installed binary", move |inside| {
             let exe = format!("/proc/{}/exe", inside.main_pid(unit));

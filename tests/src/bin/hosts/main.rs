@@ -51,7 +51,7 @@ struct Arguments {
 }
 
 /// Exit code for a scenario that does not exist or cannot run on this machine.
-const CANNOT: u8 = 2;
+const EXIT_CANNOT_RUN: u8 = 2;
 
 type Scenario = fn(&Packages);
 /// Runs in the machine's network namespace.
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     }
     if let Err(why) = machine::can_run() {
         eprintln!("error: {why}");
-        return ExitCode::from(CANNOT);
+        return ExitCode::from(EXIT_CANNOT_RUN);
     }
     if can_run {
         return ExitCode::SUCCESS;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
             "error: unknown scenario {unknown:?}; expected one of {}",
             known.join(", ")
         );
-        return ExitCode::from(CANNOT);
+        return ExitCode::from(EXIT_CANNOT_RUN);
     }
     let directory = workspace().join("target/hosts");
     let packages = directory.join("packages");

@@ -10,7 +10,7 @@ use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
 
 /// Excludes volatile files, logs, caches, and the state of dpkg and systemd.
-const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
+const FIND_FILES: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
  -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -41,7 +41,7 @@ pub(crate) fn scenario(packages: &Packages) {
 }
 
 fn files(inside: &Inside) -> BTreeSet<String> {
-    let found = inside.ok(&["sh", "-c", NOT_OURS]);
+    let found = inside.ok(&["sh", "-c", FIND_FILES]);
     found.lines().map(str::to_owned).collect()
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// In addition to the essential packages.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
-const FETCHING: [&str; 4] = [
+const APT_OPTIONS: [&str; 4] = [
     "Acquire::http::",
     "Acquire::https::",
     "Acquire::Check-",
@@ -60,7 +60,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
 /// Parses the output of `apt-config dump`.
 fn fetching(dump: &str) -> Vec<String> {
     dump.lines()
-        .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
+        .filter(|line| APT_OPTIONS.iter().any(|name| line.starts_with(name)))
         .filter(|line| !line.ends_with(" \"\";"))
         .map(str::to_owned)
         .collect()
@@ -69,14 +69,14 @@ fn fetching(dump: &str) -> Vec<String> {
 /// Returns an empty list if this machine runs a different release, so that the default mirrors
 /// apply.
 fn mirrors(targets: &str) -> Vec<String> {
-    let of_release = |release: &str| {
+    let is_suite = |release: &str| {
         let rest = release.strip_prefix(SUITE);
         rest.is_some_and(|rest| matches!(rest, "" | "-updates" | "-security"))
     };
     let mut lines: Vec<String> = targets
         .lines()
         .filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
-            [uri, release, "main"] if of_release(release) => {
+            [uri, release, "main"] if is_suite(release) => {
                 Some(format!("deb {uri} {release} main"))
             }
             _ => None,

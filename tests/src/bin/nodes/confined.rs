@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(50);
-const GONE: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
 const GROUP: &str = "sesame-nodes";
 
@@ -82,7 +82,7 @@ fn remove(group: &Path) {
     remove_group(group);
     while group.exists() {
         assert!(
-            begun.elapsed() < GONE,
+            begun.elapsed() < END_TIMEOUT,
             "{} is in use: is this program already running?",
             group.display()
         );

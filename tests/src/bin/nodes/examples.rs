@@ -114,11 +114,17 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
 
 async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
-    let of = format!("--namespace={namespace}");
-    kubectl.ok(&["delete", "gateways", "--all", &of]);
+    let namespace_flag = format!("--namespace={namespace}");
+    kubectl.ok(&["delete", "gateways", "--all", &namespace_flag]);
     let look = |kubectl: &Kubectl| {
         let label = "--selector=app.kubernetes.io/part-of=sesame";
-        let left = kubectl.ok(&["get", "pods,daemonsets", &of, label, "--output=name"]);
+        let left = kubectl.ok(&[
+            "get",
+            "pods,daemonsets",
+            &namespace_flag,
+            label,
+            "--output=name",
+        ]);
         left.is_empty().then_some(()).ok_or(left)
     };
     kubectl.until("its fleet goes", look).await;

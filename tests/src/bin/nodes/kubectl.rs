@@ -89,8 +89,8 @@ impl Kubectl {
     pub(crate) async fn until_ok(&self, what: &str, arguments: &[&str]) {
         self.until(what, |kubectl| {
             let output = kubectl.run(arguments, "");
-            let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            output.status.success().then_some(()).ok_or(words)
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success().then_some(()).ok_or(stderr)
         })
         .await;
     }

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
-    let cloud = StandInCloud::of(stage.control_plane.administrator());
+    let cloud = StandInCloud::with_client(stage.control_plane.administrator());
     cloud.give(json!([{"ip": ADDRESS.to_string()}]));
     label(stage, 0, true);
     kubectl.apply(&objects());
@@ -92,8 +92,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
 
 async fn client(address: SocketAddr) -> String {
     let reply = get(address, "/always").send().await.expect("an answer");
-    let told: Value = serde_json::from_slice(&reply.body).expect("the backend answers with JSON");
-    let from = &told["headers"]["X-Forwarded-For"][0];
+    let answer: Value = serde_json::from_slice(&reply.body).expect("the backend answers with JSON");
+    let from = &answer["headers"]["X-Forwarded-For"][0];
     from.as_str().unwrap_or_default().to_owned()
 }
 
@@ -139,8 +139,8 @@ async fn health(check: SocketAddr, status: u16) {
     let what = format!("the health check at {check} returns {status}");
     sesame_tests::wait::eventually(&what, crate::kubectl::TIMEOUT, async || {
         match asked(check).await {
-            Some(said) if said == status => Ok(()),
-            said => Err(format!("{said:?}")),
+            Some(answer) if answer == status => Ok(()),
+            answer => Err(format!("{answer:?}")),
         }
     })
     .await;

@@ -73,8 +73,8 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
         let configuration = (CONFIGURATION, NAMESPACE);
-        let of = (what, NAMESPACE);
-        rollouts::image_of_fleet(stage, configuration, field, of, "managed").await;
+        let workload = (what, NAMESPACE);
+        rollouts::image_of_fleet(stage, configuration, field, workload, "managed").await;
         rolled_out(kubectl);
     }
     kubectl.apply(&[shop_route(2)]);

@@ -139,18 +139,24 @@ async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
         let configuration = "sesameconfiguration/mall";
         kubectl.ok(&["patch", configuration, NAMESPACE, "--type=merge", &patch]);
         let own = ("daemonset/east-mall-agent", NAMESPACE);
-        let ((there, of), (gone, of_gone)) = match gateways {
+        let ((there, there_namespace), (gone, gone_namespace)) = match gateways {
             "Merged" => ((AGENT, SYSTEM), own),
             _ => (own, (AGENT, SYSTEM)),
         };
-        let made = ["rollout", "status", there, of, "--timeout=120s"];
+        let made = [
+            "rollout",
+            "status",
+            there,
+            there_namespace,
+            "--timeout=120s",
+        ];
         kubectl.until_ok("the other fleet is there", &made).await;
-        let ended = ["wait", "--for=delete", gone, of_gone, "--timeout=1s"];
+        let ended = ["wait", "--for=delete", gone, gone_namespace, "--timeout=1s"];
         kubectl.until_ok("the fleet before goes", &ended).await;
         kubectl.apply(&[numbered(EAST.0, number)]);
         all_answer(addresses, number).await;
-        let told = format!("nodes: class changed to {gateways} in place");
-        load.stop().await.tell(&told);
+        let scenario = format!("nodes: class changed to {gateways} in place");
+        load.stop().await.print(&scenario);
     }
 }
 

@@ -169,10 +169,12 @@ impl Node {
             &["containerd", "--config", "/var/lib/node/containerd.toml"],
         );
         wait_for("containerd answers", || {
-            let said = enter(init)
+            let output = enter(init)
                 .args(["ctr", "--address", CONTAINERD_SOCKET, "version"])
                 .output();
-            said.is_ok_and(|said| said.status.success()).then_some(())
+            output
+                .is_ok_and(|output| output.status.success())
+                .then_some(())
         });
         for image in images {
             let import = enter(init)
@@ -270,10 +272,10 @@ pub(crate) fn log_file(name: &str) -> File {
 pub(crate) fn ok(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{command:?}: {}: {said}",
+        "{command:?}: {}: {stderr}",
         output.status
     );
 }

@@ -115,7 +115,7 @@ fn set_image(stage: &Stage, what: &str) {
 
 pub(crate) async fn image_of_fleet(
     stage: &Stage,
-    (configuration, of_configuration): (&str, &str),
+    (configuration, configuration_namespace): (&str, &str),
     field: &str,
     (what, namespace): (&str, &str),
     tag: &str,
@@ -137,7 +137,7 @@ pub(crate) async fn image_of_fleet(
     kubectl.ok(&[
         "patch",
         configuration,
-        of_configuration,
+        configuration_namespace,
         "--type=merge",
         &patch,
     ]);

@@ -26,7 +26,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Only one node serves, because responses must take the same path as requests.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
-    let cloud = StandInCloud::of(stage.control_plane.administrator());
+    let cloud = StandInCloud::with_client(stage.control_plane.administrator());
     cloud.give(json!([{"ip": ADDRESS}]));
     kubectl.ok(&[
         "label",
@@ -47,8 +47,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     deleted(&kubectl).await;
     answers(balanced, "/always").await;
     through.pass(200).await;
-    let told = through.stop().await;
-    told.tell("nodes: load balancer address while the Service is deleted");
+    let report = through.stop().await;
+    report.print("nodes: load balancer address while the Service is deleted");
 
     let cluster_ip = cluster_ip(&kubectl);
     by_way_of(&node, &cluster_ip);
@@ -71,8 +71,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         .await
         .clean("nodes: cluster IP while the Service's type changes");
     direct.pass(100).await;
-    let told = "nodes: node address while the Service is deleted and its type changes";
-    direct.stop().await.clean(told);
+    let scenario = "nodes: node address while the Service is deleted and its type changes";
+    direct.stop().await.clean(scenario);
 
     drop(cloud);
     for address in [ADDRESS, &cluster_ip] {

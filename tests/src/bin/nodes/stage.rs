@@ -114,9 +114,9 @@ impl Stage {
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
-    let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
+    let output = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
     // The cluster may no longer respond.
-    let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
+    let _ = fs::write(tools::logs().join("pods.txt"), output.stdout);
     for node in ["node1", "node2"] {
         let _ = Command::new("cp")
             .arg("-r")

@@ -13,7 +13,7 @@ use crate::stage::{Stage, answers, answers_with};
 const EXAMPLE: &str = "controller/examples/without-gateway-api";
 const CONTROLLER: &str = "deployment/sesame-controller";
 const NAMESPACE: &str = "--namespace=edge";
-const MOVED: &str = "
+const REDIRECT_ROUTE: &str = "
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -73,8 +73,8 @@ async fn waits(kubectl: &Kubectl) {
         async || {
             let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
             let body = String::from_utf8_lossy(&reply.body).into_owned();
-            let says = body.contains("GatewayClass (it is not installed)");
-            (reply.status == 503 && says).then_some(()).ok_or(body)
+            let is_named = body.contains("GatewayClass (it is not installed)");
+            (reply.status == 503 && is_named).then_some(()).ok_or(body)
         },
     )
     .await;
@@ -102,7 +102,7 @@ async fn manifests_change(stage: &Stage) {
     let (service, slice) = backend.split_once("\n---\n").expect("two objects");
     let slice = slice.replace("port: 80}", "port: 3000}");
     let change = json!({"data": {
-        "edge.yaml": text("edge.yaml") + MOVED,
+        "edge.yaml": text("edge.yaml") + REDIRECT_ROUTE,
         "web.yaml": format!("{service}\n---\n{slice}"),
     }});
     let patch = format!("--patch={change}");

@@ -25,7 +25,7 @@ const SHOWN: &str = "projectsesame.io/CertificatesShown";
 const ROUND: Duration = Duration::from_secs(15);
 /// Must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
-const OF_A_SET: usize = 64;
+const SET_SIZE: usize = 64;
 
 struct Path {
     cluster: TestCluster,
@@ -143,7 +143,7 @@ async fn cluster_delivers_thousands_of_certificates_to_host() {
     for (number, leaf) in leaves.iter().enumerate() {
         all.push(large(leaf, &authority, &format!("pair-{number}")));
     }
-    for (set, numbers) in numbers.chunks(OF_A_SET).enumerate() {
+    for (set, numbers) in numbers.chunks(SET_SIZE).enumerate() {
         let listeners: Vec<Value> = numbers
             .iter()
             .map(|n| https_listener(&format!("l{n}"), 443, &host(*n), &format!("pair-{n}")))

@@ -16,7 +16,7 @@ use sesame_tests::publications::one;
 
 use super::{
     Authorities, CALLER, GATEWAY, TRUSTED, cluster_with_mesh, give_rights, objects, ocg_policy,
-    published, told,
+    published, wait_condition,
 };
 
 /// The Gateway and the mesh must accept each other, and reject all other peers.
@@ -112,5 +112,5 @@ async fn each_side_admits_only_the_other_in_cluster() {
     let agent = follow(&cluster, &[80, 443], &[]).await;
     each_lets_in_only_the_other(&agent, &all).await;
     let good = ("True", "CertificateTrusted");
-    told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
+    wait_condition(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 }

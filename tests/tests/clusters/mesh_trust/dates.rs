@@ -10,7 +10,8 @@ use sesame_tests::controller::{ControllerUnderTest, condition};
 
 use super::policies::{CLIENT, OCG_POLICY, POLICY, nowhere};
 use super::{
-    Authorities, GATEWAY, OCG_BUNDLE, TRUSTED, bundle, cluster_with_mesh, objects, ocg_policy, told,
+    Authorities, GATEWAY, OCG_BUNDLE, TRUSTED, bundle, cluster_with_mesh, objects, ocg_policy,
+    wait_condition,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,9 +23,9 @@ async fn show(cluster: &TestCluster, leaf: &Leaf) {
     cluster.merge(CLIENT, &change).await;
 }
 
-async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
+async fn wait_conditions(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
-        told(cluster, path, TRUSTED, expected, words).await;
+        wait_condition(cluster, path, TRUSTED, expected, words).await;
     }
 }
 
@@ -51,7 +52,7 @@ async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration)
         .await;
     let found = condition(&gateway["status"]["conditions"], TRUSTED);
     let was_trusted = found["status"] == "True";
-    told_everywhere(cluster, BAD, &lapsed).await;
+    wait_conditions(cluster, BAD, &lapsed).await;
     was_trusted
 }
 
@@ -64,27 +65,27 @@ async fn expired_certificate_loses_trust_without_object_change() {
         .apply_all(&[bundle("ocg-trust-bundle", &all.gateway), ocg_policy(false)])
         .await;
     let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
-    told_everywhere(&cluster, GOOD, "").await;
+    wait_conditions(&cluster, GOOD, "").await;
 
     let now = SystemTime::now();
     let (before, after) = (now - DAY, now + DAY);
     let expired = all.gateway.issue_valid(&["g"], now - 2 * DAY, before);
     show(&cluster, &expired).await;
-    let words = format!("(since {})", second(before));
-    told_everywhere(&cluster, BAD, &words).await;
+    let message = format!("(since {})", second(before));
+    wait_conditions(&cluster, BAD, &message).await;
     let meshed = ("True", "Meshed");
-    told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
+    wait_condition(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
-    told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
+    wait_conditions(&cluster, BAD, &format!("(before {})", second(after))).await;
     // An expired authority must not be trusted, even if the certificate is still valid.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
     let foreign = "is not signed by a CA certificate of";
-    told(&cluster, GATEWAY, TRUSTED, BAD, foreign).await;
+    wait_condition(&cluster, GATEWAY, TRUSTED, BAD, foreign).await;
     show(&cluster, &lapsed.issue(&["g"])).await;
-    told_everywhere(&cluster, BAD, &words).await;
+    wait_conditions(&cluster, BAD, &message).await;
 
     // On a busy machine, the check may come too late, so retry with a longer lifetime.
     let trusted = json!({"data": bundle("", &all.gateway)["data"]});

@@ -122,12 +122,25 @@ async fn cluster_with_mesh() -> TestCluster {
     cluster
 }
 
-async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &str), words: &str) {
+async fn wait_condition(
+    cluster: &TestCluster,
+    path: &str,
+    type_: &str,
+    expected: (&str, &str),
+    words: &str,
+) {
     let what = format!("{type_} of {path} is {expected:?}: {words}");
     let is_so = |object: &Value| {
         let own = &object["status"]["conditions"];
-        let of_ancestor = &object["status"]["ancestors"][0]["conditions"];
-        let found = condition(if own.is_null() { of_ancestor } else { own }, type_);
+        let ancestor_conditions = &object["status"]["ancestors"][0]["conditions"];
+        let found = condition(
+            if own.is_null() {
+                ancestor_conditions
+            } else {
+                own
+            },
+            type_,
+        );
         let message = found["message"].as_str().unwrap_or_default();
         (&found["status"], &found["reason"]) == (&json!(expected.0), &json!(expected.1))
             && message.contains(words)

@@ -12,7 +12,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::{
     Authorities, GATEWAY, OCG_BUNDLE, TRUSTED, bundle, cluster_with_mesh, give_rights, objects,
-    ocg_policy, published, told,
+    ocg_policy, published, wait_condition,
 };
 
 pub(super) const POLICY: &str =
@@ -43,24 +43,24 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
     let bad = ("False", "CertificateNotTrusted");
     let good = ("True", "CertificateTrusted");
-    told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
-    told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
-    told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
+    wait_condition(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
+    wait_condition(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
+    wait_condition(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
     let meshed = "projectsesame.io/Meshed";
-    told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
+    wait_condition(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
 
     let right = json!({"data": bundle("", &all.gateway)["data"]});
     cluster.merge(OCG_BUNDLE, &right).await;
-    told(&cluster, OCG_POLICY, TRUSTED, good, "default/edge").await;
-    told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
-    told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
+    wait_condition(&cluster, OCG_POLICY, TRUSTED, good, "default/edge").await;
+    wait_condition(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
+    wait_condition(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
 
     // Bundles in unwatched namespaces are rejected, because their changes would go unnoticed.
     for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
         let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
         cluster.merge(path, &change).await;
         let refs = ("False", "InvalidTrustBundle");
-        told(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
+        wait_condition(&cluster, path, "ResolvedRefs", refs, "is not watched").await;
     }
     let mut unnamed = ocg_policy(false);
     unnamed["metadata"]["name"] = json!("unnamed");
@@ -76,7 +76,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
         .delete("/apis/gateway.networking.x-k8s.io/v1alpha1/xmeshes/mesh")
         .await;
     let missing = ("False", "TargetNotFound");
-    told(&cluster, OCG_POLICY, "Accepted", missing, "XMesh mesh").await;
+    wait_condition(&cluster, OCG_POLICY, "Accepted", missing, "XMesh mesh").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,12 +96,12 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
         .await;
     let _controller = ControllerUnderTest::start(&cluster, &["--configuration", "sesame"]).await;
     let refs = ("False", "InvalidTrustBundle");
-    let told_refs = async |words: &str| {
-        told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
+    let wait_refs = async |words: &str| {
+        wait_condition(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
     // Even with permission, the controller must not overwrite foreign ConfigMaps.
     give_rights(&cluster, "ocg-bundles.yaml").await;
-    told_refs("was not written by this controller").await;
+    wait_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
     cluster.delete(OCG_BUNDLE).await;
     let map = published(&cluster, &[&all.gateway]).await;
@@ -109,7 +109,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let owner = &map["metadata"]["ownerReferences"][0];
     assert_eq!(owner["uid"], policy["metadata"]["uid"], "{map:#}");
     let good = ("True", "CertificateTrusted");
-    told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
+    wait_condition(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 
     let change = json!({"data": bundle("", &all.stranger)["data"]});
     cluster.merge(OCG_BUNDLE, &change).await;
@@ -127,7 +127,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
         cluster
             .merge(CLIENT, &json!({"data": {"ca.crt": encoded}}))
             .await;
-        told_refs(words).await;
+        wait_refs(words).await;
         published(&cluster, &[&all.gateway]).await;
     }
     let both = STANDARD.encode(format!("{}{}", all.gateway.pem(), all.stranger.pem()));

@@ -13,7 +13,7 @@ use sesame_tests::manifests::{edge_with_parameters, gateway, http_listener};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-use super::{CLASS, CONFIGURATIONS, GATEWAYS, access, gone, of_gateway, there};
+use super::{CLASS, CONFIGURATIONS, GATEWAYS, access, gateway_condition, gone, there};
 
 const MEMBERS: [&str; 2] = ["one", "two"];
 const WORKLOADS: &str = "/apis/apps/v1/namespaces/sesame-system";
@@ -130,7 +130,7 @@ async fn a_second_gateway_leads_to_all_of_them(cluster: &TestCluster) {
     let conditions = ["Accepted", "Programmed"].map(condition);
     let status = json!({"status": {"conditions": conditions, "addresses": address}});
     cluster.merge(&format!("{second}/status"), &status).await;
-    reports::say_serving(cluster.admin(), &published_as(), "host-1", "192.0.2.7").await;
+    reports::report_serving(cluster.admin(), &published_as(), "host-1", "192.0.2.7").await;
     for member in MEMBERS {
         cluster
             .until(
@@ -171,7 +171,7 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
     configure(cluster, &json!({"fleet": {"management": "Unmanaged"}})).await;
     for member in MEMBERS {
         let is_told = |gateway: &Value| {
-            let released = of_gateway(gateway, "projectsesame.io/Released");
+            let released = gateway_condition(gateway, "projectsesame.io/Released");
             let why = released["message"].as_str().unwrap_or_default();
             why.contains("Deployment sesame-system/gateways-edge-envoy")
         };
@@ -185,15 +185,15 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
         before.push(cluster.until("released", path, is_nobodys).await);
     }
     configure(cluster, &json!({"fleet": {"management": "Managed"}})).await;
-    let said = eventually("`fleet diff` shows changes", TEST_TIMEOUT, async || {
+    let diff = eventually("`fleet diff` shows changes", TEST_TIMEOUT, async || {
         let (code, text) = command(&kubeconfig, &["diff", "sesame-system/edge", "-o", "json"]);
-        let said: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
-        holds(code == Some(1) && said["current"] == true, || text)?;
-        Ok::<_, String>(said)
+        let diff: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
+        holds(code == Some(1) && diff["current"] == true, || text)?;
+        Ok::<_, String>(diff)
     })
     .await;
-    assert_eq!(said["podsRestart"], false, "{said:#}");
-    let agreement = said["agreement"].as_str().expect("an agreement");
+    assert_eq!(diff["podsRestart"], false, "{diff:#}");
+    let agreement = diff["agreement"].as_str().expect("an agreement");
     let (code, text) = command(&kubeconfig, &["adopt", "sesame-system/edge", agreement]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with("GatewayClass edge is annotated"), "{text}");

@@ -66,7 +66,7 @@ async fn managed(cluster: &TestCluster) {
     cluster.apply_all(&objects).await;
 }
 
-fn of_gateway<'a>(gateway: &'a Value, type_: &str) -> &'a Value {
+fn gateway_condition<'a>(gateway: &'a Value, type_: &str) -> &'a Value {
     condition(&gateway["status"]["conditions"], type_)
 }
 
@@ -239,12 +239,12 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     cluster.apply_all(&[foreign, other]).await;
     let path = format!("{ACCOUNTS}/other-edge-agent");
     let stored = cluster.get(&path).await;
-    let told = cluster
+    let gateway = cluster
         .until(
             "the Gateway reports it",
             &format!("{GATEWAYS}/other"),
             |gateway| {
-                let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
+                let why = gateway_condition(gateway, "projectsesame.io/Fleet")["message"].as_str();
                 why.is_some_and(|why| {
                     why.contains("other-edge-agent exists and does not belong to this Gateway")
                 })
@@ -252,10 +252,10 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         )
         .await;
     assert_eq!(
-        of_gateway(&told, "projectsesame.io/Fleet")["status"],
+        gateway_condition(&gateway, "projectsesame.io/Fleet")["status"],
         "False"
     );
-    assert_eq!(of_gateway(&told, "Accepted")["status"], "True");
+    assert_eq!(gateway_condition(&gateway, "Accepted")["status"], "True");
     let now = cluster.get(&path).await;
     assert_eq!(
         now["metadata"]["resourceVersion"],
@@ -268,10 +268,10 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         .until(
             "the Gateway reports it",
             &format!("{GATEWAYS}/edge"),
-            |gateway| of_gateway(gateway, "projectsesame.io/Released")["status"] == "True",
+            |gateway| gateway_condition(gateway, "projectsesame.io/Released")["status"] == "True",
         )
         .await;
-    let why = of_gateway(&released, "projectsesame.io/Released")["message"].as_str();
+    let why = gateway_condition(&released, "projectsesame.io/Released")["message"].as_str();
     assert!(
         why.is_some_and(|why| why.contains("DaemonSet default/edge-edge-envoy")),
         "{why:?}"
@@ -298,13 +298,13 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     let path = format!("{GATEWAYS}/edge");
     cluster
         .until("the Gateway reports it", &path, |gateway| {
-            let why = of_gateway(gateway, "projectsesame.io/Fleet")["message"].as_str();
+            let why = gateway_condition(gateway, "projectsesame.io/Fleet")["message"].as_str();
             why.is_some_and(|why| {
                 why.contains(
                     "edge-edge-agent exists and does not belong to \
                 this Gateway",
                 )
-            }) && of_gateway(gateway, "projectsesame.io/Released").is_null()
+            }) && gateway_condition(gateway, "projectsesame.io/Released").is_null()
         })
         .await;
 

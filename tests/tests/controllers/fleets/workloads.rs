@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, deployed};
 use sesame_tests::manifests::{edge_name, edge_with_parameters};
-use sesame_tests::reports::say;
+use sesame_tests::reports::write_report;
 use sesame_tests::wait::{eventually, holds};
 
-use super::{ACCOUNTS, CONFIGURATIONS, DAEMONSETS, GATEWAYS, gone, of_gateway, there};
+use super::{ACCOUNTS, CONFIGURATIONS, DAEMONSETS, GATEWAYS, gateway_condition, gone, there};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/edge-edge-envoy";
 const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/edge-edge-envoy";
@@ -83,7 +83,7 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     mistakes_are_refused_when_they_are_written(&cluster).await;
     configure(&cluster, &json!({"management": "Unmanaged"})).await;
     let released = |gateway: &Value| {
-        let why = of_gateway(gateway, "projectsesame.io/Released")["message"].as_str();
+        let why = gateway_condition(gateway, "projectsesame.io/Released")["message"].as_str();
         why.is_some_and(|why| why.contains("Deployment default/edge-edge-envoy"))
     };
     let path = format!("{GATEWAYS}/edge");
@@ -135,12 +135,12 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
     let template = &deployment["spec"]["template"];
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]});
     pod["metadata"] = json!({"name": "restricted", "labels": template["metadata"]["labels"]});
-    let mut of_node = pod.clone();
-    of_node["metadata"]["name"] = json!("of-node");
-    of_node["spec"]["hostPID"] = json!(true);
-    of_node["spec"]["shareProcessNamespace"] = json!(false);
+    let mut node_pod = pod.clone();
+    node_pod["metadata"]["name"] = json!("of-node");
+    node_pod["spec"]["hostPID"] = json!(true);
+    node_pod["spec"]["shareProcessNamespace"] = json!(false);
     eventually("the namespace is restricted", TEST_TIMEOUT, async || {
-        let refused = admin.create(&pods, &of_node).await;
+        let refused = admin.create(&pods, &node_pod).await;
         let why = refused.err().map(|error| error.to_string());
         let expected = why.as_ref().is_some_and(|why| why.contains("hostPID"));
         holds(expected, || format!("{why:?}"))
@@ -162,8 +162,8 @@ async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let pod = cluster.client(&user).await;
     let (edge, status) = (edge_name(), json!({"state": "Serving"}));
     let refusal = async |host: &str| {
-        let said = say(&pod, &edge, host, &status).await;
-        let why = said.err().map(|error| error.to_string());
+        let result = write_report(&pod, &edge, host, &status).await;
+        let why = result.err().map(|error| error.to_string());
         let refused = why.as_ref();
         let refused = refused.is_some_and(|why| why.contains("does not speak for host"));
         holds(refused, || format!("{host}: {why:?}"))
@@ -178,8 +178,8 @@ async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     })
     .await;
     eventually("the report is accepted", TEST_TIMEOUT, async || {
-        let said = say(&pod, &edge, "edge-edge-agent-n1.default.pod", &status).await;
-        said.map_err(|error| error.to_string())
+        let result = write_report(&pod, &edge, "edge-edge-agent-n1.default.pod", &status).await;
+        result.map_err(|error| error.to_string())
     })
     .await;
     for other in others {

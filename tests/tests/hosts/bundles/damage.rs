@@ -155,7 +155,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         ),
         (
             "signature-of-another",
-            signed_by(Pieces::of(served).signatures),
+            signed_by(Pieces::parse(served).signatures),
             "is for other content",
         ),
         (
@@ -167,7 +167,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
             "same-number",
             {
                 let mut pieces = forge.good();
-                pieces.header.sequence = Pieces::of(served).header.sequence;
+                pieces.header.sequence = Pieces::parse(served).header.sequence;
                 pieces.sign(ours)
             },
             "like another bundle that was already applied",
@@ -333,7 +333,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "damaged-keys",
             {
-                let mut pieces = Pieces::of(&sealed_to(9, 1));
+                let mut pieces = Pieces::parse(&sealed_to(9, 1));
                 pieces.parts.last_mut().unwrap()[30] ^= 1;
                 pieces.sign(ours)
             },

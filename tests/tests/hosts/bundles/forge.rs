@@ -19,7 +19,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let mut at = PREAMBLE;
         let mut counted = || {
             let length = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
@@ -113,7 +113,7 @@ impl Forge<'_> {
     pub(crate) fn sharded(&self, change: impl FnOnce(&mut Sharded)) -> Pieces {
         let good = shard::split(self.snapshot).unwrap();
         let good = write(&self.label(), &good, None, self.keys).unwrap();
-        let mut pieces = Pieces::of(&good);
+        let mut pieces = Pieces::parse(&good);
         let manifest = Manifest::decode(&pieces.parts[0][..]).unwrap();
         let named = pieces.header.parts[1..].iter().zip(&pieces.parts[1..]);
         let shards = named.map(|(part, bytes)| Shard {
@@ -150,6 +150,6 @@ impl Forge<'_> {
 
     pub(crate) fn good(&self) -> Pieces {
         let sharded = shard::split(self.snapshot).unwrap();
-        Pieces::of(&write(&self.label(), &sharded, None, self.keys).unwrap())
+        Pieces::parse(&write(&self.label(), &sharded, None, self.keys).unwrap())
     }
 }

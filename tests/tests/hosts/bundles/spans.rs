@@ -28,16 +28,16 @@ async fn host_with_bundles_traces_changes() {
         let revision = revision.as_str().unwrap_or_else(|| panic!("{status:#}"));
         collecting
             .wait_trace(&format!("the way of {revision}"), |spans| {
-                let of_revision = |name: &&str| {
+                let has_revision = |name: &&str| {
                     spans.iter().any(|span| {
-                        let told = span.attribute("sesame.revision").unwrap_or_default();
+                        let value = span.attribute("sesame.revision").unwrap_or_default();
                         span.name == **name
-                            && told.starts_with(revision)
+                            && value.starts_with(revision)
                             && span.service == "sesame-agent"
                     })
                 };
                 let steps = ["change", "receive", "render", "wait", "apply"];
-                steps.iter().all(of_revision)
+                steps.iter().all(has_revision)
             })
             .await;
     }

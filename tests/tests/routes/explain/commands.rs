@@ -99,13 +99,13 @@ async fn explain_request_matches_manifests_and_running_host() {
     assert_eq!(none["outcome"]["status"], 404);
 
     let text = agent.command(&["explain", "--runtime-dir", &runtime, URL]);
-    let said = words(&text);
+    let output = words(&text);
     for part in [
         "TAKEN   HTTPRoute/default/older",
         "is normalized to /b/c",
         "does not have the prefix /shop",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(output.contains(part), "{output}");
     }
     for (arguments, part) in [
         (
@@ -149,11 +149,12 @@ async fn why_shows_where_object_is_served_and_problems() {
         let (code, younger) = why("HTTPRoutes", "younger");
         assert_eq!(code, Some(1), "{younger:#}");
         assert_eq!(younger["served"], json!([]));
-        let said = younger["problems"][0].as_str().unwrap_or_default();
-        assert!(said.contains("is never reached"), "{younger:#}");
+        let problem = younger["problems"][0].as_str().unwrap_or_default();
+        assert!(problem.contains("is never reached"), "{younger:#}");
         assert!(
-            said.contains("HTTPRoute/default/older") || said.contains("HTTPRoute default/older"),
-            "{said}"
+            problem.contains("HTTPRoute/default/older")
+                || problem.contains("HTTPRoute default/older"),
+            "{problem}"
         );
         let (code, service) = why("service", "default/shop");
         assert_eq!(code, Some(0), "{service:#}");
@@ -175,7 +176,7 @@ async fn why_shows_where_object_is_served_and_problems() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_manifests_say_which_matches_they_answer_differently() {
+async fn explain_lists_matches_changed_by_other_manifests() {
     let backend = Backend::start("shop").await;
     let agent = Setup::with_ports(&[80]).prepare();
     let directory = tempfile::tempdir().expect("a directory");
@@ -203,9 +204,9 @@ async fn other_manifests_say_which_matches_they_answer_differently() {
     assert_eq!(change["route"], "HTTPRoute/default/taker/rules/0/matches/0");
     assert_eq!(change["request"], "GET http://a.test/b/c");
     for (side, route) in [("before", "older"), ("after", "taker")] {
-        let said = change[side].as_str().unwrap_or_default();
+        let explanation = change[side].as_str().unwrap_or_default();
         assert!(
-            said.contains(&format!("by HTTPRoute/default/{route}/")),
+            explanation.contains(&format!("by HTTPRoute/default/{route}/")),
             "{change:#}"
         );
     }

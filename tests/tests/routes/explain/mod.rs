@@ -19,16 +19,16 @@ use sesame_tests::client::{Reply, Request};
 use sesame_tests::seeded::{Moments, count};
 
 use self::gateways::GatewayCount;
-use self::requests::Asked;
+use self::requests::GeneratedRequest;
 use self::world::GeneratedWorld;
 
-const OF_A_WORLD: usize = 100;
+const REQUESTS_PER_WORLD: usize = 100;
 /// The test stops after this many differences.
-const TOLD: usize = 5;
+const MAX_DIFFERENCES: usize = 5;
 const PORTS: [u16; 3] = [80, 8080, 443];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn explanations_are_what_envoy_does() {
+async fn explanations_match_envoy() {
     let pairs = count("SESAME_EXPLAIN", 500, 10_000);
     let mut moments = Moments::new();
     let backend = Backend::start("shop").await;
@@ -40,7 +40,7 @@ async fn explanations_are_what_envoy_does() {
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
     for number in 0.. {
-        if sent >= pairs || differences.len() >= TOLD {
+        if sent >= pairs || differences.len() >= MAX_DIFFERENCES {
             break;
         }
         let count = [GatewayCount::One, GatewayCount::Merged][number % 2];
@@ -56,8 +56,8 @@ async fn explanations_are_what_envoy_does() {
         wait_for(agent, &world, &trust).await;
         let mut explainer = Explainer::new(&snapshot);
         let before = differences.len();
-        for _ in 0..OF_A_WORLD.min(pairs - sent) {
-            let asked = Asked::new(&mut moments);
+        for _ in 0..REQUESTS_PER_WORLD.min(pairs - sent) {
+            let asked = GeneratedRequest::new(&mut moments);
             let explanation = explainer.explain(&asked.explained);
             let reply = asked.request(agent, &trust).send().await;
             sent += 1;

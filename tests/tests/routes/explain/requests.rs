@@ -66,13 +66,13 @@ const QUERIES: [&str; 9] = [
     "?q=a/../b//c",
 ];
 
-pub(crate) struct Asked {
+pub(crate) struct GeneratedRequest {
     pub(crate) explained: ExplainRequest,
     headers: Vec<(String, String)>,
     pub(crate) http2: bool,
 }
 
-impl Asked {
+impl GeneratedRequest {
     pub(crate) fn new(moments: &mut Moments) -> Self {
         let port = super::PORTS[index(moments, 3)];
         let host = one(moments, &HOSTS);

@@ -26,7 +26,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
         objects.extend(served(backend.name(), &[backend.address()]));
     }
     objects.extend(served("auth", &[auth.address()]));
-    let by = |name: &str, value: &str| {
+    let header_match = |name: &str, value: &str| {
         let mut matching = path("PathPrefix", "/");
         matching["headers"] = json!([{"name": name, "value": value}]);
         matching
@@ -38,7 +38,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
             "role",
             &["role.test"],
             &[
-                rule(&[by("x-role", "admin")], "gold"),
+                rule(&[header_match("x-role", "admin")], "gold"),
                 rule(&[path("PathPrefix", "/")], "plain"),
             ],
         ),
@@ -46,8 +46,8 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
             "tier",
             &["tier.test"],
             &[
-                rule(&[by("x-tier", "forged")], "plain"),
-                rule(&[by("x-tier", "gold")], "gold"),
+                rule(&[header_match("x-tier", "forged")], "plain"),
+                rule(&[header_match("x-tier", "gold")], "gold"),
             ],
         ),
     ]);

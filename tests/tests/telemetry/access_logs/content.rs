@@ -105,7 +105,7 @@ async fn access_log_line_describes_request_without_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_client_forges_a_field_or_a_line() {
+async fn clients_cannot_forge_log_fields_or_lines() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));

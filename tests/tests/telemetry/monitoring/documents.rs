@@ -6,7 +6,7 @@ use super::alerts::{ALERTS, worded};
 use super::panels::{DASHBOARDS, Dashboard, Panel};
 
 /// Grafana dashboards are 24 units wide.
-const ABREAST: usize = 3;
+const PANELS_PER_ROW: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
 
@@ -52,10 +52,13 @@ fn document(dashboard: &Dashboard) -> Value {
         );
         y += 1;
         for (index, panel) in row.panels.iter().enumerate() {
-            let place = (index % ABREAST * WIDTH, y + index / ABREAST * HEIGHT);
+            let place = (
+                index % PANELS_PER_ROW * WIDTH,
+                y + index / PANELS_PER_ROW * HEIGHT,
+            );
             panels.push(drawn(panel, dashboard, panels.len() + 1, place));
         }
-        y += row.panels.len().div_ceil(ABREAST) * HEIGHT;
+        y += row.panels.len().div_ceil(PANELS_PER_ROW) * HEIGHT;
     }
     let source = json!({"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"});
     let variables = selection.iter().map(|(label, metric)| {

@@ -74,7 +74,7 @@ fn alerts_page_matches_tables() {
 
 /// Returns all expressions, with selections that match every series.
 fn expressions() -> Vec<String> {
-    let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
+    let panel_expressions = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);
         panels.flat_map(move |panel| {
             panel.series.iter().map(move |(expression, _)| {
@@ -84,8 +84,8 @@ fn expressions() -> Vec<String> {
             })
         })
     });
-    let of_alerts = ALERTS.iter().map(|alert| alert.value.to_owned());
-    of_panels.chain(of_alerts).collect()
+    let alert_expressions = ALERTS.iter().map(|alert| alert.value.to_owned());
+    panel_expressions.chain(alert_expressions).collect()
 }
 
 /// Returns the names of metrics and of labels, which appear in `by (…)` or before `=`.
@@ -96,7 +96,7 @@ fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         .filter(|word| word.starts_with("sesame_"))
         .map(str::to_owned)
         .collect();
-    let by = expression
+    let groupings = expression
         .split("by (")
         .skip(1)
         .filter_map(|rest| rest.split_once(')'))
@@ -105,7 +105,9 @@ fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         .split(['{', ',', '}'])
         .filter_map(|part| part.split_once('=').map(|(label, _)| label))
         .filter(|label| label.chars().all(is_word));
-    let labels = by.chain(matched).map(|label| label.trim().to_owned());
+    let labels = groupings
+        .chain(matched)
+        .map(|label| label.trim().to_owned());
     (metrics, labels.collect())
 }
 

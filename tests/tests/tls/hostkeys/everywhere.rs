@@ -97,10 +97,10 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
     agent.wait_stored().await;
     let mut traces: Vec<Traces> = [&ecdsa, &in_files, &client, &rsa]
         .into_iter()
-        .map(Traces::of)
+        .map(Traces::from_leaf)
         .collect();
     let tickets = fs::read(agent.runtime().join("session-ticket-keys")).expect("keys");
-    traces.push(Traces::of_bytes(&tickets[tickets.len() - 32..]));
+    traces.push(Traces::from_bytes(&tickets[tickets.len() - 32..]));
 
     let (state, runtime) = (agent.state(), agent.runtime());
     for (key, name) in traces

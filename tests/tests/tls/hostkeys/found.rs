@@ -11,7 +11,7 @@ pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
     /// Matches DER, PEM, and base64-encoded PEM as in Secrets.
-    pub(crate) fn of(leaf: &Leaf) -> Self {
+    pub(crate) fn from_leaf(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
         // Keys of the same type start with the same bytes.
         let middle = der.len() / 3;
@@ -33,7 +33,7 @@ impl Traces {
     }
 
     /// Matches raw bytes, and base64 at each offset modulo 3.
-    pub(crate) fn of_bytes(key: &[u8]) -> Self {
+    pub(crate) fn from_bytes(key: &[u8]) -> Self {
         let mut traces = vec![key.to_vec()];
         for shift in 0..3 {
             let rest = &key[shift..];
@@ -98,7 +98,7 @@ pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_form_of_a_key_is_found() {
     let leaf = sesame_tests::certs::Authority::new("a").issue(&["a.test"]);
-    let traces = Traces::of(&leaf);
+    let traces = Traces::from_leaf(&leaf);
     let der = leaf.key().expect("a key").secret_der().to_vec();
     let secret = leaf.secret("a").to_string();
     for form in [leaf.key_pem.as_bytes(), &der, secret.as_bytes()] {

@@ -84,7 +84,7 @@ async fn wait_served(agent: &AgentUnderTest, leaf: &Leaf) {
     .await;
 }
 
-fn says(status: &Value, words: &str) -> bool {
+fn has_reason(status: &Value, words: &str) -> bool {
     status["reasons"].to_string().contains(words)
 }
 
@@ -141,7 +141,8 @@ async fn invalid_local_file_never_replaces_valid_pair() {
 
     // Replace the certificate, but not yet its key.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
-    let kept = |status: &Value| says(status, "does not match") && says(status, "stays in use");
+    let kept =
+        |status: &Value| has_reason(status, "does not match") && has_reason(status, "stays in use");
     agent.wait_status("it is told", kept).await;
     wait_shown(&agent, &authority, &first).await;
     agent.kill9();
@@ -153,7 +154,8 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     // Make the key readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
-    let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
+    let open =
+        |status: &Value| has_reason(status, "every user of this host can access it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
     files.renew(&second);
@@ -169,7 +171,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
         "--local-bundle=configMap=default/none,caFile=/none",
     );
     agent.restart();
-    let gone = |status: &Value| says(status, "ConfigMap default/none: caFile /none");
+    let gone = |status: &Value| has_reason(status, "ConfigMap default/none: caFile /none");
     agent.wait_status("the new flag takes effect", gone).await;
     let request = agent
         .get(443, "a.test", "/")
@@ -236,13 +238,13 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     cluster.apply_all(&objects).await;
 
     let mut agent = follow(&cluster, &[443, 80], &[]).await;
-    let of_listener = |gateway: &Value, type_: &str| {
+    let find_condition = |gateway: &Value, type_: &str| {
         let listener = &gateway["status"]["listeners"][0];
         condition(&listener["conditions"], type_).clone()
     };
     let gateway = cluster
         .until("the certificate is missing", GATEWAY, |gateway| {
-            let shown = of_listener(gateway, "projectsesame.io/CertificatesShown");
+            let shown = find_condition(gateway, "projectsesame.io/CertificatesShown");
             shown["status"] == "False"
                 && shown["message"].as_str().is_some_and(|message| {
                     message
@@ -250,13 +252,16 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
                 })
         })
         .await;
-    let resolved = of_listener(&gateway, "ResolvedRefs");
+    let resolved = find_condition(&gateway, "ResolvedRefs");
     assert_eq!(resolved["status"], "True", "{gateway:#}");
-    let programmed = of_listener(&gateway, "Programmed");
-    let told = (&programmed["status"], &programmed["reason"]);
-    assert_eq!(told, (&json!("False"), &json!("CertificateNotShown")));
-    let of_gateway = condition(&gateway["status"]["conditions"], "Programmed");
-    assert_eq!(of_gateway["status"], "True", "others are: {gateway:#}");
+    let programmed = find_condition(&gateway, "Programmed");
+    let actual = (&programmed["status"], &programmed["reason"]);
+    assert_eq!(actual, (&json!("False"), &json!("CertificateNotShown")));
+    let gateway_condition = condition(&gateway["status"]["conditions"], "Programmed");
+    assert_eq!(
+        gateway_condition["status"], "True",
+        "others are: {gateway:#}"
+    );
 
     let first = authority.issue(&["a.test"]);
     let mut files = RenewedPair::new(Renewal::DirectoryMoved, &first);
@@ -266,8 +271,8 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     wait_shown(&agent, &authority, &first).await;
     cluster
         .until("nothing is missing", GATEWAY, |gateway| {
-            let programmed = of_listener(gateway, "Programmed");
-            let shown = of_listener(gateway, "projectsesame.io/CertificatesShown");
+            let programmed = find_condition(gateway, "Programmed");
+            let shown = find_condition(gateway, "projectsesame.io/CertificatesShown");
             programmed["status"] == "True" && shown.is_null()
         })
         .await;
@@ -280,7 +285,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
     // The search must find the shared key, which is in the cluster.
-    let traces = [Traces::of(&first), Traces::of(&shared)];
+    let traces = [Traces::from_leaf(&first), Traces::from_leaf(&shared)];
     let mut found = [false, false];
     for path in [
         "/api/v1/secrets",

@@ -14,12 +14,12 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::{Traces, files};
 
-fn of_process(pid: i32, file: &str) -> String {
+fn read_proc(pid: i32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process runs")
 }
 
 fn core_limit(pid: i32) -> String {
-    let limits = of_process(pid, "limits");
+    let limits = read_proc(pid, "limits");
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max core file size"));
@@ -29,7 +29,7 @@ fn core_limit(pid: i32) -> String {
 
 fn assert_nothing_dumped(envoy: i32) {
     assert_eq!(core_limit(envoy), "0 0");
-    assert_eq!(of_process(envoy, "coredump_filter").trim(), "00000000");
+    assert_eq!(read_proc(envoy, "coredump_filter").trim(), "00000000");
 }
 
 async fn agent_pid(agent: &AgentUnderTest) -> i32 {
@@ -49,7 +49,7 @@ async fn agent_and_envoy_memory_stays_out_of_dumps() {
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
     // If the agent runs as root, `/proc` does not show whether it can dump core.
-    assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
+    assert_eq!(read_proc(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
     assert_nothing_dumped(agent.wait_live().await);
@@ -103,7 +103,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     agent.wait_ok(&request).await;
     let envoy = agent.wait_live().await;
     let directory = fs::read_link(format!("/proc/{envoy}/cwd")).expect("a directory");
-    let key = Traces::of(&leaf);
+    let key = Traces::from_leaf(&leaf);
     // Proves that the search would find the key in a core dump.
     assert!(!key.in_memory_of(envoy).is_empty(), "Envoy holds the key");
 

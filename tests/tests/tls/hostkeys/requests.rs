@@ -61,10 +61,10 @@ impl Site {
 }
 
 /// Directory of the request `default/client`.
-struct Carried(PathBuf);
+struct RequestDirectory(PathBuf);
 
-impl Carried {
-    fn of(agent: &AgentUnderTest) -> Self {
+impl RequestDirectory {
+    fn new(agent: &AgentUnderTest) -> Self {
         Self(agent.state().join("requests/default/client"))
     }
 
@@ -91,7 +91,7 @@ fn flag(rest: &str) -> String {
     )
 }
 
-fn says(status: &Value, words: &str) -> bool {
+fn has_problem(status: &Value, words: &str) -> bool {
     [&status["reasons"], &status["warnings"]]
         .iter()
         .any(|all| all.to_string().contains(words))
@@ -160,20 +160,20 @@ async fn operator_signed_renewals_fail_no_request() {
         .flag(&flag(""))
         .start(&[("all.yaml", &yaml(&site.objects))]);
     let request = agent.get(80, "a.test", "/");
-    let carried = Carried::of(&agent);
-    let asked = carried.wait("").await;
+    let directory = RequestDirectory::new(&agent);
+    let asked = directory.wait("").await;
     let waits = |status: &Value| {
-        says(status, "has no certificate yet")
-            && says(status, "have your authority sign")
+        has_problem(status, "has no certificate yet")
+            && has_problem(status, "have your authority sign")
             && status["healthy"] == false
     };
     agent.wait_status("the request is told", waits).await;
     assert!(waiting(&agent).await > 0.5);
-    carried.put(&site.clients.answer(&asked, LONG));
+    directory.put(&site.clients.answer(&asked, LONG));
     agent.wait_ok(&request).await;
     let status = agent.wait_healthy().await;
     assert_eq!(status["source"]["requested"], Value::Null, "{status:#}");
-    assert!(!says(&status, "clients reject it"), "{status:#}");
+    assert!(!has_problem(&status, "clients reject it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
     // The agent renews certificates after at most two thirds of their lifetime.
@@ -184,21 +184,21 @@ async fn operator_signed_renewals_fail_no_request() {
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=edge-1.site.test"));
     agent.restart();
-    let mut asked = carried.wait(&asked).await;
+    let mut asked = directory.wait(&asked).await;
     let load = Load::start(&Plan::new(vec![request.clone()]));
     let mut answer = String::new();
     for renewal in 0..renewals {
         if renewal > 0 {
-            asked = carried.wait(&asked).await;
+            asked = directory.wait(&asked).await;
         }
         answer = site.clients.answer(&asked, life);
-        carried.put(&answer);
+        directory.put(&answer);
         wait_served(&agent, &answer).await;
     }
-    asked = carried.wait(&asked).await;
+    asked = directory.wait(&asked).await;
     assert_ne!(answer, "");
     let last = site.clients.answer(&asked, LONG);
-    carried.put(&last);
+    directory.put(&last);
     wait_shown(&agent, &request, &last).await;
     load.pass(50).await;
     let report = load.stop().await;
@@ -216,11 +216,11 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
         .flag(&flag(""))
         .start(&[("all.yaml", &yaml(&site.objects))]);
     let request = agent.get(80, "a.test", "/");
-    let carried = Carried::of(&agent);
-    let asked = carried.wait("").await;
+    let directory = RequestDirectory::new(&agent);
+    let asked = directory.wait("").await;
     // The certificate arrives while the agent is down.
     agent.kill9();
-    carried.put(&site.clients.answer(&asked, LONG));
+    directory.put(&site.clients.answer(&asked, LONG));
     agent.restart();
     agent.wait_ok(&request).await;
     agent.wait_healthy().await;
@@ -230,25 +230,25 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
-    let second = carried.wait(&asked).await;
-    carried.put(&site.clients.answer(&asked, LONG));
+    let second = directory.wait(&asked).await;
+    directory.put(&site.clients.answer(&asked, LONG));
     let refused = |status: &Value| {
-        says(status, "the answer is rejected")
-            && says(status, "the key of the request does not match")
-            && says(status, "the last valid content stays in use")
+        has_problem(status, "the answer is rejected")
+            && has_problem(status, "the key of the request does not match")
+            && has_problem(status, "the last valid content stays in use")
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
     // Write a longer part of the certificate each time, then kill and restart the agent.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
-        carried.put(&answer[..cut]);
+        directory.put(&answer[..cut]);
         agent.kill9();
         agent.restart();
     }
     wait_shown(&agent, &request, &answer).await;
     agent.wait_healthy().await;
-    assert!(!carried.0.join("pending").exists());
+    assert!(!directory.0.join("pending").exists());
     assert_eq!(keys_in_clear(&agent.state()), Vec::<PathBuf>::new());
 }
 
@@ -283,7 +283,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
-    let fails = |status: &Value| says(status, "/bin/false failed (exit status: 1)");
+    let fails = |status: &Value| has_problem(status, "/bin/false failed (exit status: 1)");
     agent.wait_status("the command fails", fails).await;
     agent.wait_ok(&request).await;
 }
@@ -346,10 +346,11 @@ async fn cluster_signer_signs_for_host_listener() {
         )
     };
     let mut agent = follow(&cluster, &[443, 80], &[&flag("")]).await;
-    let forbidden = |status: &Value| says(status, "cannot get resource") && says(status, "(403)");
+    let forbidden =
+        |status: &Value| has_problem(status, "cannot get resource") && has_problem(status, "(403)");
     agent.wait_status("the right is missing", forbidden).await;
     cluster.apply(&rights()).await.expect("the rights");
-    let unapproved = |status: &Value| says(status, "kubectl certificate approve sesame-");
+    let unapproved = |status: &Value| has_problem(status, "kubectl certificate approve sesame-");
     agent.wait_status("nobody has approved", unapproved).await;
     // The agent must reuse the pending request.
     agent.kill9();

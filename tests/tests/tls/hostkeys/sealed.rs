@@ -140,7 +140,7 @@ async fn cold_start_restores_sealed_keys() {
         let status = host.agent.wait_healthy().await;
         assert!(keys_at_rest(&status).starts_with(place), "{status:#}");
         assert_ne!(keys_at_rest(&status), "off");
-        let traces = Traces::of(&host.leaf);
+        let traces = Traces::from_leaf(&host.leaf);
         host.start_alone();
         host.agent.wait_ok(&host.over_tls()).await;
         host.wait_stored().await;
@@ -155,7 +155,7 @@ async fn cold_start_restores_sealed_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_systemd_creds_seals_where_it_is() {
+async fn systemd_creds_seals_where_available() {
     let host = Host::start(&[]).await;
     let status = host.agent.wait_healthy().await;
     let seal = host.agent.state().join("seal");
@@ -221,7 +221,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_state_is_sealed_and_can_be_unsealed() {
     let mut host = Host::start(&["--seal=off"]).await;
-    let traces = Traces::of(&host.leaf);
+    let traces = Traces::from_leaf(&host.leaf);
     let state = host.agent.state();
     assert!(!traces.files(&state).is_empty(), "the search finds keys");
     let status = host.agent.wait_healthy().await;
@@ -256,7 +256,8 @@ async fn generations_drop_replaced_keys_and_rollback_uses_current() {
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);
     let gateways = host.agent.state().join("gateways");
-    let is_in = |leaf: &Leaf, directory: &Path| !Traces::of(leaf).files(directory).is_empty();
+    let is_in =
+        |leaf: &Leaf, directory: &Path| !Traces::from_leaf(leaf).files(directory).is_empty();
     assert!(is_in(&first, &gateways));
 
     host.agent.write("secret.yaml", &secret(&second));

@@ -13,7 +13,7 @@ use sesame_tests::manifests::{
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
-const OF_A_SET: usize = 64;
+const SET_SIZE: usize = 64;
 
 fn host(number: usize) -> String {
     format!("h{number}.test")
@@ -35,7 +35,7 @@ fn objects(names: usize, backend: std::net::SocketAddr) -> Vec<Value> {
     objects[1]["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
     let all: Vec<usize> = (0..names).collect();
     let mut parents = Vec::new();
-    for (set, numbers) in all.chunks(OF_A_SET).enumerate() {
+    for (set, numbers) in all.chunks(SET_SIZE).enumerate() {
         let listeners: Vec<Value> = numbers
             .iter()
             .map(|n| https_listener(&format!("l{n}"), 443, &host(*n), &format!("pair-{n}")))
@@ -80,10 +80,10 @@ async fn thousands_of_certificates_are_served_on_one_port() {
     let leaves: Vec<_> = (0..names).map(|n| authority.issue(&[&host(n)])).collect();
     let mut agent = Setup::with_ports(&[80, 443]).prepare();
     agent.write("objects.yaml", &yaml(&objects(names, backend.address())));
-    for (file, leaves) in leaves.chunks(OF_A_SET).enumerate() {
-        let of_file = leaves.iter().enumerate();
-        let secrets: Vec<Value> = of_file
-            .map(|(n, leaf)| leaf.secret(&format!("pair-{}", file * OF_A_SET + n)))
+    for (file, leaves) in leaves.chunks(SET_SIZE).enumerate() {
+        let numbered_leaves = leaves.iter().enumerate();
+        let secrets: Vec<Value> = numbered_leaves
+            .map(|(n, leaf)| leaf.secret(&format!("pair-{}", file * SET_SIZE + n)))
             .collect();
         agent.write(&format!("secrets-{file}.yaml"), &yaml(&secrets));
     }
@@ -108,8 +108,8 @@ async fn thousands_of_certificates_are_served_on_one_port() {
     let leaf = authority.issue(&[&host(names - 1)]);
     let since = Instant::now();
     let name = format!("pair-{}", names - 1);
-    let last = names.div_ceil(OF_A_SET) - 1;
-    let mut secrets: Vec<Value> = (last * OF_A_SET..names - 1)
+    let last = names.div_ceil(SET_SIZE) - 1;
+    let mut secrets: Vec<Value> = (last * SET_SIZE..names - 1)
         .map(|n| leaves[n].secret(&format!("pair-{n}")))
         .collect();
     secrets.push(leaf.secret(&name));

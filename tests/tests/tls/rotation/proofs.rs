@@ -17,17 +17,17 @@ const SHOWN: &str = "projectsesame.io/CertificatesShown";
 #[tokio::test(flavor = "multi_thread")]
 async fn unshown_certificate_is_reported_until_it_is_served() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let setup = Setup::with_ports(&[443]);
     let agent = site.start(setup, backend.address(), |it| it).await;
     let old = site.issue(0);
     let beside = stand_beside(agent.address(443), &old);
-    let of_listener = |status: &Value| {
+    let unshown_reason = |status: &Value| {
         let unshown = &status["gateways"][0]["unshown"];
         unshown["Gateway/default/edge/listeners/l0"].clone()
     };
     let named = |status: &Value| {
-        let why = of_listener(status).to_string();
+        let why = unshown_reason(status).to_string();
         why.contains("returned the certificate with serial number")
             && why.contains(", expected the certificate of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
@@ -53,7 +53,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     );
     drop(beside);
     let status = agent.wait_healthy().await;
-    assert_eq!(of_listener(&status), Value::Null);
+    assert_eq!(unshown_reason(&status), Value::Null);
     assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
 }
 

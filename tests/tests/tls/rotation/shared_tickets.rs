@@ -88,7 +88,7 @@ async fn assert_resume_at(clients: &[Resumer], host: &AgentUnderTest, expected: 
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_with_same_ticket_keys_share_sessions() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let leaf = site.issue(0);
     let [one, other] = hosts(&site, backend.address(), &leaf, &[ONE]).await;
     let all = with_tickets(&one, &site).await;
@@ -127,20 +127,20 @@ async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     }
 }
 
-async fn wait_told(agent: &AgentUnderTest, status: &str, words: &str) {
-    let told = |state: &Value| {
+async fn wait_resolved_refs(agent: &AgentUnderTest, status: &str, words: &str) {
+    let is_reported = |state: &Value| {
         let found = listener_condition(state, "l0", "ResolvedRefs");
         let message = found["message"].as_str().unwrap_or_default();
         found["status"] == status && message.contains(words)
     };
     let what = format!("ResolvedRefs is {status}: {words}");
-    agent.wait_status(&what, told).await;
+    agent.wait_status(&what, is_reported).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_tickets_resume_during_shared_key_rotation() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let leaf = site.issue(0);
     let hosts = hosts(&site, backend.address(), &leaf, &[ONE]).await;
     let [one, other] = &hosts;
@@ -169,22 +169,22 @@ async fn old_tickets_resume_during_shared_key_rotation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_no_use_changes_no_listener() {
+async fn unusable_secret_changes_no_listener() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let leaf = site.issue(0);
     let mut hosts = hosts(&site, backend.address(), &leaf, &[]).await;
     let before = unmoved(&admin(&hosts[0]).await).await;
     for host in &hosts {
-        let words = "Secret default/tickets does not exist; each host generates its own keys";
-        wait_told(host, "False", words).await;
+        let message = "Secret default/tickets does not exist; each host generates its own keys";
+        wait_resolved_refs(host, "False", message).await;
     }
     let own = with_tickets(&hosts[0], &site).await;
     assert_all_resume(&own, "with a key of the host").await;
     assert_resume_at(&own, &hosts[1], false, "of another host").await;
 
     change(&hosts, |host| put(host, &[ONE])).await;
-    wait_told(&hosts[0], "True", "").await;
+    wait_resolved_refs(&hosts[0], "True", "").await;
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
@@ -193,9 +193,9 @@ async fn a_secret_of_no_use_changes_no_listener() {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
         host.write("tickets.yaml", &yaml(&[broken]));
-        let words = "has 81 bytes of session-ticket-keys";
-        wait_told(host, "False", words).await;
-        wait_told(host, "False", "its last valid keys are used").await;
+        let message = "has 81 bytes of session-ticket-keys";
+        wait_resolved_refs(host, "False", message).await;
+        wait_resolved_refs(host, "False", "its last valid keys are used").await;
     }
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
@@ -222,7 +222,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_key_replaces_unusable_ticket_secret() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let leaf = site.issue(0);
     let setup = || Setup::with_ports(&[443]).flag("--session-ticket-hours=0");
     let agent = host(&site, setup().prepare(), backend.address(), &leaf, &[ONE]).await;

@@ -14,7 +14,7 @@ use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served,
 use sesame_tests::wait::{eventually, holds};
 
 /// Counters that increase when a listener changes or a connection is drained.
-const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
+const LISTENER_COUNTERS: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
 /// Listener `n` has the hostname `h<n>.test` and the Secret `pair-<n>`.
 pub(crate) struct Site {
@@ -23,7 +23,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn of(names: usize) -> Self {
+    pub(crate) fn with_names(names: usize) -> Self {
         Self {
             authority: Authority::new("servers"),
             names,
@@ -116,7 +116,11 @@ pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
 /// Returns the statistics that a rotation must not change.
 pub(crate) async fn unmoved(admin: &Admin) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
-    for (name, value) in admin.counters(MOVED).await.expect("Envoy answers") {
+    for (name, value) in admin
+        .counters(LISTENER_COUNTERS)
+        .await
+        .expect("Envoy answers")
+    {
         all.insert(name, value);
     }
     let draining = r"^listener_manager\.total_(listeners|filter_chains)_draining$";

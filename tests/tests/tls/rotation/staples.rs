@@ -8,7 +8,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Leaf;
 use sesame_tests::handshakes::{Agreed, Handshake};
 use sesame_tests::manifests::yaml;
-use sesame_tests::ocsp::{Vouched, response};
+use sesame_tests::ocsp::{OcspStatus, response};
 use sesame_tests::wait::{eventually, holds};
 
 use super::site::{Site, admin, unmoved};
@@ -19,7 +19,7 @@ fn after(seconds: i64) -> Timestamp {
 
 impl Site {
     fn staple(&self, leaf: &Leaf, end: Timestamp) -> Vec<u8> {
-        response(&self.authority, leaf, Vouched::Good, end)
+        response(&self.authority, leaf, OcspStatus::Good, end)
     }
 
     /// Connects with TLS 1.2 and with TLS 1.3.
@@ -66,7 +66,7 @@ async fn wait_refs(agent: &AgentUnderTest, status: &str, words: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn staple_is_served_replaced_and_dropped_when_expired() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let mut agent = site
         .start(Setup::with_ports(&[443]), backend.address(), |it| it)
         .await;
@@ -90,12 +90,12 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
         .await;
     site.wait_stapled(&agent, "the certificate alone", &leaf, &[])
         .await;
-    let told = |status: &Value| {
+    let warns = |status: &Value| {
         let warnings = status["warnings"].to_string();
         status["healthy"] == true
             && warnings.contains("the OCSP staple of Secret/default/pair-0 expired")
     };
-    agent.wait_status("it is said", told).await;
+    agent.wait_status("it is said", warns).await;
     agent.wait_stored().await;
 
     // An expired staple must not prevent startup either.
@@ -104,19 +104,19 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     agent.restart();
     site.wait_stapled(&agent, "the certificate after a restart", &leaf, &[])
         .await;
-    agent.wait_status("it is said again", told).await;
+    agent.wait_status("it is said again", warns).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_staple_is_omitted_and_reported() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let agent = site
         .start(Setup::with_ports(&[443]), backend.address(), |it| it)
         .await;
     let (leaf, other) = (site.issue(0), site.issue(0));
     let good = site.staple(&leaf, after(3600));
-    let revoked = response(&site.authority, &leaf, Vouched::Revoked, after(3600));
+    let revoked = response(&site.authority, &leaf, OcspStatus::Revoked, after(3600));
     let cases: [(&str, Vec<u8>); 5] = [
         (
             "is not an OCSP response in DER",
@@ -145,7 +145,7 @@ async fn invalid_staple_is_omitted_and_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn must_staple_certificate_is_accepted_only_with_staple() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let mut agent = site
         .start(Setup::with_ports(&[443]), backend.address(), |it| it)
         .await;

@@ -105,7 +105,7 @@ pub(crate) fn keys(agent: &AgentUnderTest) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_resume_after_rotations_and_hot_restart() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let mut agent = site
         .start(Setup::with_ports(&[443]), backend.address(), |it| it)
         .await;
@@ -155,9 +155,9 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_keys_of_ours_a_rotation_ends_sessions() {
+async fn rotation_without_own_keys_ends_sessions() {
     let backend = Backend::start("app").await;
-    let site = Site::of(1);
+    let site = Site::with_names(1);
     let setup = Setup::with_ports(&[443]).flag("--session-ticket-hours=0");
     let agent = site.start(setup, backend.address(), |it| it).await;
     assert!(!agent.runtime().join("session-ticket-keys").exists());

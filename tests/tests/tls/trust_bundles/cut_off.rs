@@ -20,9 +20,9 @@ use tokio_rustls::TlsConnector;
 use super::{bundles, objects, wait_refused, wait_untrusted, with_lists};
 
 /// A client that keeps its session tickets for later connections.
-struct Returning(Arc<ClientConfig>);
+struct ResumingClient(Arc<ClientConfig>);
 
-impl Returning {
+impl ResumingClient {
     fn new(servers: &Authority, leaf: &Leaf, version: &'static SupportedProtocolVersion) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -86,7 +86,8 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     for request in [&by_good, &by_bad, &to_bad] {
         agent.wait_ok(request).await;
     }
-    let returning = [&version::TLS12, &version::TLS13].map(|it| Returning::new(&servers, &bad, it));
+    let returning =
+        [&version::TLS12, &version::TLS13].map(|it| ResumingClient::new(&servers, &bad, it));
     for client in &returning {
         for _ in 0..2 {
             let resumed = client.comes(&agent).await.expect("an answer");
@@ -97,13 +98,13 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let load = Load::start(&Plan::new(vec![by_good]));
     load.pass(50).await;
 
-    let of_clients = clients.revocation_list(&[&bad], true);
-    let of_backends = backends.revocation_list(&[&bad_leaf], true);
+    let client_list = clients.revocation_list(&[&bad], true);
+    let backend_list = backends.revocation_list(&[&bad_leaf], true);
     agent.write(
         "bundles.yaml",
         &yaml(&[
-            with_lists("clients", &[&clients], &of_clients),
-            with_lists("backends", &[&backends], &of_backends),
+            with_lists("clients", &[&clients], &client_list),
+            with_lists("backends", &[&backends], &backend_list),
         ]),
     );
     wait_refused(&agent, &by_bad).await;
@@ -154,8 +155,8 @@ fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority
     let plain = gateway["spec"]["listeners"][0].clone();
     let listeners = all[1]["spec"]["listeners"].as_array_mut();
     listeners.expect("listeners").push(plain);
-    let of_clients = &mut all[1]["spec"]["tls"]["frontend"]["default"]["validation"];
-    of_clients["caCertificateRefs"][0]["namespace"] = json!("trust");
+    let validation = &mut all[1]["spec"]["tls"]["frontend"]["default"]["validation"];
+    validation["caCertificateRefs"][0]["namespace"] = json!("trust");
     all[1]["spec"]["tls"]["backend"] =
         json!({"clientCertificateRef": {"name": "shown", "namespace": "trust"}});
     all.push(in_trust(shown.issue(&["gateway.test"]).secret("shown")));
@@ -199,8 +200,8 @@ async fn deleted_grant_cuts_off_only_what_it_permitted() {
     wait_refused(&agent, &by_client).await;
     agent
         .wait_status("the listener says why", |status| {
-            let told = listener_condition(status, "https", "ResolvedRefs");
-            told["status"] == "False" && told["reason"] == "RefNotPermitted"
+            let condition = listener_condition(status, "https", "ResolvedRefs");
+            condition["status"] == "False" && condition["reason"] == "RefNotPermitted"
         })
         .await;
     agent.wait_ok(&by_anybody).await;

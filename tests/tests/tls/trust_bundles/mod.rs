@@ -250,12 +250,12 @@ async fn revoked_client_is_refused_at_next_handshake() {
             ]),
         );
     };
-    let (of_ours, of_others) = (
+    let (our_list, other_list) = (
         ours.revocation_list(&[&bad], true),
         others.revocation_list(&[], true),
     );
 
-    clients(&format!("{of_ours}{of_others}"));
+    clients(&format!("{our_list}{other_list}"));
     wait_refused(&agent, &by_bad).await;
     agent.wait_ok(&by_good).await;
     agent.wait_ok(&by_other).await;
@@ -263,20 +263,20 @@ async fn revoked_client_is_refused_at_next_handshake() {
     assert_eq!(reply.status, 200);
 
     // If one authority has a list, Envoy requires one for every authority.
-    clients(&of_ours);
+    clients(&our_list);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
     let status = agent.status().expect("a status");
-    let told = listener_condition(&status, "https", "ResolvedRefs");
-    let message = told["message"].as_str().unwrap_or_default();
+    let condition = listener_condition(&status, "https", "ResolvedRefs");
+    let message = condition["message"].as_str().unwrap_or_default();
     assert!(
         message.contains("ca.crl has no list from CN=others"),
-        "{told}"
+        "{condition}"
     );
 
     // An expired list makes its authority's certificates invalid.
     clients(&format!(
-        "{}{of_others}",
+        "{}{other_list}",
         ours.revocation_list(&[&bad], false)
     ));
     wait_refused(&agent, &by_good).await;
@@ -297,9 +297,9 @@ async fn revoked_client_is_refused_at_next_handshake() {
     wait_refused(&agent, &by_other).await;
     agent
         .wait_status("the fault is told", |status| {
-            let told = listener_condition(status, "https", "ResolvedRefs");
-            let message = told["message"].as_str().unwrap_or_default();
-            told["reason"] == "InvalidCACertificateRef"
+            let condition = listener_condition(status, "https", "ResolvedRefs");
+            let message = condition["message"].as_str().unwrap_or_default();
+            condition["reason"] == "InvalidCACertificateRef"
                 && message.contains("ConfigMap default/clients ca.crl list 0 is malformed")
         })
         .await;

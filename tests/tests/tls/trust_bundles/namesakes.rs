@@ -69,11 +69,11 @@ async fn twin_authorities_are_trusted_only_if_listed() {
         .as_array()
         .into_iter()
         .flatten();
-    let of_backends = problems.filter(|problem| {
+    let backend_problems = problems.filter(|problem| {
         let text = problem.to_string();
         text.contains("BackendTLSPolicy") && text.contains(both)
     });
-    checks.same(format!("{status:#}"), of_backends.count(), 3);
+    checks.same(format!("{status:#}"), backend_problems.count(), 3);
     let certs = agent.order(&["certs"]).await;
     let certs = String::from_utf8_lossy(&certs.stdout).into_owned();
     for bundle in ["ConfigMap/default/clients", "ConfigMap/default/backends"] {
