@@ -146,7 +146,7 @@ pub(crate) async fn follow<K: kube::Resource + FromName + Debug, T>(
                 continue;
             }
         };
-        for event in lists.take(index, event, gone) {
+        for event in lists.apply(index, event, gone) {
             if !take(event) {
                 return false;
             }

@@ -244,14 +244,14 @@ pub(crate) fn render_host(
         }
         size = with_this;
         let mut rendered = routes::render(it, route_host, context, problems);
-        let route_cost = expressions::of_route(it);
+        let instructions = expressions::of_route(it);
         if rendered.is_empty() {
             rendered.extend(refusing::instead_of(it));
-        } else if cost.saturating_add(route_cost) > MAX_PER_VIRTUAL_HOST {
-            problems.add(&it.name, beyond_cost(domain, cost, route_cost, it));
+        } else if cost.saturating_add(instructions) > MAX_PER_VIRTUAL_HOST {
+            problems.add(&it.name, beyond_cost(domain, cost, instructions, it));
             rendered = refusing::instead_of(it).into_iter().collect();
         } else {
-            cost = cost.saturating_add(route_cost);
+            cost = cost.saturating_add(instructions);
         }
         for rendered in rendered {
             route.clear();
