@@ -138,7 +138,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 match hosts::remove_expired(&cluster).await {
                     Ok(hosts) => print_removed(&hosts),
                     Err(error) => {
-                        print_note(&format!("cannot remove expired invitations: {error}"))
+                        print_note(&format!("cannot remove expired invitations: {error}"));
                     }
                 }
                 Ok(())

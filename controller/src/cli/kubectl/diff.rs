@@ -79,7 +79,7 @@ async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Resu
     match reader.list(kind, None).await? {
         Listed::Missing => {}
         Listed::Refused(why) => {
-            print_note(&format!("{kind} is excluded from the comparison: {why}"))
+            print_note(&format!("{kind} is excluded from the comparison: {why}"));
         }
         Listed::Objects(version, objects) => {
             for value in objects {

@@ -80,11 +80,11 @@ fn gateway_limits_namespaces_of_listener_sets() {
                 let refused = || ConditionState::False(Reason::NotAllowed);
                 (refused(), refused())
             };
-            let states = (
+            let pair = (
                 holds(&status.conditions, ConditionType::Accepted),
                 holds(&status.conditions, ConditionType::Programmed),
             );
-            assert_eq!(states, expected, "{field} {name}");
+            assert_eq!(pair, expected, "{field} {name}");
             assert_eq!(status.listeners.len(), usize::from(allowed));
         }
         assert_eq!(attached(&resolution), i32::from(own) + i32::from(other));
