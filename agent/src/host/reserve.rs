@@ -90,7 +90,7 @@ pub struct LackingInstances {
 }
 
 impl InotifyReserve {
-    /// Returns access to the reserve for the named Gateway's Envoy.
+    /// Returns a handle to the reserve for the named Gateway's Envoy.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),

@@ -21,8 +21,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Adopts an earlier agent's Envoy if it responds. Replaces an Envoy that has lost its admin
-    /// socket, and stops any other.
+    /// Adopts an earlier agent's Envoy if it responds, replaces it if it has lost its admin socket,
+    /// and otherwise stops it.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();

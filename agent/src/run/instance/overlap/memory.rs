@@ -2,7 +2,7 @@
 //!
 //! A change that both adds and removes certificates is a rotation: the removed ones stay trusted
 //! for the overlap time. A change that only removes certificates is a revocation, and takes effect
-//! immediately. Never trust a certificate that was not declared before. A source that alternates
+//! immediately. A certificate that was never declared is never trusted. A source that alternates
 //! between versions must not extend the overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
