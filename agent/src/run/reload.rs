@@ -154,7 +154,7 @@ impl LiveSettings {
 
 fn waits_for_restart(keys: &[String]) -> String {
     format!(
-        "changed settings take effect once the agent is restarted (Envoy keeps serving): {}",
+        "changed settings take effect after the agent restarts (Envoy keeps serving): {}",
         keys.join(", ")
     )
 }

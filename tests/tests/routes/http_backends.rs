@@ -210,7 +210,7 @@ async fn upgrade_passes_if_the_gateway_allows_it() {
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let ignored = exec.upgraded("SPDY/3.1", b"frames").await;
     let ignored = ignored.expect_err("no upgrade by default").to_string();
-    assert!(ignored.contains("answered with 200"), "{ignored}");
+    assert!(ignored.contains("got status 200"), "{ignored}");
 
     for object in objects.iter_mut().filter(|it| it["kind"] == "Gateway") {
         object["metadata"]["annotations"] = json!({"projectsesame.io/upgrades": "SPDY/3.1"});

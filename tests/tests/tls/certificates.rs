@@ -207,7 +207,7 @@ const KINDS: &[(&str, Expected)] = &[
         "below-short",
         Advised("certificate 1 of Secret/default/cert has an RSA key of 1024 bits"),
     ),
-    ("of-300", Advised("has 301 certificates of")),
+    ("of-300", Advised("has 301 certificates with")),
     ("of-1000", Refused("bytes, maximum 524288")),
     ("twice-encoded", Refused("it was encoded twice")),
     ("binary", Refused("but binary data")),
