@@ -156,7 +156,8 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Returns true if this host name identifies a Pod on the Pod network. Such names are never reused.
+/// Returns true if this host name identifies a Pod on the Pod network. Deployments never reuse such
+/// names.
 pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
