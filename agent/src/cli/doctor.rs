@@ -113,9 +113,10 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         .as_ref()
         .filter(|_| left_to.is_none())
         .and_then(|options| cluster(&runtime, options, &agent.runtime_dir));
-    let port_map = options.as_ref();
-    let port_map = port_map.map(|options| free_ports::assigned(&options.port_map, &state_dir));
-    let port_map = port_map.unwrap_or_default();
+    let port_map = options
+        .as_ref()
+        .map(|options| free_ports::assigned(&options.port_map, &state_dir))
+        .unwrap_or_default();
     let inputs = GatherInputs {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),

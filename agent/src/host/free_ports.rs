@@ -3,9 +3,9 @@
 //! A port is either configured or chosen by the agent. Chosen ports are stored in the state
 //! directory, because clients and firewall rules depend on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::path::Path;
 
 use sesame_files::open;
@@ -18,7 +18,7 @@ const FILE: &str = "free-ports.json";
 /// Maximum size of that file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 /// Ports to choose from, below Linux's default range for outgoing connections.
-const RANGE: std::ops::RangeInclusive<u32> = 10_000..=32_767;
+const RANGE: std::ops::RangeInclusive<u16> = 10_000..=32_767;
 
 /// The port that a host binds for a listener's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,57 +32,49 @@ pub enum BoundPort {
 /// The ports to bind, by the port that clients use.
 pub(crate) type PortMap = BTreeMap<u32, BoundPort>;
 
-/// Returns the ports to bind, with a free port for each [`BoundPort::Free`]. A previously chosen
-/// port is kept unless another program has bound it.
+/// Returns the ports to bind, with a free port for each [`BoundPort::Free`]. A port that was chosen
+/// before is kept unless another program has bound it.
 pub(crate) fn assign(map: &PortMap, state_dir: &Path) -> io::Result<BTreeMap<u32, u32>> {
     let stored = stored(state_dir);
-    let mut assigned = fixed(map);
-    for outside in free(map) {
-        let kept = stored.get(&outside).copied();
-        let kept = kept.filter(|port| !assigned.values().any(|other| other == port));
-        let port = match kept.filter(|port| is_ours(*port)) {
+    let mut taken: BTreeSet<u32> = fixed(map).into_values().collect();
+    let mut chosen = BTreeMap::new();
+    for (outside, _) in map.iter().filter(|(_, bound)| **bound == BoundPort::Free) {
+        let kept = stored.get(outside).copied();
+        let kept = kept.filter(|port| !taken.contains(&u32::from(*port)) && is_ours(*port));
+        let port = match kept {
             Some(port) => port,
-            None => choose(outside, &assigned)?,
+            None => choose(*outside, &taken)?,
         };
-        assigned.insert(outside, port);
+        taken.insert(port.into());
+        chosen.insert(*outside, port);
     }
-    let chosen: BTreeMap<u32, u32> = free(map)
-        .filter_map(|outside| Some((outside, *assigned.get(&outside)?)))
-        .collect();
     if chosen != stored {
-        for (outside, bound) in &chosen {
-            tracing::info!(outside, bound, "chose a free port");
-        }
         let bytes = serde_json::to_vec(&chosen)?;
         durable::replace_file(&state_dir.join(FILE), &bytes)?;
     }
-    Ok(assigned)
+    Ok(known(map, &chosen))
 }
 
-/// Returns the configured and previously chosen ports, without choosing new ones.
+/// Returns the ports that are configured or were chosen before. Never chooses a port.
 pub(crate) fn assigned(map: &PortMap, state_dir: &Path) -> BTreeMap<u32, u32> {
     known(map, &stored(state_dir))
 }
 
+/// Returns only the configured ports.
 pub(crate) fn fixed(map: &PortMap) -> BTreeMap<u32, u32> {
     known(map, &BTreeMap::new())
 }
 
-fn known(map: &PortMap, stored: &BTreeMap<u32, u32>) -> BTreeMap<u32, u32> {
+fn known(map: &PortMap, chosen: &BTreeMap<u32, u16>) -> BTreeMap<u32, u32> {
     let pairs = map.iter().filter_map(|(outside, bound)| match bound {
         BoundPort::Fixed(port) => Some((*outside, *port)),
-        BoundPort::Free => Some((*outside, *stored.get(outside)?)),
+        BoundPort::Free => Some((*outside, (*chosen.get(outside)?).into())),
     });
     pairs.collect()
 }
 
-fn free(map: &PortMap) -> impl Iterator<Item = u32> {
-    let free = map.iter().filter(|(_, bound)| **bound == BoundPort::Free);
-    free.map(|(outside, _)| *outside)
-}
-
-/// An unreadable file counts as empty, because new ports can be chosen.
-fn stored(state_dir: &Path) -> BTreeMap<u32, u32> {
+/// Reads the stored ports. An unreadable file counts as empty, because new ports can be chosen.
+fn stored(state_dir: &Path) -> BTreeMap<u32, u16> {
     let path = state_dir.join(FILE);
     let bytes = match open::read(&path, written_by_agent(), MAX_BYTES) {
         Ok(bytes) => bytes,
@@ -92,7 +84,7 @@ fn stored(state_dir: &Path) -> BTreeMap<u32, u32> {
             return BTreeMap::new();
         }
     };
-    let ports: BTreeMap<u32, u32> = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+    let ports: BTreeMap<u32, u16> = serde_json::from_slice(&bytes).unwrap_or_else(|error| {
         let path = path.display();
         tracing::warn!("{path} is damaged ({error}), so free ports are chosen again");
         BTreeMap::new()
@@ -101,27 +93,27 @@ fn stored(state_dir: &Path) -> BTreeMap<u32, u32> {
     valid.collect()
 }
 
-/// Returns the first free port, counting up from `outside` + 10,000 and wrapping around at the end
-/// of the range.
-fn choose(outside: u32, assigned: &BTreeMap<u32, u32>) -> io::Result<u32> {
-    let length = RANGE.end() - RANGE.start() + 1;
-    let candidates = (0..length).map(|step| RANGE.start() + (outside + step) % length);
-    let mut candidates = candidates.filter(|port| !assigned.values().any(|other| other == port));
-    candidates.find(|port| is_free(*port)).ok_or_else(|| {
-        let (first, last) = (RANGE.start(), RANGE.end());
+/// Returns the first free port from 10,000 above `outside`, wrapping around at the end of the
+/// range.
+fn choose(outside: u32, taken: &BTreeSet<u32>) -> io::Result<u16> {
+    let (first, last) = (*RANGE.start(), *RANGE.end());
+    let length = usize::from(last - first) + 1;
+    let start = usize::try_from(outside).unwrap_or_default() % length;
+    let mut candidates = RANGE.cycle().skip(start).take(length);
+    let free = candidates.find(|port| !taken.contains(&u32::from(*port)) && is_free(*port));
+    let port = free.ok_or_else(|| {
         io::Error::other(format!(
             "no port from {first} to {last} is free for port {outside}; configure one with --port-map"
         ))
-    })
+    })?;
+    tracing::info!(outside, bound = port, "chose a free port");
+    Ok(port)
 }
 
-/// True if no socket is bound to the port on any address or transport.
-fn is_free(port: u32) -> bool {
-    let Ok(port) = u16::try_from(port) else {
-        return false;
-    };
+/// True if no socket is bound to the port, whatever its address and transport.
+fn is_free(port: u16) -> bool {
     let any = (Ipv4Addr::UNSPECIFIED, port);
-    // On a host without IPv6, `bind` fails with a different error.
+    // A host without IPv6 has no conflict there.
     let any6 = (Ipv6Addr::UNSPECIFIED, port);
     let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     TcpListener::bind(any).is_ok()
@@ -131,11 +123,8 @@ fn is_free(port: u32) -> bool {
 }
 
 /// True if the port is free or an Envoy of this user holds it with `SO_REUSEPORT`.
-fn is_ours(port: u32) -> bool {
-    let Ok(port) = u16::try_from(port) else {
-        return false;
-    };
-    let address = (IpAddr::from(Ipv4Addr::UNSPECIFIED), port).into();
+fn is_ours(port: u16) -> bool {
+    let address = (Ipv4Addr::UNSPECIFIED, port).into();
     can_bind(Transport::Tcp, address) && can_bind(Transport::Udp, address)
 }
 

@@ -234,6 +234,7 @@ pub(in crate::run) fn gateway_report(
     let applied = observed.applied_revision().to_owned();
     // The files of a restored Envoy count as applied.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
+    let target = restored.or(observed.applied.as_ref());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
     let refused: Vec<RefusedReport> = observed.affected.refused.iter().map(Into::into).collect();
@@ -264,7 +265,7 @@ pub(in crate::run) fn gateway_report(
             .iter()
             .map(ToString::to_string)
             .collect(),
-        open_ports: open_ports(restored.or(observed.applied.as_ref()), observed),
+        open_ports: open_ports(target.filter(|_| observed.live)),
         wanted,
         applied,
         wanted_revision: incomplete
@@ -283,7 +284,7 @@ pub(in crate::run) fn gateway_report(
         unshown: observed.all_unshown(),
         refusal: observed.refusal.clone(),
         retained: retained(observed),
-        inline_backends: scarcity::inline(restored, observed),
+        inline_backends: target.map_or(0, |target| target.rendered.inline),
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,
@@ -292,9 +293,7 @@ pub(in crate::run) fn gateway_report(
     }
 }
 
-/// Returns no ports while Envoy is down.
-fn open_ports(served: Option<&Arc<Target>>, observed: &Observed) -> Vec<String> {
-    let served = served.filter(|_| observed.live);
+fn open_ports(served: Option<&Arc<Target>>) -> Vec<String> {
     let ports = served.map(|served| served.open_ports()).unwrap_or_default();
     let named = |(transport, port)| format!("{transport}/{port}");
     ports.into_iter().map(named).collect()

@@ -1,19 +1,12 @@
 //! Warns about Envoys that lack inotify instances or shared memory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_render::MAX_ENDPOINT_FILES;
 
 use super::GatewayReport;
 use crate::run::observed::Observed;
-use crate::run::target::Target;
-
-pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usize {
-    let served = restored.or(observed.applied.as_ref());
-    served.map_or(0, |served| served.rendered.inline)
-}
 
 /// Endpoint changes are more expensive for backends without a file.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
