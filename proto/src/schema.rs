@@ -197,7 +197,7 @@ impl Route {
 impl RequestFilters {
     /// Returns the names of all referenced shared filters.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let names = [&self.response, &self.bandwidth].into_iter();
+        let names = [&self.response, &self.bandwidth, &self.credentials].into_iter();
         let names = names.chain(&self.tokens).map(|name| name.as_str().into());
         names
             .chain(self.token_set())
@@ -218,6 +218,61 @@ impl TokenSet {
     /// Returns the name for a set of policies.
     pub fn name(policies: &[String]) -> String {
         policies.join(",")
+    }
+}
+
+impl CredentialSet {
+    /// Maximum number of credentials per check.
+    pub const MAX_CREDENTIALS: usize = 1024;
+    /// Maximum size of a check's credentials in bytes.
+    pub const MAX_BYTES: usize = 128 * 1024;
+    /// Maximum number of places where a check looks for an API key.
+    pub const MAX_SOURCES: usize = 4;
+
+    /// Returns the name for a set of checks, which must be sorted by name.
+    pub fn name(checks: &[CredentialCheck]) -> String {
+        let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
+        names.join(",")
+    }
+
+    /// Returns the policies and their parts in the name of a set.
+    pub fn checks(set: &str) -> impl Iterator<Item = (&str, CredentialPart)> {
+        set.split(',').filter_map(|name| {
+            let (policy, part) = name.rsplit_once('/')?;
+            let part = match part {
+                "basicAuth" => CredentialPart::BasicAuth,
+                "apiKeyAuth" => CredentialPart::ApiKeyAuth,
+                _ => return None,
+            };
+            Some((policy, part))
+        })
+    }
+}
+
+/// Part of an AccessPolicy that checks credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialPart {
+    /// Users and passwords.
+    BasicAuth,
+    /// API keys.
+    ApiKeyAuth,
+}
+
+impl CredentialPart {
+    /// Returns the name in explanations.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::BasicAuth => "BasicAuth",
+            Self::ApiKeyAuth => "APIKey",
+        }
+    }
+
+    /// Returns what a request must carry.
+    pub fn credentials(self) -> &'static str {
+        match self {
+            Self::BasicAuth => "a user's name and password",
+            Self::ApiKeyAuth => "an API key",
+        }
     }
 }
 

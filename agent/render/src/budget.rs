@@ -74,8 +74,8 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// LDS, CDS, RTDS and four for ECDS.
-const ALWAYS: usize = 7;
+/// LDS, CDS, RTDS and five for ECDS.
+const ALWAYS: usize = 8;
 
 pub(crate) fn plan<'a>(
     ports: &'a [Port],
@@ -206,7 +206,7 @@ mod tests {
     fn plan_gives_files_to_preferred_endpoints_first() {
         let all = backends(0..40);
         let nothing = BTreeSet::new();
-        let before = plan(&[], &all, &[], files(14, &nothing)).endpoints;
+        let before = plan(&[], &all, &[], files(ALWAYS + 7, &nothing)).endpoints;
         let outside: Vec<&str> = all
             .iter()
             .map(|backend| backend.name.as_str())
@@ -214,12 +214,15 @@ mod tests {
             .take(3)
             .collect();
         let first = outside.iter().map(|name| file_name(name)).collect();
-        let after = plan(&[], &all, &[], files(14, &first)).endpoints;
+        let after = plan(&[], &all, &[], files(ALWAYS + 7, &first)).endpoints;
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
         let first = all.iter().map(|b| file_name(&b.name)).collect();
-        assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
+        assert_eq!(
+            plan(&[], &all, &[], files(ALWAYS + 7, &first)).endpoints,
+            before
+        );
     }
 
     #[test]
@@ -238,8 +241,8 @@ mod tests {
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let nothing = BTreeSet::new();
-            let before = plan(&[], &before, &[], files(16, &nothing)).endpoints;
-            let after = plan(&[], &after, &[], files(16, &nothing)).endpoints;
+            let before = plan(&[], &before, &[], files(ALWAYS + 9, &nothing)).endpoints;
+            let after = plan(&[], &after, &[], files(ALWAYS + 9, &nothing)).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -273,11 +276,11 @@ mod tests {
                 plan.count,
             )
         };
-        assert_eq!(counts(0), (0, 0, 0, 7));
-        assert_eq!(counts(7), (0, 0, 0, 7));
-        assert_eq!(counts(8), (1, 0, 0, 8));
-        assert_eq!(counts(9), (1, 1, 0, 9));
-        assert_eq!(counts(10), (1, 1, 1, 10));
-        assert_eq!(counts(60), (1, 1, 1, 10));
+        assert_eq!(counts(0), (0, 0, 0, ALWAYS));
+        assert_eq!(counts(ALWAYS), (0, 0, 0, ALWAYS));
+        assert_eq!(counts(ALWAYS + 1), (1, 0, 0, ALWAYS + 1));
+        assert_eq!(counts(ALWAYS + 2), (1, 1, 0, ALWAYS + 2));
+        assert_eq!(counts(ALWAYS + 3), (1, 1, 1, ALWAYS + 3));
+        assert_eq!(counts(60), (1, 1, 1, ALWAYS + 3));
     }
 }

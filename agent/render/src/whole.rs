@@ -98,7 +98,7 @@ pub(crate) fn render_around<E>(
     let mut filters = Vec::new();
     let mut all_listeners = ports.iter().flat_map(|port| &port.listeners);
     if all_listeners.any(|listener| !listener.route_table.is_empty()) {
-        filters = shared_filters::render(shared_filters, &mut problems);
+        filters = shared_filters::render(shared_filters, keys, &mut problems);
         filters.push(rate_limits::render(rate_limits, &context, &mut problems));
         filters.sort_by(|a, b| a.name.cmp(&b.name));
     }

@@ -21,7 +21,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-const ROOTS: [&str; 62] = [
+const ROOTS: [&str; 65] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -38,7 +38,9 @@ const ROOTS: [&str; 62] = [
     ".envoy.extensions.compression.brotli.compressor.v3.Brotli",
     ".envoy.extensions.compression.gzip.compressor.v3.Gzip",
     ".envoy.extensions.compression.zstd.compressor.v3.Zstd",
+    ".envoy.extensions.filters.http.api_key_auth.v3.ApiKeyAuth",
     ".envoy.extensions.filters.http.bandwidth_limit.v3.BandwidthLimit",
+    ".envoy.extensions.filters.http.basic_auth.v3.BasicAuth",
     ".envoy.extensions.filters.http.buffer.v3.Buffer",
     ".envoy.extensions.filters.http.composite.v3.Composite",
     ".envoy.extensions.filters.http.compressor.v3.Compressor",
@@ -56,6 +58,7 @@ const ROOTS: [&str; 62] = [
     ".envoy.extensions.filters.http.rbac.v3.RBAC",
     ".envoy.extensions.filters.http.router.v3.Router",
     ".envoy.extensions.filters.http.set_filter_state.v3.Config",
+    ".envoy.extensions.filters.http.set_metadata.v3.Config",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",

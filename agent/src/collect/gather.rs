@@ -11,6 +11,7 @@ use crate::envoy::Admin;
 use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
+use sesame_proto::keys::KeyPair;
 
 const LOG_TAIL: u64 = 1 << 20;
 const MAX_SECRET: u64 = 256 << 10;
@@ -166,7 +167,13 @@ pub(crate) fn secrets(
     files: &[PathBuf],
 ) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
-    let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
+    let mut secrets: Vec<Vec<u8>> = Vec::new();
+    for KeyPair { private_key, .. } in keys {
+        let credentials = String::from_utf8_lossy(private_key);
+        let credentials = credentials.lines().filter_map(|line| line.split_once(':'));
+        secrets.extend(credentials.map(|(_, value)| value.as_bytes().to_vec()));
+        secrets.push(private_key.clone());
+    }
     let named = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy().to_uppercase();
         ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]

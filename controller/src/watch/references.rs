@@ -114,6 +114,13 @@ impl Referenced {
             {
                 self.config_map(&policy.metadata.namespace, name, None);
             }
+            let namespace = &policy.metadata.namespace;
+            let users = policy.spec.basic_auth.as_ref().map(|it| &it.users.name);
+            let keys = policy.spec.api_key_auth.iter();
+            let keys = keys.flat_map(|it| &it.credentials).map(|it| &it.name);
+            for name in users.into_iter().chain(keys) {
+                self.secret(namespace, name);
+            }
             let jwt = policy.spec.jwt.as_ref();
             let providers = jwt.map_or(&[][..], |it| &it.providers);
             let references = providers
@@ -191,15 +198,17 @@ impl Referenced {
                 }
             }
             if let Some(name) = session_ticket_keys(&tls.options) {
-                let reference = ObjectRef {
-                    group: None,
-                    kind: None,
-                    name: name.to_owned(),
-                    namespace: None,
-                };
-                self.certificate(namespace, &reference);
+                self.secret(namespace, name);
             }
         }
+    }
+
+    fn secret(&mut self, namespace: &str, name: &str) {
+        let reference = ObjectRef {
+            name: name.to_owned(),
+            ..ObjectRef::default()
+        };
+        self.certificate(namespace, &reference);
     }
 
     /// The kind defaults to Secret.

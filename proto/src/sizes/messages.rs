@@ -43,6 +43,7 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
         token_headers,
         // Not rendered.
         exempt_from: _,
+        credentials,
     } = filters;
     let addresses = address_filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -74,6 +75,7 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
         response_headers.as_ref().map_or(0, headers_size),
         text(response),
         text(bandwidth),
+        text(credentials),
         texts(policies),
     ]))
 }

@@ -1,5 +1,6 @@
 //! Tests of routes and listeners with a real Envoy.
 
+mod access_credentials;
 mod access_policies;
 mod access_services;
 mod access_tokens;

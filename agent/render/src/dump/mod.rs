@@ -16,6 +16,8 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::api_key_auth::v3::ApiKeyAuth;
+use envoy_types::pb::envoy::extensions::filters::http::basic_auth::v3::BasicAuth;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, TlsCertificate, secret::Type,
 };
@@ -89,7 +91,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         "routes": list::<RouteConfiguration>(route_tables)?,
         "clusters": without_keys(list::<Cluster>(clusters)?, redact),
         "endpoints": list::<ClusterLoadAssignment>(endpoints)?,
-        "filters": list::<TypedExtensionConfig>(filters)?,
+        "filters": without_keys(list::<TypedExtensionConfig>(filters)?, redact),
         "secrets": secrets.collect::<Result<Vec<_>, DumpError>>()?,
     }))
 }
@@ -153,8 +155,15 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {
             Value::Object(fields) => {
+                let type_ = fields.get("@type").and_then(Value::as_str);
+                let type_ = type_.and_then(|it| it.rsplit('/').next());
+                let secret = match type_ {
+                    Some(type_) if type_ == BasicAuth::full_name() => "users",
+                    Some(type_) if type_ == ApiKeyAuth::full_name() => "credentials",
+                    _ => "private_key",
+                };
                 for (name, value) in fields {
-                    if name == "private_key" {
+                    if name == secret || name == "private_key" {
                         *value = json!({"inline_string": "<redacted>"});
                     } else if name == "session_ticket_keys" {
                         *value = json!({"keys": [{"inline_string": "<redacted>"}]});

@@ -17,18 +17,22 @@ use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
 
 use super::address_filters::{self, to_principal};
-use super::{headers, matches, tokens};
+use super::{credentials, headers, matches, tokens};
 use crate::wrappers;
 
 pub(crate) const FILTER: &str = "authorization";
 
-/// All authorizations must allow a request.
-pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
+/// All authorizations must allow a request, and the set of credentials, if any, must have been
+/// checked.
+pub(crate) fn render(all: &[Authorization], credentials: &str) -> Result<Option<Any>, String> {
+    let unchecked = Some(credentials).filter(|set| !set.is_empty());
+    let unchecked = unchecked.map(|set| Ok((set.to_owned(), vec![credentials::unmarked(set)])));
     let rejected = all.iter().map(|authorization| {
         let name = &authorization.name;
         let rejected = rejected(authorization).map_err(|why| format!("`{name}`: {why}"))?;
         Ok::<_, String>((name.clone(), vec![rejected]))
     });
+    let rejected = unchecked.into_iter().chain(rejected);
     let rejected: Vec<_> = rejected.collect::<Result<_, _>>()?;
     Ok(address_filters::rejecting(rejected))
 }
@@ -149,22 +153,40 @@ fn claim_principal(claim: &ClaimValues) -> Result<Principal, String> {
     ]);
     let provider_principal = |provider: &String| {
         let key = tokens::provider_key(policy, provider);
-        let path = std::iter::once(&key).chain(path);
-        let path = path.map(|key| PathSegment {
-            segment: Some(Segment::Key(key.clone())),
-        });
-        let matcher = MetadataMatcher {
-            filter: tokens::CLAIMS.to_owned(),
-            path: path.collect(),
-            value: Some(value.clone()),
-            invert: false,
-        };
-        to_principal(principal::Identifier::SourcedMetadata(SourcedMetadata {
-            metadata_matcher: Some(matcher),
-            metadata_source: MetadataSource::Dynamic.into(),
-        }))
+        let path = std::iter::once(&key).chain(path).map(String::as_str);
+        metadata(tokens::CLAIMS, path, value.clone())
     };
     Ok(any_of(providers.iter().map(provider_principal).collect()))
+}
+
+/// Matches requests whose dynamic metadata contains this text.
+pub(super) fn metadata_is(filter: &str, key: &str, text: &str) -> Principal {
+    let value = ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::StringMatch(wrappers::exact(
+            text,
+        ))),
+    };
+    metadata(filter, std::iter::once(key), value)
+}
+
+fn metadata<'k>(
+    filter: &str,
+    path: impl Iterator<Item = &'k str>,
+    value: ValueMatcher,
+) -> Principal {
+    let path = path.map(|key| PathSegment {
+        segment: Some(Segment::Key(key.to_owned())),
+    });
+    let matcher = MetadataMatcher {
+        filter: filter.to_owned(),
+        path: path.collect(),
+        value: Some(value),
+        invert: false,
+    };
+    to_principal(principal::Identifier::SourcedMetadata(SourcedMetadata {
+        metadata_matcher: Some(matcher),
+        metadata_source: MetadataSource::Dynamic.into(),
+    }))
 }
 
 fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
@@ -231,7 +253,7 @@ fn any() -> Principal {
     to_principal(principal::Identifier::Any(true))
 }
 
-fn not(principal: Principal) -> Principal {
+pub(super) fn not(principal: Principal) -> Principal {
     to_principal(principal::Identifier::NotId(Box::new(principal)))
 }
 

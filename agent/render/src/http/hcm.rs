@@ -35,8 +35,8 @@ use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
 
 use super::{
-    address_filters, auth_headers, authorization, composite, cors, external_auth, matches,
-    rate_limits, request_filters, sessions, shared_filters, tokens, tracing,
+    address_filters, auth_headers, authorization, composite, cors, credentials, external_auth,
+    matches, rate_limits, request_filters, sessions, shared_filters, tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -290,7 +290,7 @@ fn malformed_authorities() -> HttpFault {
 /// | CORS | routes with CORS | no filter may reject preflights first |
 /// | rate limits | routes with request limits | limits how fast clients can guess credentials |
 /// | header mutation | policies | some headers may be set only from claims |
-/// | tokens, authorization, header mutation | policies | later filters see only valid requests |
+/// | credentials, tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization per service | routes with it | later filters skip rejected requests |
@@ -335,6 +335,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         off(cors::FILTER, pack_any(Cors::default())),
         in_file(rate_limits::FILTER),
         place(request_filters::RESERVED_HEADERS),
+        in_file(credentials::FILTER),
         composite::in_file(tokens::FILTER, tokens::type_url(), layout),
         place(authorization::FILTER),
         place(request_filters::CLAIM_HEADERS),

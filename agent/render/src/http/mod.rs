@@ -9,6 +9,7 @@ mod authorization;
 mod backend_rewrites;
 pub(crate) mod composite;
 mod cors;
+mod credentials;
 mod external_auth;
 mod forward;
 pub(crate) mod hcm;

@@ -25,7 +25,9 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
-use super::{address_filters, authorization, composite, headers, shared_filters, tokens};
+use super::{
+    address_filters, authorization, composite, credentials, headers, shared_filters, tokens,
+};
 use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
@@ -38,11 +40,12 @@ pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-pub(crate) const ALL: [&str; 12] = [
+pub(crate) const ALL: [&str; 13] = [
     address_filters::FILTER,
     TOKEN_HEADERS,
     RESERVED_HEADERS,
     CLAIM_HEADERS,
+    credentials::FILTER,
     tokens::FILTER,
     authorization::FILTER,
     shared_filters::BANDWIDTH,
@@ -92,6 +95,7 @@ pub(crate) fn render(
         claim_headers,
         token_headers,
         exempt_from: _,
+        credentials,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
     let addresses = address_filters::render(address_filters)?;
@@ -111,7 +115,7 @@ pub(crate) fn render(
     if !claim_headers.is_empty() {
         rendered.push((CLAIM_HEADERS, tokens::claim_headers(claim_headers)?));
     }
-    let authorizations = authorization::render(authorizations)?;
+    let authorizations = authorization::render(authorizations, credentials)?;
     rendered.extend(authorizations.map(|filter| (authorization::FILTER, filter)));
     if *grpc_web {
         let filter = composite::inline("envoy.filters.http.grpc_web", pack_any(GrpcWeb {}));

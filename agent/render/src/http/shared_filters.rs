@@ -1,4 +1,4 @@
-//! Response changes, bandwidth limits and tokens, to which routes refer by name.
+//! Response changes, bandwidth limits, credentials and tokens, to which routes refer by name.
 //!
 //! Each kind has its own file: error pages are long, and all routes with the same bandwidth limit
 //! must share its token bucket.
@@ -34,6 +34,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatc
 use envoy_types::pb::xds::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
 use envoy_types::util::pack_any;
+use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
@@ -41,6 +42,7 @@ use sesame_proto::schema::{
 };
 
 use super::composite::{self, filter};
+use super::credentials;
 use super::tokens::{self, Tokens};
 use crate::context::{SharedPlace, SharedPlaces};
 use crate::header_checks::check_value;
@@ -52,7 +54,12 @@ pub(crate) const RESPONSE: &str = "response";
 
 const STATISTICS: &str = "bandwidth";
 
-pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
+pub(crate) fn render(
+    all: &[SharedFilter],
+    keys: &[KeyPair],
+    problems: &mut RenderProblems,
+) -> Vec<Resource> {
+    let pairs = keys.iter().map(|pair| (pair.name.as_str(), pair)).collect();
     let usable = SharedFilter::usable(all);
     let without = "requests that need it get 500";
     for filter in all.iter().skip(usable.len()) {
@@ -64,7 +71,8 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             ),
         );
     }
-    let mut places = BTreeMap::from([(BANDWIDTH, Vec::new()), (RESPONSE, Vec::new())]);
+    let places = [BANDWIDTH, RESPONSE, credentials::FILTER];
+    let mut places = BTreeMap::from(places.map(|place| (place, Vec::new())));
     let mut tokens = Tokens::default();
     for filter in usable {
         let name = &filter.name;
@@ -78,6 +86,13 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             Some(Kind::Response(it)) => of_responses(it).map(|filters| add(RESPONSE, filters)),
             Some(Kind::Bandwidth(it)) => of_bandwidth(*it).map(|filters| add(BANDWIDTH, filters)),
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
+            Some(Kind::Credentials(set)) => credentials::check_set(name, set).map(|()| {
+                let (filters, missing) = credentials::chain(name, set, &pairs);
+                add(credentials::FILTER, filters);
+                if let Some(why) = missing {
+                    problems.add(name, format!("shared filter: {why}; {without}"));
+                }
+            }),
             // Token sets are added later, because they refer to token policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             None => Err("its kind is unknown".to_owned()),
@@ -117,6 +132,9 @@ fn place(filter: &SharedFilter) -> Result<&'static str, String> {
         Some(Kind::Bandwidth(bandwidth)) => of_bandwidth(*bandwidth).map(|_| BANDWIDTH),
         Some(Kind::Tokens(policy)) => tokens::check(policy).map(|()| tokens::FILTER),
         Some(Kind::TokenSet(set)) => tokens::check_set(&filter.name, set).map(|()| tokens::FILTER),
+        Some(Kind::Credentials(set)) => {
+            credentials::check_set(&filter.name, set).map(|()| credentials::FILTER)
+        }
         None => Err("its kind is unknown".to_owned()),
     }
 }
@@ -138,6 +156,7 @@ pub(crate) fn named(
     for (place, name) in [
         (RESPONSE, &filters.response),
         (BANDWIDTH, &filters.bandwidth),
+        (credentials::FILTER, &filters.credentials),
     ] {
         if !name.is_empty() {
             check(place, name)?;

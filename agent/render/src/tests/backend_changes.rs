@@ -119,7 +119,7 @@ proptest! {
     #[test]
     fn patched_backend_changes_match_full_rendering(
         versions in versions(),
-        budget in 4_usize..14,
+        budget in 4_usize..15,
     ) {
         let [before, now] = versions.map(|version| snapshot(&version));
         let options = RenderOptions { subscription_budget: budget, ..options() };
@@ -150,7 +150,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
     };
     let (before, now) = (with(1), with(2));
     // The first budget keeps all endpoints in files; the second inlines them all.
-    for budget in [100, 8] {
+    for budget in [100, 9] {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()

@@ -168,6 +168,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 }],
                 token_headers: vec!["authorization".into()],
                 exempt_from: Vec::new(),
+                credentials: "AccessPolicy/ns/a/apiKeyAuth,AccessPolicy/ns/b/basicAuth".into(),
             })),
         },
         Route {

@@ -17,6 +17,10 @@ use super::shared_filters::every_shared_filter;
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
 
 pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolicy/ns/b/jwt"];
+pub(crate) const EVERY_CREDENTIAL: [&str; 2] = [
+    "AccessPolicy/ns/b/basicAuth",
+    "AccessPolicy/ns/a/apiKeyAuth",
+];
 pub(crate) const EVERY_BYTE: &str = "TrafficPolicy/ns/every/bandwidth";
 pub(crate) const EVERY_RESPONSE: &str = "TrafficPolicy/ns/every/response";
 
@@ -40,7 +44,15 @@ pub(crate) fn parameters() -> TlsTermination {
 }
 
 pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
+    let credentials = |name: &str, content: &str| KeyPair {
+        name: name.to_owned(),
+        private_key: content.as_bytes().to_vec(),
+        ..KeyPair::default()
+    };
+    let [users, clients] = EVERY_CREDENTIAL;
     let keys = vec![
+        credentials(clients, "app:k-app\ntill:k-till\n"),
+        credentials(users, "ann:{SHA}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n"),
         key_pair("Secret/ns/a", "a.example.com"),
         key_pair("Secret/ns/b", "*.example.com"),
         KeyPair {
@@ -269,7 +281,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             .collect(),
         trust_bundles: vec![TrustBundle {
             name: bundle.into(),
-            pem: pem(&keys[0]),
+            pem: pem(&keys[2]),
             ..TrustBundle::default()
         }],
         edge: None,

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Authorization, AuthorizationRule, Bandwidth, ClaimHeader,
-    ClaimValues, Compression, ErrorPage, Fault, HeaderValues, PathRule, RequestFilters,
-    ResponseFilter, SharedFilter, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource,
-    shared_filter, token_source,
+    AddressFilter, AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule,
+    Bandwidth, BasicAuth, ClaimHeader, ClaimValues, Compression, CredentialCheck, CredentialSet,
+    ErrorPage, Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter, SharedFilter,
+    TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, api_key_source,
+    credential_check, shared_filter, token_source,
 };
 
 use super::hostile::{modifier, text};
@@ -31,7 +32,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
         prop::option::of(modifier()),
         any::<bool>(),
         prop::option::of(fault),
-        (name(), name()),
+        (name(), name(), name()),
         prop::collection::vec(address_filter(), 0..3),
         access(),
     )
@@ -41,7 +42,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                 headers,
                 grpc_web,
                 fault,
-                (response, bandwidth),
+                (response, bandwidth, credentials),
                 address_filters,
                 (tokens, reserved_headers, authorizations, claim_headers),
             )| {
@@ -61,6 +62,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     authorizations,
                     claim_headers,
                     exempt_from: Vec::new(),
+                    credentials,
                 }
             },
         )
@@ -191,7 +193,29 @@ pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
         tokens.prop_map(|providers| shared_filter::Kind::Tokens(TokenPolicy { providers }));
     let set = prop::collection::vec(name(), 0..3);
     let set = set.prop_map(|policies| shared_filter::Kind::TokenSet(TokenSet { policies }));
-    let kind = prop::option::of(prop_oneof![bandwidth, response, tokens, set]);
+    let check = (name(), any::<bool>(), name()).prop_map(|(name, is_basic, header)| {
+        let basic = BasicAuth {
+            username_header: header.clone(),
+        };
+        let api_key = ApiKeyAuth {
+            sources: vec![ApiKeySource {
+                kind: Some(api_key_source::Kind::Header(header)),
+            }],
+            ..ApiKeyAuth::default()
+        };
+        let kind = if is_basic {
+            credential_check::Kind::Basic(basic)
+        } else {
+            credential_check::Kind::ApiKey(api_key)
+        };
+        CredentialCheck {
+            name,
+            kind: Some(kind),
+        }
+    });
+    let credentials = prop::collection::vec(check, 0..3)
+        .prop_map(|checks| shared_filter::Kind::Credentials(CredentialSet { checks }));
+    let kind = prop::option::of(prop_oneof![bandwidth, response, tokens, set, credentials]);
     (name(), kind)
         .prop_map(|(name, kind)| SharedFilter { name, kind })
         .boxed()

@@ -100,7 +100,7 @@ fn listeners_stay_unchanged_when_routes_or_keys_change() {
 #[test]
 fn no_budget_is_exceeded() {
     let (snapshot, keys) = everything();
-    for budget in 7..23 {
+    for budget in 8..23 {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()

@@ -4,12 +4,14 @@ use serde_json::{Value, json};
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    AddressRange, Authorization, AuthorizationRule, Bandwidth, ClaimValues, Compression, ErrorPage,
-    Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter, Route, SharedFilter,
-    TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, route::Action, token_source,
+    AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule, Bandwidth, BasicAuth,
+    ClaimValues, Compression, CredentialCheck, CredentialSet, ErrorPage, Fault, HeaderValues,
+    PathRule, RequestFilters, ResponseFilter, Route, SharedFilter, TokenHeader, TokenPolicy,
+    TokenProvider, TokenSet, TokenSource, api_key_source, credential_check, route::Action,
+    token_source,
 };
 
-use super::everything::{EVERY_BYTE, EVERY_RESPONSE, EVERY_TOKEN, everything};
+use super::everything::{EVERY_BYTE, EVERY_CREDENTIAL, EVERY_RESPONSE, EVERY_TOKEN, everything};
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::{dump, render};
 
@@ -40,9 +42,17 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
     let set = TokenSet {
         policies: EVERY_TOKEN.map(Into::into).into(),
     };
+    let credentials = CredentialSet {
+        checks: every_credential_check(),
+    };
+    let names = [
+        CredentialSet::name(&credentials.checks),
+        TokenSet::name(&set.policies),
+    ];
     let filters = [
+        (names[0].as_str(), Kind::Credentials(credentials)),
         (first, Kind::Tokens(token_policy(&["a", "b"]))),
-        (&TokenSet::name(&set.policies), Kind::TokenSet(set)),
+        (&names[1], Kind::TokenSet(set)),
         (second, Kind::Tokens(token_policy(&["c"]))),
         (EVERY_BYTE, bandwidth),
         (EVERY_RESPONSE, response),
@@ -52,6 +62,32 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
         kind: Some(kind),
     });
     filters.into()
+}
+
+fn every_credential_check() -> Vec<CredentialCheck> {
+    let sources = [
+        api_key_source::Kind::Header("x-key".into()),
+        api_key_source::Kind::QueryParameter("key".into()),
+        api_key_source::Kind::Cookie("key".into()),
+    ];
+    let api_key = ApiKeyAuth {
+        sources: sources.map(|kind| ApiKeySource { kind: Some(kind) }).into(),
+        client_header: "x-client".into(),
+        hide: true,
+    };
+    let basic = BasicAuth {
+        username_header: "x-user".into(),
+    };
+    let [users, clients] = EVERY_CREDENTIAL;
+    let checks = [
+        (clients, credential_check::Kind::ApiKey(api_key)),
+        (users, credential_check::Kind::Basic(basic)),
+    ];
+    let checks = checks.map(|(name, kind)| CredentialCheck {
+        name: name.into(),
+        kind: Some(kind),
+    });
+    checks.into()
 }
 
 pub(crate) const KEYS: &str = r#"{"keys":[{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
@@ -276,4 +312,69 @@ fn filter_that_envoy_would_refuse_refuses_requests() {
         assert_eq!(routes.len(), 1);
         assert_eq!(routes[0]["direct_response"]["status"], json!(500));
     }
+}
+
+/// The filters of the credential set, and problems, with only these key pairs.
+fn credential_filters(is_known: impl Fn(&str) -> bool) -> (Vec<Value>, Vec<String>) {
+    let (snapshot, mut keys) = everything();
+    keys.retain(|pair| is_known(&pair.name));
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::Nothing).unwrap();
+    let filters = printed["filters"].as_array().unwrap();
+    let place = filters.iter().find(|it| it["name"] == json!("credentials"));
+    let chains = &place.unwrap()["typed_config"]["named_filter_chains"];
+    let chains = chains.as_object().unwrap().values();
+    let problems = rendered.problems.iter();
+    (
+        chains
+            .flat_map(|it| it["typed_config"].as_array().unwrap().clone())
+            .collect(),
+        problems.map(|it| it.message.clone()).collect(),
+    )
+}
+
+#[test]
+fn credential_chain_marks_checked_requests() {
+    let (filters, _) = credential_filters(|_| true);
+    let names: Vec<&Value> = filters.iter().map(|it| &it["name"]).collect();
+    assert_eq!(
+        names,
+        [
+            "envoy.filters.http.api_key_auth",
+            "envoy.filters.http.basic_auth",
+            "envoy.filters.http.set_metadata",
+        ]
+    );
+    let keys = &filters[0]["typed_config"]["credentials"];
+    assert_eq!(keys[0], json!({"key": "k-app", "client": "app"}));
+    let route = RequestFilters {
+        credentials: CredentialSet::name(&every_credential_check()),
+        ..RequestFilters::default()
+    };
+    let printed = printed(None, filtered(route)).to_string();
+    assert!(printed.contains("sesame.credentials"), "{printed}");
+}
+
+#[test]
+fn missing_credentials_refuse_requests() {
+    let (filters, problems) = credential_filters(|name| name != EVERY_CREDENTIAL[0]);
+    let [filter] = filters.as_slice() else {
+        panic!("{filters:?}");
+    };
+    let status = &filter["typed_config"]["abort"]["http_status"];
+    assert_eq!(status, &json!(500));
+    let why = "its credentials are not on this host";
+    assert!(problems.iter().any(|it| it.contains(why)), "{problems:?}");
+}
+
+#[test]
+fn printed_credentials_are_redacted() {
+    let (snapshot, keys) = everything();
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    let printed = printed.to_string();
+    for secret in ["k-app", "k-till", "{SHA}"] {
+        assert!(!printed.contains(secret), "{secret}");
+    }
+    assert!(!printed.contains("Secret/ns/a\"},{\"name\":\"AccessPolicy"));
 }

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{KeyRef, Snapshot, TrustBundle};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
@@ -26,8 +27,17 @@ pub(crate) fn render(
         ports,
         keys: key_refs,
         trust_bundles,
+        shared_filters,
         ..
     } = snapshot;
+    // The filters themselves contain these credentials.
+    let is_credentials = |name: &str| {
+        let mut sets = shared_filters.iter().filter_map(|it| match &it.kind {
+            Some(Kind::Credentials(set)) => Some(set),
+            _ => None,
+        });
+        sets.any(|set| set.checks.iter().any(|check| check.name == name))
+    };
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();
     let mut secrets = Vec::new();
@@ -39,6 +49,9 @@ pub(crate) fn render(
         on_host,
     } in key_refs
     {
+        if is_credentials(name) {
+            continue;
+        }
         let Some(pair) = pairs.get(name.as_str()) else {
             let why = if *on_host {
                 "the key pair is stored on hosts, but no local-certificate of this host names its files; everything that needs it is left out"

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessAction, AddressSource, BackendObjectRef, ExternalAuthGrpc, ExternalAuthHttp, ForwardBody,
-    Object, PathMatchType, PolicyTargetRef,
+    AccessAction, AddressSource, ApiKeyAuth, BackendObjectRef, BasicAuth, ExternalAuthGrpc,
+    ExternalAuthHttp, ForwardBody, Object, PathMatchType, PolicyTargetRef,
 };
 
 /// `AccessPolicy` v1alpha1.
@@ -24,10 +24,16 @@ pub struct AccessPolicySpec {
     /// Client addresses that may send requests. Requests from other addresses get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
+    /// Users and passwords that requests must carry. Requests without them get 401.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic_auth: Option<BasicAuth>,
+    /// API keys that requests must carry. Requests without a valid key get 401.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_auth: Option<ApiKeyAuth>,
     /// JSON Web Tokens that requests must carry. Requests without a valid token get 401.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtPolicy>,
-    /// Rules for requests that pass `ipFilter` and `jwt`. Denied requests get 403.
+    /// Rules for requests that pass the parts above. Denied requests get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AccessRules>,
     /// External service that authorizes requests after they pass all other parts of the policy.
@@ -76,10 +82,10 @@ pub struct AccessExemption {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Parts of the policy that the object's requests bypass: `ipFilter`, `jwt`, `authorization` or
-    /// `extAuth`. All parts by default.
+    /// Parts of the policy that the object's requests bypass: `ipFilter`, `basicAuth`, `apiKeyAuth`,
+    /// `jwt`, `authorization` or `extAuth`. All parts by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4), inner(length(min = 1, max = 16)))]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 16)))]
     pub parts: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 //! Only the fields that resolution needs are kept, in compact form, because a cluster has many of
 //! these objects. Secret values are never printed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
@@ -127,6 +127,13 @@ impl Secret {
             Some(text) => Some(text.0.as_bytes()),
             None => self.data.get(key).map(|bytes| bytes.0.as_slice()),
         }
+    }
+
+    /// Returns all keys with their values, sorted by key.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let keys: BTreeSet<&String> = self.data.keys().chain(self.string_data.keys()).collect();
+        let entries = keys.into_iter();
+        entries.filter_map(|key| Some((key.as_str(), self.get(key)?)))
     }
 }
 

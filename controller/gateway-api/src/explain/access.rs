@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Authorization, ClaimHeader, RequestFilters, TokenPolicy,
+    AddressFilter, AddressRange, Authorization, ClaimHeader, CredentialSet, RequestFilters,
+    TokenPolicy,
 };
 
 use sesame_proto::network::Network;
@@ -37,6 +38,7 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         authorizations,
         claim_headers,
         token_headers,
+        credentials,
         ..
     } = filters;
     let addresses = address_filters.iter();
@@ -82,7 +84,12 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let names = token_headers.join(", ");
         filter("TokenHeaders", format!("the backend does not get {names}"))
     });
-    let all = addresses.chain(removed).chain(tokens);
+    let credentials = CredentialSet::checks(credentials).map(|(policy, part)| {
+        let what = part.credentials();
+        let effect = format!("{policy} rejects requests without {what} with 401");
+        filter(part.label(), effect)
+    });
+    let all = addresses.chain(removed).chain(credentials).chain(tokens);
     all.chain(authorizations)
         .chain(claimed)
         .chain(kept)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
-    ExternalAuth, Listener, RequestFilters, Route, Snapshot, TokenPolicy, VirtualHost,
-    route::Action, tls_termination::ClientMode,
+    CredentialSet, ExternalAuth, Listener, RequestFilters, Route, Snapshot, TokenPolicy,
+    VirtualHost, route::Action, tls_termination::ClientMode,
 };
 
 /// A rule's checks, for all hosts with the same checks.
@@ -118,6 +118,8 @@ fn exempted(check: &str) -> String {
     let (policy, part) = check.rsplit_once('/').unwrap_or((check, ""));
     let name = match part {
         "ipFilter" => "IPFilter",
+        "basicAuth" => "BasicAuth",
+        "apiKeyAuth" => "APIKey",
         "jwt" => "JWT",
         "authorization" => "Authorization",
         _ => "ExternalAuth",
@@ -130,9 +132,12 @@ fn of_filters(filters: &RequestFilters) -> Vec<String> {
     let addresses = addresses.map(|it| format!("IPFilter {}", object(&it.name)));
     let tokens = filters.tokens.iter();
     let tokens = tokens.map(|name| format!("JWT {}", TokenPolicy::policy(name)));
+    let credentials = CredentialSet::checks(&filters.credentials);
+    let credentials = credentials.map(|(policy, part)| format!("{} {policy}", part.label()));
     let rules = filters.authorizations.iter();
     let rules = rules.map(|it| format!("Authorization {}", object(&it.name)));
-    addresses.chain(tokens).chain(rules).collect()
+    let identities = addresses.chain(credentials).chain(tokens);
+    identities.chain(rules).collect()
 }
 
 fn object(name: &str) -> String {

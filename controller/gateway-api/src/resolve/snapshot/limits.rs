@@ -8,7 +8,7 @@ use sesame_proto::schema::{RateLimit, SharedFilter};
 
 use crate::api::NamespacedName;
 use crate::resolve::context::Problems;
-use crate::resolve::policies::traffic::filters::FilterSettings;
+use crate::resolve::policies::traffic::credentials::Credentials;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
@@ -38,35 +38,53 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
+/// Shared filters, and the credentials that they check.
+#[derive(Default)]
+pub(super) struct SharedFilters {
+    pub(super) filters: Vec<SharedFilter>,
+    /// By name.
+    pub(super) credentials: BTreeMap<String, Credentials>,
+}
+
 /// Includes unreachable routes, as in [`find`].
 pub(super) fn shared_filters<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
     problems: &mut Problems,
-) -> Vec<SharedFilter> {
+) -> SharedFilters {
     let mut by_name: BTreeMap<String, SharedFilter> = BTreeMap::new();
+    let mut credentials: BTreeMap<String, Credentials> = BTreeMap::new();
     for attached in listeners {
         let listener_filters = &attached.listener.traffic.filters;
         let attachments = attached.attachments.iter();
         let routes = attachments.filter_map(|it| routes.get(it.route));
-        let rules = routes.flat_map(|route| route.rules.of_requests());
-        let rule_settings = rules.filter_map(|rule| {
-            let mut settings = FilterSettings::clone(rule.filters.as_deref()?);
-            settings.add(listener_filters);
-            Some(settings)
+        let rule_settings = routes.flat_map(|route| {
+            let rules = route.rules.of_requests().iter();
+            rules.filter_map(|rule| {
+                listener_filters.of_rule(rule.filters.as_deref(), &route.provenance)
+            })
         });
         for settings in std::iter::once(listener_filters.clone()).chain(rule_settings) {
             let new = settings.shared(|name| by_name.contains_key(name));
             by_name.extend(new.into_iter().map(|it| (it.name.clone(), it)));
+            for checked in settings.credentials() {
+                let name = &checked.check.name;
+                if !credentials.contains_key(name) {
+                    credentials.insert(name.clone(), checked.clone());
+                }
+            }
         }
     }
     keep_shares(
         &mut by_name,
         SharedFilter::MAX,
-        "response and bandwidth filters",
+        "response, bandwidth and access filters",
         problems,
     );
-    by_name.into_values().collect()
+    SharedFilters {
+        filters: by_name.into_values().collect(),
+        credentials,
+    }
 }
 
 /// Removes and reports entries beyond a namespace's share if there are more than `most`.

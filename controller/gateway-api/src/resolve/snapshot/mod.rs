@@ -6,8 +6,9 @@ mod upstreams;
 use std::collections::BTreeSet;
 
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{self, BackendTls, Snapshot, TlsTermination};
+use sesame_proto::schema::{self, BackendTls, KeyRef, Snapshot, TlsTermination};
 
+use self::limits::SharedFilters;
 use crate::api::NamespacedName;
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
@@ -59,7 +60,10 @@ pub(crate) fn assemble<'w>(
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
     let rate_limits = limits::find(listeners(together), routes, &mut cx.problems);
-    let shared_filters = limits::shared_filters(listeners(together), routes, &mut cx.problems);
+    let SharedFilters {
+        filters: shared_filters,
+        credentials,
+    } = limits::shared_filters(listeners(together), routes, &mut cx.problems);
     let meshes = || served.iter().filter_map(|it| it.gateway.mesh.as_ref());
     let tls = meshes().map(|it| (it.gateway.as_str(), it.tls())).collect();
     let mut tracing = gateway.tracing.traces.clone();
@@ -88,10 +92,14 @@ pub(crate) fn assemble<'w>(
             .filter_map(|listener| listener.tls.as_ref())
     };
     let originations = || upstreams.backends.iter().filter_map(|b| b.tls.as_deref());
-    let certificates: Vec<_> = key_names(terminations(), originations())
-        .into_iter()
-        .filter_map(|name| certificates.published(name))
-        .collect();
+    let names = key_names(terminations(), originations()).into_iter();
+    let pairs = names.filter_map(|name| certificates.published(name));
+    let credentials = credentials.values().map(|it| {
+        let (key, pair) = it.published();
+        (key, Some(pair))
+    });
+    let mut keys: Vec<(KeyRef, Option<&KeyPair>)> = pairs.chain(credentials).collect();
+    keys.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
     // Bundles with the same name are identical.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
@@ -112,7 +120,7 @@ pub(crate) fn assemble<'w>(
         snapshot: schema::Snapshot {
             gateway: Kind::Gateway.named(name.clone()).to_string(),
             addresses: gateway.addresses.usable.clone(),
-            keys: certificates.iter().map(|(key, _)| key.clone()).collect(),
+            keys: keys.iter().map(|(key, _)| key.clone()).collect(),
             trust_bundles,
             ports,
             route_tables,
@@ -128,8 +136,8 @@ pub(crate) fn assemble<'w>(
             filters: filters.map(Box::new),
         },
         gateway: name,
-        keys: certificates
-            .iter()
+        keys: keys
+            .into_iter()
             .filter_map(|(_, pair)| pair.cloned())
             .collect(),
     })

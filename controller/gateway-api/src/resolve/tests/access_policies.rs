@@ -13,14 +13,14 @@ use crate::resolve::policies::key_sets::RemoteKeySets;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-fn policy(name: &str, target: &str, spec: &str) -> String {
+pub(super) fn policy(name: &str, target: &str, spec: &str) -> String {
     format!(
         "---\nkind: AccessPolicy\nmetadata: {{name: {name}, namespace: web, generation: 4}}\n\
          spec: {{targetRefs: [{{group: gateway.networking.k8s.io, {target}}}]{spec}}}\n"
     )
 }
 
-fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
+pub(super) fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     let key = Kind::AccessPolicy.named(NamespacedName::new("web", name));
     let status = resolution.statuses.policies.get(&key).expect("a status");
     &status.ancestors[0].conditions
@@ -40,7 +40,7 @@ fn checked(resolution: &Resolution) -> BTreeSet<String> {
 #[test]
 fn invalid_policy_refuses_its_targets() {
     for (spec, why) in [
-        ("", "spec: expected ipFilter, jwt, authorization or extAuth"),
+        ("", "spec: expected at least one of ipFilter, basicAuth,"),
         (
             ", ipFilter: {}",
             "spec.ipFilter: expected allow, deny, allowRefs or denyRefs",
@@ -186,6 +186,18 @@ fn tokens_of_all_policies_are_needed() {
     assert!(is_refused(&resolution));
     let filters = resolution.gateways[0].snapshot.filters.as_deref().unwrap();
     assert_eq!(filters.tokens, [all_name]);
+}
+
+#[test]
+fn exempt_route_keeps_set_of_other_tokens() {
+    let exempt = ", exemptions: [{kind: HTTPRoute, name: r, parts: [jwt]}]";
+    let all = policy("all", SCOPES[3], &(tokens("") + exempt));
+    let others = ["a", "b"].map(|name| policy(name, SCOPES[1], &tokens("")));
+    let resolution = served(&(all + &others.concat()));
+    let filters = first(&resolution).filters.as_deref().unwrap();
+    let set = filters.token_set().unwrap();
+    let shared = &resolution.gateways[0].snapshot.shared_filters;
+    assert!(shared.iter().any(|it| it.name == set), "{set}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use sesame_proto::network::Network;
 use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization};
 
 use super::authorization;
+use super::credentials::{self, Credentials};
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
 use crate::api::{
@@ -30,6 +31,8 @@ const DEFAULT_LIST: &str = "networks";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
+    pub(super) users: Option<Credentials>,
+    pub(super) api_keys: Option<Credentials>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
@@ -40,15 +43,19 @@ pub(crate) struct AccessCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessPart {
     IpFilter,
+    BasicAuth,
+    ApiKeyAuth,
     Jwt,
     Authorization,
     ExtAuth,
 }
 
 impl AccessPart {
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 6;
     const ALL: [Self; Self::COUNT] = [
         Self::IpFilter,
+        Self::BasicAuth,
+        Self::ApiKeyAuth,
         Self::Jwt,
         Self::Authorization,
         Self::ExtAuth,
@@ -57,6 +64,8 @@ impl AccessPart {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::IpFilter => "ipFilter",
+            Self::BasicAuth => "basicAuth",
+            Self::ApiKeyAuth => "apiKeyAuth",
             Self::Jwt => "jwt",
             Self::Authorization => "authorization",
             Self::ExtAuth => "extAuth",
@@ -76,6 +85,8 @@ impl AccessCheck {
     pub(super) fn has(&self, part: AccessPart) -> bool {
         match part {
             AccessPart::IpFilter => self.addresses.is_some(),
+            AccessPart::BasicAuth => self.users.is_some(),
+            AccessPart::ApiKeyAuth => self.api_keys.is_some(),
             AccessPart::Jwt => self.tokens.is_some(),
             AccessPart::Authorization => self.authorization.is_some(),
             AccessPart::ExtAuth => self.external_auth.is_some(),
@@ -87,6 +98,8 @@ impl AccessCheck {
         for part in self.exempts(route) {
             match part {
                 AccessPart::IpFilter => check.addresses = None,
+                AccessPart::BasicAuth => check.users = None,
+                AccessPart::ApiKeyAuth => check.api_keys = None,
                 AccessPart::Jwt => check.tokens = None,
                 AccessPart::Authorization => check.authorization = None,
                 AccessPart::ExtAuth => check.external_auth = None,
@@ -169,6 +182,8 @@ fn read<'w>(
     let AccessPolicySpec {
         target_refs,
         ip_filter,
+        basic_auth,
+        api_key_auth,
         jwt,
         authorization,
         ext_auth,
@@ -176,10 +191,22 @@ fn read<'w>(
     } = spec;
     let kinds = target_refs.iter().map(|it| it.kind.as_str());
     check_exemptions(exemptions, kinds)?;
-    let is_empty = ip_filter.is_none() && jwt.is_none() && authorization.is_none();
-    if is_empty && ext_auth.is_none() {
-        return Err(": expected ipFilter, jwt, authorization or extAuth".to_owned());
+    let is_set = [
+        ip_filter.is_some(),
+        basic_auth.is_some(),
+        api_key_auth.is_some(),
+        jwt.is_some(),
+        authorization.is_some(),
+        ext_auth.is_some(),
+    ];
+    if !is_set.contains(&true) {
+        let known = AccessPart::ALL.map(AccessPart::as_str).join(", ");
+        return Err(format!(": expected at least one of {known}"));
     }
+    let users = basic_auth.as_ref();
+    let users = users.map(|it| credentials::read_users(policy, it, namespace, cx));
+    let api_keys = api_key_auth.as_ref();
+    let api_keys = api_keys.map(|it| credentials::read_keys(policy, it, namespace, cx));
     let addresses = ip_filter.as_ref();
     let addresses = addresses.map(|it| read_addresses(policy, it, namespace, cx));
     let tokens = jwt.as_ref();
@@ -198,6 +225,8 @@ fn read<'w>(
     });
     Ok(AccessCheck {
         addresses: addresses.transpose()?,
+        users: users.transpose()?,
+        api_keys: api_keys.transpose()?,
         authorization: rules,
         tokens,
         exempt: exempt.collect::<Result<_, _>>()?,

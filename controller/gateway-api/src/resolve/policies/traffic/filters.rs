@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    AddressFilter, Bandwidth, Compression, ErrorPage, ExternalAuth, Fault, HeaderModifier,
-    RequestFilters, ResponseFilter, SharedFilter, TokenSet, external_auth::Protocol,
+    AddressFilter, Bandwidth, Compression, CredentialSet, ErrorPage, ExternalAuth, Fault,
+    HeaderModifier, RequestFilters, ResponseFilter, SharedFilter, TokenSet,
+    external_auth::Protocol,
 };
 
 use super::access::{AccessCheck, AccessPart};
+use super::credentials::Credentials;
 use super::jwt::TokenCheck;
 
 /// A field that is `None` inherits the setting of the next wider scope.
@@ -191,12 +193,9 @@ impl FilterSettings {
             claim_headers: (self.token_checks())
                 .flat_map(|check| check.claim_headers.clone())
                 .collect(),
-            token_headers: sorted(
-                (self.token_checks())
-                    .flat_map(|check| &check.token_headers)
-                    .map(String::as_str),
-            ),
+            token_headers: sorted(self.removed_headers()),
             exempt_from: Vec::new(),
+            credentials: self.credential_set().map_or_else(String::new, |it| it.name),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),
@@ -226,8 +225,29 @@ impl FilterSettings {
             name,
             kind: Some(Kind::TokenSet(TokenSet { policies })),
         });
-        let filters = response.into_iter().chain(bandwidth);
+        let credentials = self.credential_set().filter(|it| !is_known(&it.name));
+        let filters = response.into_iter().chain(bandwidth).chain(credentials);
         filters.chain(tokens).chain(set).collect()
+    }
+
+    fn credential_set(&self) -> Option<SharedFilter> {
+        let mut checks: Vec<_> = self.credentials().map(|it| it.check.clone()).collect();
+        checks.sort_by(|a, b| a.name.cmp(&b.name));
+        (!checks.is_empty()).then(|| SharedFilter {
+            name: CredentialSet::name(&checks),
+            kind: Some(Kind::Credentials(CredentialSet { checks })),
+        })
+    }
+
+    pub(crate) fn credentials(&self) -> impl Iterator<Item = &Credentials> {
+        let checks = self.access.values();
+        checks.flat_map(|it| it.users.iter().chain(&it.api_keys))
+    }
+
+    fn removed_headers(&self) -> impl Iterator<Item = &str> {
+        let tokens = self.token_checks().flat_map(|it| &it.token_headers);
+        let credentials = self.credentials().flat_map(|it| &it.removed);
+        tokens.chain(credentials).map(String::as_str)
     }
 
     fn tokens(&self) -> Vec<String> {
@@ -246,7 +266,9 @@ impl FilterSettings {
             .access
             .values()
             .filter_map(|it| it.external_auth.as_ref());
-        claim_headers.chain(services.flat_map(headers_set_by))
+        let identities = self.credentials().filter_map(|it| it.identity.as_deref());
+        let policies = claim_headers.chain(identities);
+        policies.chain(services.flat_map(headers_set_by))
     }
 
     fn policies(&self) -> Vec<String> {

@@ -283,18 +283,24 @@ fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<St
                 digits, `_` and `-`, separated by dots"
             ));
         }
-        check_name(format_args!("{at}.header"), header)?;
-        let header = header.to_ascii_lowercase();
-        if !header.starts_with("x-") || RESERVED_PREFIXES.iter().any(|it| header.starts_with(it)) {
-            return Err(format!(
-                "{at}.header {header:?} is not allowed; expected a name that begins with `x-`, \
-                 and that no proxy sets"
-            ));
-        }
+        let header = identity_header(&format!("{at}.header"), header)?;
         if !seen.insert(header.clone()) {
             return Err(format!("{at}.header {header:?} is listed twice"));
         }
         Ok((header, path))
     });
     headers.collect()
+}
+
+/// Returns the name in lower case of a header that tells the backend who sent a request.
+pub(super) fn identity_header(field: &str, header: &str) -> Result<String, String> {
+    check_name(format_args!("{field}"), header)?;
+    let header = header.to_ascii_lowercase();
+    if !header.starts_with("x-") || RESERVED_PREFIXES.iter().any(|it| header.starts_with(it)) {
+        return Err(format!(
+            "{field} {header:?} is not allowed; expected a name that begins with `x-`, and that no \
+             proxy sets"
+        ));
+    }
+    Ok(header)
 }

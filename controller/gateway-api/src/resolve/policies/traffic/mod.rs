@@ -8,6 +8,7 @@
 pub(crate) mod access;
 mod authorization;
 mod check;
+pub(crate) mod credentials;
 pub(crate) mod filters;
 pub(crate) mod jwt;
 pub(crate) mod of_kind;

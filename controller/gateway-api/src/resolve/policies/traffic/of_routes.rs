@@ -19,8 +19,7 @@ impl FilterSettings {
         route: &str,
         reserved_headers: Option<&BTreeSet<String>>,
     ) -> Option<Box<RequestFilters>> {
-        let mut exempt = self.access.values().flat_map(|it| it.exempts(route));
-        let exempted = exempt.next().is_some();
+        let exempted = self.is_exempt(route);
         let is_stream = grpc && self.max_body_bytes.is_some();
         let strips = reserved_headers.is_some_and(|names| {
             let listener_headers: BTreeSet<&str> = self.reserved_headers().collect();
@@ -38,11 +37,7 @@ impl FilterSettings {
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
         let exempt_from = settings.exempt_from(route);
-        for check in settings.access.values_mut() {
-            if check.exempts(route).next().is_some() {
-                *check = Arc::new(check.of_route(route));
-            }
-        }
+        settings.drop_exempt(route);
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
             reserved_headers: reserved,
@@ -51,6 +46,30 @@ impl FilterSettings {
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
         }))
+    }
+
+    /// Returns the settings of a rule on this listener. `None` if they are the listener's.
+    pub(crate) fn of_rule(&self, own: Option<&Self>, route: &str) -> Option<Self> {
+        if own.is_none() && !self.is_exempt(route) {
+            return None;
+        }
+        let mut settings = own.cloned().unwrap_or_default();
+        settings.add(self);
+        settings.drop_exempt(route);
+        Some(settings)
+    }
+
+    fn is_exempt(&self, route: &str) -> bool {
+        let mut exempt = self.access.values().flat_map(|it| it.exempts(route));
+        exempt.next().is_some()
+    }
+
+    fn drop_exempt(&mut self, route: &str) {
+        for check in self.access.values_mut() {
+            if check.exempts(route).next().is_some() {
+                *check = Arc::new(check.of_route(route));
+            }
+        }
     }
 
     pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {

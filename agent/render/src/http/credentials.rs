@@ -1,0 +1,196 @@
+//! Checks of passwords and API keys, in a separate file because routes must not repeat credentials.
+//!
+//! No request passes unchecked. If credentials are missing, their check responds with 500. Envoy
+//! silently skips chains that its file lacks, so each chain leaves a mark, and [`unmarked`] rejects
+//! requests without it.
+
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, TypedExtensionConfig, data_source::Specifier,
+};
+use envoy_types::pb::envoy::config::rbac::v3::Principal;
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::api_key_auth::v3::{
+    ApiKeyAuth as ApiKeyFilter, Credential, Forwarding, KeySource,
+};
+use envoy_types::pb::envoy::extensions::filters::http::basic_auth::v3::BasicAuth as BasicFilter;
+use envoy_types::pb::envoy::extensions::filters::http::set_metadata::v3::{Config, Metadata};
+use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use envoy_types::util::pack_any;
+use sesame_proto::credentials;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    ApiKeyAuth, ApiKeySource, BasicAuth, CredentialCheck, CredentialSet, api_key_source,
+    credential_check,
+};
+
+use super::authorization::{metadata_is, not};
+use super::composite::filter;
+use super::{headers, request_filters};
+
+pub(crate) const FILTER: &str = "credentials";
+
+/// Metadata that shows which chain has checked a request.
+const MARK: &str = "sesame.credentials";
+const CHECKED: &str = "checked";
+
+pub(crate) type Pairs<'k> = BTreeMap<&'k str, &'k KeyPair>;
+
+pub(crate) fn check_set(name: &str, set: &CredentialSet) -> Result<(), String> {
+    let CredentialSet { checks } = set;
+    if checks.is_empty() || CredentialSet::name(checks) != name {
+        return Err("its name is not composed of its checks' names".to_owned());
+    }
+    for CredentialCheck { name, kind } in checks {
+        let header = match kind {
+            Some(credential_check::Kind::Basic(BasicAuth { username_header })) => username_header,
+            Some(credential_check::Kind::ApiKey(api_key)) => {
+                key_sources(api_key).map_err(|why| format!("`{name}`: {why}"))?;
+                &api_key.client_header
+            }
+            None => return Err(format!("`{name}`: its kind is unknown")),
+        };
+        if !header.is_empty() {
+            headers::check_writable(header).map_err(|why| format!("`{name}`: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the filters of a valid set. If credentials are missing or invalid, also returns why.
+pub(crate) fn chain(
+    name: &str,
+    set: &CredentialSet,
+    pairs: &Pairs<'_>,
+) -> (Vec<TypedExtensionConfig>, Option<String>) {
+    let checks = set.checks.iter().enumerate();
+    let filters = checks.map(|(i, check)| {
+        let later = set.checks.get(i + 1..).unwrap_or_default();
+        let filter = checking(check, later, pairs);
+        filter.map_err(|why| format!("`{}`: {why}", check.name))
+    });
+    match filters.collect::<Result<Vec<_>, _>>() {
+        Ok(mut filters) => {
+            filters.push(mark(name));
+            (filters, None)
+        }
+        Err(why) => (vec![refusing()], Some(why)),
+    }
+}
+
+/// Matches requests that the chain of this set has not checked.
+pub(crate) fn unmarked(set: &str) -> Principal {
+    not(metadata_is(MARK, CHECKED, set))
+}
+
+fn checking(
+    check: &CredentialCheck,
+    later: &[CredentialCheck],
+    pairs: &Pairs<'_>,
+) -> Result<TypedExtensionConfig, String> {
+    let CredentialCheck { name, kind } = check;
+    let pair = pairs.get(name.as_str());
+    let pair = pair.ok_or("its credentials are not on this host")?;
+    let text = std::str::from_utf8(&pair.private_key);
+    let text = text.map_err(|_| "its credentials are not text")?;
+    match kind {
+        Some(credential_check::Kind::Basic(BasicAuth { username_header })) => {
+            let users = credentials::users(text)?;
+            let config = BasicFilter {
+                users: Some(DataSource {
+                    specifier: Some(Specifier::InlineString(credentials::write(&users))),
+                    ..Default::default()
+                }),
+                forward_username_header: username_header.clone(),
+                ..Default::default()
+            };
+            Ok(filter("envoy.filters.http.basic_auth", pack_any(config)))
+        }
+        Some(credential_check::Kind::ApiKey(api_key)) => {
+            let keys = credentials::api_keys(text)?.into_iter();
+            let credentials = keys.map(|(client, key)| Credential {
+                key: key.to_owned(),
+                client: client.to_owned(),
+            });
+            let config = ApiKeyFilter {
+                credentials: credentials.collect(),
+                key_sources: key_sources(api_key)?,
+                forwarding: Some(Forwarding {
+                    header: api_key.client_header.clone(),
+                    hide_credentials: api_key.hide && !later.iter().any(|it| reads(it, api_key)),
+                }),
+            };
+            Ok(filter("envoy.filters.http.api_key_auth", pack_any(config)))
+        }
+        None => Err("its kind is unknown".to_owned()),
+    }
+}
+
+/// Returns true if a check reads the same part of a request, so the part must be kept for it.
+fn reads(check: &CredentialCheck, other: &ApiKeyAuth) -> bool {
+    match &check.kind {
+        Some(credential_check::Kind::ApiKey(api_key)) => {
+            let mut sources = api_key.sources.iter();
+            sources.any(|source| other.sources.contains(source))
+        }
+        _ => false,
+    }
+}
+
+fn key_sources(api_key: &ApiKeyAuth) -> Result<Vec<KeySource>, String> {
+    let (count, most) = (api_key.sources.len(), CredentialSet::MAX_SOURCES);
+    if !(1..=most).contains(&count) {
+        return Err(format!(
+            "{count} sources of API keys; 1 to {most} are allowed"
+        ));
+    }
+    let sources = api_key.sources.iter().map(|ApiKeySource { kind }| {
+        let mut source = KeySource::default();
+        match kind {
+            Some(api_key_source::Kind::Header(name)) => {
+                headers::check_name(name)?;
+                source.header.clone_from(name);
+            }
+            Some(api_key_source::Kind::QueryParameter(name)) if !name.is_empty() => {
+                source.query.clone_from(name);
+            }
+            Some(api_key_source::Kind::Cookie(name)) if !name.is_empty() => {
+                source.cookie.clone_from(name);
+            }
+            Some(_) => return Err("a source of API keys has no name".to_owned()),
+            None => return Err("a source of API keys has no kind".to_owned()),
+        }
+        Ok(source)
+    });
+    sources.collect()
+}
+
+fn mark(set: &str) -> TypedExtensionConfig {
+    let checked = Value {
+        kind: Some(value::Kind::StringValue(set.to_owned())),
+    };
+    let config = Config {
+        metadata: vec![Metadata {
+            metadata_namespace: MARK.to_owned(),
+            value: Some(Struct {
+                fields: [(CHECKED.to_owned(), checked)].into(),
+            }),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    filter("envoy.filters.http.set_metadata", pack_any(config))
+}
+
+fn refusing() -> TypedExtensionConfig {
+    let any = HeaderMatcher {
+        name: ":method".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+        ..Default::default()
+    };
+    let config = request_filters::abort(any, 500);
+    filter("envoy.filters.http.fault", pack_any(config))
+}

@@ -1,0 +1,226 @@
+//! Reads the users and API keys of an AccessPolicy. Errors start with the field path relative to
+//! `spec`, and never contain a credential.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sesame_proto::credentials;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    self, ApiKeySource, CredentialCheck, CredentialSet, KeyRef, api_key_source, credential_check,
+};
+
+use super::jwt::identity_header;
+use crate::api::{self, ApiKeyAuth, BasicAuth, CredentialSecret, Secret, UserSecret};
+use crate::resolve::context::ResolveContext;
+use crate::resolve::syntax::{limits, names};
+
+const DEFAULT_USERS: &str = ".htpasswd";
+const DEFAULT_HEADER: &str = "x-api-key";
+const MAX_SECRETS: usize = 8;
+/// Secrets of other types contain credentials for other purposes.
+const OPAQUE: &str = "Opaque";
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Credentials {
+    pub(crate) check: CredentialCheck,
+    pub(super) pair: Arc<KeyPair>,
+    /// Header that tells the backend who sent the request. Clients must not set it.
+    pub(super) identity: Option<String>,
+    /// Headers to remove from requests to backends.
+    pub(super) removed: Vec<String>,
+}
+
+impl Credentials {
+    fn new(name: String, kind: credential_check::Kind, content: &BTreeMap<&str, &str>) -> Self {
+        let pair = KeyPair {
+            name: name.clone(),
+            private_key: credentials::write(content).into_bytes(),
+            ..KeyPair::default()
+        };
+        Self {
+            pair: Arc::new(pair),
+            check: CredentialCheck {
+                name,
+                kind: Some(kind),
+            },
+            identity: None,
+            removed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn published(&self) -> (KeyRef, &KeyPair) {
+        let key = KeyRef {
+            name: self.pair.name.clone(),
+            digest: self.pair.digest(),
+            ..KeyRef::default()
+        };
+        (key, &self.pair)
+    }
+}
+
+/// `owner` has the form `AccessPolicy/namespace/name`.
+pub(crate) fn read_users(
+    owner: &str,
+    spec: &BasicAuth,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<Credentials, String> {
+    let BasicAuth {
+        users: UserSecret { name, key },
+        username_header,
+        forward_credentials,
+    } = spec;
+    let at = format!(".basicAuth.users: Secret {namespace}/{name}");
+    let key = key.as_deref().unwrap_or(DEFAULT_USERS);
+    let secret = opaque(&at, (namespace, name), cx)?;
+    let users = secret
+        .get(key)
+        .ok_or_else(|| format!("{at} has no {key:?}"))?;
+    let users = std::str::from_utf8(users).map_err(|_| format!("{at}: {key:?} is not text"))?;
+    let users = credentials::users(users).map_err(|why| format!("{at}: {key:?}: {why}"))?;
+    let identity = username_header.as_deref();
+    let identity = identity.map(|it| identity_header(".basicAuth.usernameHeader", it));
+    let identity = identity.transpose()?;
+    let basic = schema::BasicAuth {
+        username_header: identity.clone().unwrap_or_default(),
+    };
+    let kind = credential_check::Kind::Basic(basic);
+    let hides = !forward_credentials.unwrap_or_default();
+    Ok(Credentials {
+        identity,
+        removed: Vec::from_iter(hides.then(|| "authorization".to_owned())),
+        ..Credentials::new(format!("{owner}/basicAuth"), kind, &users)
+    })
+}
+
+pub(super) fn read_keys(
+    owner: &str,
+    spec: &ApiKeyAuth,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<Credentials, String> {
+    let ApiKeyAuth {
+        credentials: secrets,
+        sources,
+        client_header,
+        forward_credentials,
+    } = spec;
+    let sources = read_sources(".apiKeyAuth.sources", sources)?;
+    let keys = collect_keys(".apiKeyAuth.credentials", secrets, namespace, cx)?;
+    let keys = keys.iter().map(|(client, key)| (*client, *key)).collect();
+    let text = credentials::write(&keys);
+    credentials::api_keys(&text).map_err(|why| format!(".apiKeyAuth.credentials: {why}"))?;
+    let identity = client_header.as_deref();
+    let identity = identity.map(|it| identity_header(".apiKeyAuth.clientHeader", it));
+    let identity = identity.transpose()?;
+    let hides = !forward_credentials.unwrap_or_default();
+    let mut removed = Vec::new();
+    let mut hidden = false;
+    for ApiKeySource { kind } in &sources {
+        match kind {
+            Some(api_key_source::Kind::Header(name)) => removed.push(name.clone()),
+            _ => hidden = true,
+        }
+    }
+    removed.retain(|_| hides);
+    let api_key = schema::ApiKeyAuth {
+        sources,
+        client_header: identity.clone().unwrap_or_default(),
+        hide: hides && hidden,
+    };
+    let kind = credential_check::Kind::ApiKey(api_key);
+    Ok(Credentials {
+        identity,
+        removed,
+        ..Credentials::new(format!("{owner}/apiKeyAuth"), kind, &keys)
+    })
+}
+
+fn collect_keys<'w>(
+    field: &str,
+    secrets: &[CredentialSecret],
+    namespace: &str,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<BTreeMap<&'w str, &'w str>, String> {
+    limits::entries(field, secrets.len(), 1..=MAX_SECRETS)?;
+    let mut keys = BTreeMap::new();
+    for (i, CredentialSecret { name }) in secrets.iter().enumerate() {
+        let at = format!("{field}[{i}]: Secret {namespace}/{name}");
+        for (client, key) in opaque(&at, (namespace, name), cx)?.entries() {
+            let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+            if !client.bytes().all(is_name) {
+                return Err(format!(
+                    "{at}: {client:?} is not valid; expected letters, digits, `-`, `_` and `.`"
+                ));
+            }
+            let key = std::str::from_utf8(key);
+            let key = key.map_err(|_| format!("{at}: {client:?} is not text"))?;
+            // Files often end with a line break.
+            let key = key.trim_end_matches(['\r', '\n']);
+            if key.contains(['\r', '\n']) {
+                return Err(format!(
+                    "{at}: {client:?} has several lines; expected one key"
+                ));
+            }
+            if keys.insert(client, key).is_some() {
+                return Err(format!("{at}: client {client:?} is also in another Secret"));
+            }
+            limits::entries(field, keys.len(), 0..=CredentialSet::MAX_CREDENTIALS)?;
+        }
+    }
+    Ok(keys)
+}
+
+fn opaque<'w>(
+    at: &str,
+    (namespace, name): (&str, &str),
+    cx: &ResolveContext<'w, '_>,
+) -> Result<&'w Secret, String> {
+    let secret = cx.world.secrets.get(namespace, name);
+    let secret = secret.ok_or_else(|| format!("{at} does not exist"))?;
+    if !matches!(secret.type_.as_str(), "" | OPAQUE) {
+        return Err(format!(
+            "{at} has type {:?}; expected {OPAQUE:?}",
+            secret.type_
+        ));
+    }
+    Ok(secret)
+}
+
+fn read_sources(field: &str, specs: &[api::ApiKeySource]) -> Result<Vec<ApiKeySource>, String> {
+    limits::entries(field, specs.len(), 0..=CredentialSet::MAX_SOURCES)?;
+    if specs.is_empty() {
+        let kind = api_key_source::Kind::Header(DEFAULT_HEADER.to_owned());
+        return Ok(vec![ApiKeySource { kind: Some(kind) }]);
+    }
+    let sources = specs.iter().enumerate().map(|(i, spec)| {
+        let at = format!("{field}[{i}]");
+        let api::ApiKeySource {
+            header,
+            query_parameter,
+            cookie,
+        } = spec;
+        let kind = match (header, query_parameter, cookie) {
+            (Some(name), None, None) => {
+                names::check_token(format_args!("{at}.header"), name)?;
+                api_key_source::Kind::Header(name.to_ascii_lowercase())
+            }
+            (None, Some(name), None) => {
+                names::check_token(format_args!("{at}.queryParameter"), name)?;
+                api_key_source::Kind::QueryParameter(name.clone())
+            }
+            (None, None, Some(name)) => {
+                names::check_token(format_args!("{at}.cookie"), name)?;
+                api_key_source::Kind::Cookie(name.clone())
+            }
+            _ => {
+                return Err(format!(
+                    "{at}: expected exactly one of header, queryParameter and cookie"
+                ));
+            }
+        };
+        Ok(ApiKeySource { kind: Some(kind) })
+    });
+    sources.collect()
+}
