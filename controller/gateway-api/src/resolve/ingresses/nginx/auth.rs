@@ -1,8 +1,7 @@
 //! Authorization services: `auth-url`, and the annotations that modify it.
 
-use sesame_proto::schema::ExternalAuth;
-use sesame_proto::schema::ExternalAuthHttp;
 use sesame_proto::schema::external_auth::Protocol;
+use sesame_proto::schema::{ExternalAuth, ExternalAuthHttp};
 
 use super::Annotations;
 use super::references::service;
