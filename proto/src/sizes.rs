@@ -44,6 +44,8 @@ const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
 /// Excluding strings.
 const AUTHORIZATION: u64 = 1024;
+/// Headers that describe the request to an authorization service.
+const SUBREQUEST: u64 = 1024;
 const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
 const RATE_LIMIT: u64 = 2048;
@@ -187,10 +189,14 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
             path_prefix,
             request_headers,
             response_headers,
+            path,
+            subrequest,
         })) => sum([
             text(path_prefix),
             texts(request_headers),
             texts(response_headers),
+            text(path),
+            if *subrequest { SUBREQUEST } else { 0 },
         ]),
         None => 0,
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, NetworkList,
-    ObjectRef, TrustBundleRef,
+    ObjectRef, TrustBundleRef, nginx_header_map,
 };
 use sesame_gateway_api::resolve::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
@@ -128,6 +128,11 @@ impl Referenced {
                 .filter_map(|it| it.jwks.config_map_ref.as_ref());
             for JwksConfigMap { name, key: _ } in references {
                 self.config_map(&policy.metadata.namespace, name, None);
+            }
+        }
+        for ingress in &world.ingresses {
+            if let Some((namespace, name)) = nginx_header_map(&ingress.metadata) {
+                self.config_map(&ingress.metadata.namespace, name, Some(namespace));
             }
         }
         for policy in &world.gateway_mesh_policies {

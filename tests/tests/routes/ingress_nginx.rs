@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
+use sesame_tests::authorizing::Authorizing;
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, yaml,
+    edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, served, yaml,
 };
 
 fn class() -> Value {
@@ -266,4 +267,117 @@ async fn canary_weights_change_without_failed_request() {
     let report = load.stop().await;
     report.print("a canary's weight changes");
     report.assert_clean();
+}
+
+/// The ConfigMap `headers` contains the header `x-frame-options`.
+fn guarded() -> Vec<Value> {
+    let url = (
+        "auth-url",
+        "http://auth.default.svc.cluster.local/check?a=b",
+    );
+    let missing = "http://missing.default.svc.cluster.local/check";
+    let mirror = "http://b.default.svc.cluster.local$request_uri";
+    vec![
+        class(),
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "headers", "namespace": "default"},
+            "data": {"x-frame-options": "DENY"}}),
+        annotated(
+            "guarded.test",
+            &[url, ("auth-response-headers", "X-User, X-Role")],
+            &[ALL],
+        ),
+        annotated("bare.test", &[url], &[ALL]),
+        annotated("missing.test", &[("auth-url", missing)], &[ALL]),
+        annotated(
+            "login.test",
+            &[url, ("auth-signin", "https://a.test")],
+            &[ALL],
+        ),
+        annotated("any.test", &[url, ("satisfy", "any")], &[ALL]),
+        annotated(
+            "open.test",
+            &[
+                ("mirror-target", mirror),
+                ("custom-headers", "default/headers"),
+            ],
+            &[ALL],
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auth_url_decides_before_requests_reach_backends() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let backends = start_served(&["a", "b"], &mut all).await;
+    let auth = Authorizing::start("auth").await;
+    all.extend(served(auth.name(), &[auth.address()]));
+    all.extend(guarded());
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |host: &str, path: &str| agent.get(80, host, path);
+    agent.wait_ok(&get("open.test", "/")).await;
+    let mut checks = Checks::default();
+
+    let open = get("open.test", "/mirrored");
+    if let Some(reply) = checks.reply(&open).await {
+        let header = reply.header("x-frame-options");
+        checks.same(&open, header, Some("DENY"));
+    }
+    let before = backends[0].count();
+    for (host, status) in [
+        ("guarded.test", 401),
+        ("bare.test", 401),
+        ("missing.test", 500),
+        ("login.test", 500),
+        ("any.test", 500),
+    ] {
+        checks.status(get(host, "/"), status).await;
+    }
+    let passed = backends[0].count() - before;
+    checks.same("requests that passed without a check", passed, 0);
+    checks.same("questions", auth.take().len(), 2);
+
+    let request = get("guarded.test", "/a/b?c=d")
+        .method("POST")
+        .body("body")
+        .header("authorization", "auth")
+        .header("cookie", "session=1")
+        .header("x-mine", "m")
+        // The service sets the first header, but not the second.
+        .header("x-user", "mallory")
+        .header("x-role", "admin")
+        .header("x-original-url", "http://evil.test/");
+    if let Some(reply) = checks.reply(&request).await {
+        checks.same(&request, reply.status, 200);
+        let echo = reply.echo();
+        checks.same("x-user", echo.values("x-user"), vec!["alice"]);
+        checks.same("x-role", echo.values("x-role"), vec![]);
+        checks.same("x-other", echo.values("x-other"), vec![]);
+        checks.same("path", echo.path.as_str(), "/a/b?c=d");
+    }
+    let questions = auth.take();
+    checks.same("questions", questions.len(), 1);
+    for question in questions {
+        checks.same("path", question.path.as_str(), "/check?a=b");
+        checks.same("body", question.body.len(), 0);
+        for (name, expected) in [
+            ("cookie", Some("session=1")),
+            ("x-mine", Some("m")),
+            ("x-original-method", Some("POST")),
+            ("x-auth-request-redirect", Some("/a/b?c=d")),
+            ("content-length", Some("0")),
+            ("x-role", None),
+        ] {
+            checks.same(name, question.header(name), expected);
+        }
+        let url = question.header("x-original-url").unwrap_or_default();
+        let is_whole = url.starts_with("http://guarded.test") && url.ends_with("/a/b?c=d");
+        checks.that(is_whole, format_args!("x-original-url {url:?}"));
+    }
+    let request = get("bare.test", "/").header("authorization", "auth");
+    if let Some(reply) = checks.reply(&request).await {
+        let echo = reply.echo();
+        checks.same("x-user of bare.test", echo.values("x-user"), vec![]);
+    }
+    checks.finish();
 }

@@ -41,6 +41,10 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
             None => continue,
         };
         shown.extend(request_headers.iter().map(|name| name.to_ascii_lowercase()));
+        if matches!(&auth.protocol, Some(Protocol::Http(http)) if http.subrequest) {
+            // Of all headers that it receives, the service can only check credentials.
+            shown.insert("cookie".to_owned());
+        }
         let set = response_headers
             .iter()
             .map(|name| name.to_ascii_lowercase());
@@ -92,6 +96,15 @@ mod tests {
             })),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn subrequests_remove_all_but_credentials() {
+        let mut asked = http(&[], &["authorization", "cookie", "x-user"]);
+        if let Some(Protocol::Http(http)) = &mut asked.protocol {
+            http.subrequest = true;
+        }
+        assert_eq!(removed(&[asked]), ["x-user"]);
     }
 
     fn grpc(request: &[&str]) -> ExternalAuth {

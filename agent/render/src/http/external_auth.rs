@@ -4,9 +4,12 @@
 //! after one that pauses a request. Never let a request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
-use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
+use envoy_types::pb::envoy::config::core::v3::{
+    GrpcService, HeaderValue, HttpUri, grpc_service, http_uri,
+};
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
-    AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
+    AuthorizationRequest, AuthorizationResponse, BufferSettings, ExtAuthz, HttpService,
+    ext_authz::Services,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher};
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
@@ -34,6 +37,21 @@ const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
 const PROTECTED_HEADERS: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
+
+/// Headers that a service must never receive, even if it receives all others: they would control
+/// how Envoy sends the request.
+const UNSENT_HEADERS: &str = "(?i):scheme|:protocol|connection|content[-_]length|expect|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade|x[-_]envoy[-_].*";
+
+/// Headers that describe the client's request, with Envoy's format strings. They replace headers
+/// from the client.
+const DESCRIPTION: [(&str, &str); 3] = [
+    (
+        "x-original-url",
+        "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%REQ(:PATH)%",
+    ),
+    ("x-original-method", "%REQ(:METHOD)%"),
+    ("x-auth-request-redirect", "%REQ(:PATH)%"),
+];
 
 /// Envoy adds this header to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
@@ -75,15 +93,24 @@ fn config(
     let (services, allowed_headers) = match protocol {
         Some(Protocol::Grpc(grpc)) => {
             let ExternalAuthGrpc { request_headers } = grpc;
-            (grpc_service(backend), request_headers)
+            (grpc_service(backend), named(request_headers)?)
         }
-        Some(Protocol::Http(http)) => (http_service(backend, http)?, &http.request_headers),
+        Some(Protocol::Http(http)) => (
+            http_service(backend, http)?,
+            if http.subrequest {
+                matching(".+")
+            } else {
+                named(&http.request_headers)?
+            },
+        ),
         None => return Err("the authorization service has no protocol".to_owned()),
     };
+    let sends_all = matches!(protocol, Some(Protocol::Http(http)) if http.subrequest);
     let filter = ExtAuthz {
         services: Some(services),
         transport_api_version: envoy_types::pb::envoy::config::core::v3::ApiVersion::V3.into(),
-        allowed_headers: named(allowed_headers)?,
+        allowed_headers,
+        disallowed_headers: sends_all.then(|| matching(UNSENT_HEADERS)).flatten(),
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MAX_BODY),
             // A service would mistake a partial body for a complete one.
@@ -140,6 +167,8 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         // control how requests to the service are framed.
         request_headers,
         response_headers,
+        path,
+        subrequest,
     } = http;
     for name in request_headers {
         headers::check_writable(name).map_err(|why| format!("header `{name}`: {why}"))?;
@@ -148,13 +177,26 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     if !(path_prefix.is_empty() || path_prefix.starts_with('/')) {
         return Err(format!("path prefix `{path_prefix}` must start with `/`"));
     }
-    let copied = match named(response_headers)? {
-        Some(some) => some,
-        // The mutation rules reject forbidden headers.
-        None => ListStringMatcher {
-            patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
-        },
+    headers::check_target(path).map_err(|why| format!("path: {why}"))?;
+    if !(path.is_empty() || path.starts_with('/') && path_prefix.is_empty()) {
+        return Err(format!(
+            "path `{path}` must start with `/`, and there must be no path prefix"
+        ));
+    }
+    let all_but_time = || ListStringMatcher {
+        patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
     };
+    let copied = match named(response_headers)? {
+        None if *subrequest => None,
+        // The mutation rules reject forbidden headers.
+        None => Some(all_but_time()),
+        some => some,
+    };
+    let description = DESCRIPTION.iter().map(|(name, format)| HeaderValue {
+        key: (*name).to_owned(),
+        value: (*format).to_owned(),
+        ..Default::default()
+    });
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
             // Envoy requires this field but does not use it. Requests keep the client's host.
@@ -163,15 +205,27 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
         }),
         path_prefix: path_prefix.clone(),
+        path_override: path.clone(),
+        authorization_request: subrequest.then(|| AuthorizationRequest {
+            headers_to_add: description.collect(),
+            ..Default::default()
+        }),
         authorization_response: Some(AuthorizationResponse {
-            allowed_upstream_headers: Some(copied),
-            allowed_client_headers: Some(ListStringMatcher {
-                patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
+            allowed_upstream_headers: copied,
+            allowed_client_headers: Some(all_but_time()),
+            allowed_client_headers_on_success: subrequest.then(|| ListStringMatcher {
+                patterns: vec![wrappers::exact("set-cookie")],
             }),
             ..Default::default()
         }),
         ..Default::default()
     }))
+}
+
+fn matching(pattern: &str) -> Option<ListStringMatcher> {
+    Some(ListStringMatcher {
+        patterns: vec![wrappers::matching(pattern)],
+    })
 }
 
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
@@ -181,4 +235,58 @@ fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
         patterns.push(wrappers::exact(name.to_ascii_lowercase()));
     }
     Ok((!patterns.is_empty()).then_some(ListStringMatcher { patterns }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(http: &ExternalAuthHttp) -> Result<HttpService, String> {
+        match http_service("Service/web/auth/80", http)? {
+            Services::HttpService(service) => Ok(service),
+            Services::GrpcService(_) => Err("the protocol is gRPC".to_owned()),
+        }
+    }
+
+    fn subrequest(path: &str) -> ExternalAuthHttp {
+        ExternalAuthHttp {
+            path: path.to_owned(),
+            subrequest: true,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn subrequests_have_fixed_path_and_describe_request() {
+        let service = service(&subrequest("/auth?group=a")).unwrap();
+        assert_eq!(service.path_override, "/auth?group=a");
+        let added = service.authorization_request.unwrap().headers_to_add;
+        let names: Vec<&str> = added.iter().map(|header| header.key.as_str()).collect();
+        assert_eq!(names, DESCRIPTION.map(|(name, _)| name));
+        let response = service.authorization_response.unwrap();
+        assert_eq!(response.allowed_upstream_headers, None);
+        assert!(response.allowed_client_headers_on_success.is_some());
+    }
+
+    #[test]
+    fn other_requests_copy_headers_and_describe_nothing() {
+        let service = service(&ExternalAuthHttp::default()).unwrap();
+        assert_eq!(service.path_override, "");
+        assert_eq!(service.authorization_request, None);
+        let response = service.authorization_response.unwrap();
+        assert!(response.allowed_upstream_headers.is_some());
+        assert_eq!(response.allowed_client_headers_on_success, None);
+    }
+
+    #[test]
+    fn paths_that_envoy_rejects_are_refused() {
+        for path in ["auth", "/a b", "/a\r\nb"] {
+            assert!(service(&subrequest(path)).is_err(), "{path}");
+        }
+        let both = ExternalAuthHttp {
+            path_prefix: "/check".to_owned(),
+            ..subrequest("/auth")
+        };
+        assert!(service(&both).is_err());
+    }
 }

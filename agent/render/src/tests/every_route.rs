@@ -193,6 +193,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     path_prefix: "/check".into(),
                     request_headers: vec!["cookie".into()],
                     response_headers: vec!["x-user".into()],
+                    ..Default::default()
                 })),
                 max_body_bytes: 0,
                 ..Default::default()

@@ -172,13 +172,21 @@ fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
         prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
             external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
         }),
-        (text(), prop::collection::vec(field_name(), 0..3)).prop_map(|(path_prefix, names)| {
-            external_auth::Protocol::Http(ExternalAuthHttp {
-                path_prefix,
-                request_headers: names.clone(),
-                response_headers: names,
-            })
-        }),
+        (
+            text(),
+            prop::collection::vec(field_name(), 0..3),
+            prop::option::of(text()),
+            any::<bool>(),
+        )
+            .prop_map(|(path_prefix, names, path, subrequest)| {
+                external_auth::Protocol::Http(ExternalAuthHttp {
+                    path_prefix,
+                    request_headers: names.clone(),
+                    response_headers: names,
+                    path: path.unwrap_or_default(),
+                    subrequest,
+                })
+            }),
     ];
     (
         prop::sample::select(names),

@@ -3,7 +3,7 @@
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
     BackendObjectRef, BackendRef, ExternalAuth, Filter, GrpcRule, HttpRule, Ingress, IngressSpec,
-    L4Rule, Metadata, Object, RequestMirror, RouteSpec,
+    L4Rule, Metadata, Object, RequestMirror, RouteSpec, nginx_services,
 };
 
 /// A reference to a Service, which may not exist.
@@ -120,6 +120,13 @@ fn of_ingress<'w>(ingress: &'w Ingress, visit: &mut impl FnMut(ServiceReference<
             namespace: &ingress.metadata.namespace,
             name: &service.name,
             port: (number != 0).then_some(number),
+        });
+    }
+    for url in nginx_services(&ingress.metadata) {
+        visit(ServiceReference {
+            namespace: url.namespace,
+            name: url.name,
+            port: Some(url.port.into()),
         });
     }
 }

@@ -87,23 +87,30 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     } = spec;
     let mut request_headers = read_names("http.allowedHeaders", allowed_headers)?;
     request_headers.retain(|name| !ALWAYS_SENT.contains(&name.as_str()));
-    let response_headers = read_names("http.allowedResponseHeaders", allowed_response_headers)?;
-    for (field, names) in [
-        ("http.allowedHeaders", &request_headers),
-        ("http.allowedResponseHeaders", &response_headers),
-    ] {
-        let reserved = |name: &String| Some((name.clone(), field_names::reserved(name)?));
-        if let Some((name, why)) = names.iter().find_map(reserved) {
-            return Err(format!(
-                "{field} {name:?} cannot be copied into a request: it {why}; leave it out"
-            ));
-        }
-    }
+    check_writable("http.allowedHeaders", &request_headers)?;
     Ok(schema::ExternalAuthHttp {
         path_prefix: read_prefix(path)?,
         request_headers,
-        response_headers,
+        response_headers: read_copied("http.allowedResponseHeaders", allowed_response_headers)?,
+        ..schema::ExternalAuthHttp::default()
     })
+}
+
+/// Returns the names of the service's response headers that the backend receives.
+pub(crate) fn read_copied(field: &str, list: &[String]) -> Result<Vec<String>, String> {
+    let names = read_names(field, list)?;
+    check_writable(field, &names)?;
+    Ok(names)
+}
+
+fn check_writable(field: &str, names: &[String]) -> Result<(), String> {
+    let reserved = |name: &String| Some((name.clone(), field_names::reserved(name)?));
+    match names.iter().find_map(reserved) {
+        None => Ok(()),
+        Some((name, why)) => Err(format!(
+            "{field} {name:?} cannot be copied into a request: it {why}; leave it out"
+        )),
+    }
 }
 
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {

@@ -145,8 +145,10 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         checked: &mut CheckedIngress<'w>,
     ) {
         let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
-        let nginx = (class.reads_nginx)
-            .then(|| NginxSettings::read(&ingress.metadata, &checked.object.to_string()));
+        let nginx = class.reads_nginx.then(|| {
+            let cx = &mut self.rule_context(&owner);
+            NginxSettings::read(&ingress.metadata, &checked.object.to_string(), cx)
+        });
         let nginx = nginx.as_ref();
         let withheld = annotations::withheld(&ingress.metadata, nginx);
         let problems = &mut self.cx.problems;

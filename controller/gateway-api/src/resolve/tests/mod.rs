@@ -17,6 +17,7 @@ mod http_proxy_services;
 mod http_proxy_tcp;
 mod http_proxy_tls;
 mod incremental;
+mod ingress_nginx;
 mod ingress_settings;
 mod ingress_tls;
 mod ingresses;

@@ -4,16 +4,18 @@
 //! If an annotation that protects requests or selects their backend is invalid, all requests of the
 //! Ingress get an error. Any other invalid annotation has no effect and is reported as a problem.
 
+mod auth;
 mod canaries;
 mod forwarding;
 mod paths;
 mod protection;
+mod references;
 mod server_names;
 mod values;
 
 use std::sync::Arc;
 
-use sesame_proto::schema::{Cors, RateLimit};
+use sesame_proto::schema::{Cors, ExternalAuth, HeaderModifier, Mirror, RateLimit};
 
 pub(super) use self::canaries::{
     Canaries, Canary, CanaryChoice, ignored_annotations, is_canary, with_condition,
@@ -28,16 +30,20 @@ use super::tls;
 use crate::api::{IngressSpec, MAX_NGINX_CHARACTERS, Metadata, NGINX_PREFIX};
 use crate::resolve::backends::Connection;
 use crate::resolve::policies::traffic::filters::FilterSettings;
-use crate::resolve::routes::rules::{Action, CheckedRule};
+use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::hostnames::Hostname;
 
 /// Status of redirects to HTTPS, as in ingress-nginx.
 const HTTPS_REDIRECT_STATUS: u32 = 308;
 
-const KNOWN: [&str; 53] = [
+const KNOWN: [&str; 70] = [
     "affinity",
     "allowlist-source-range",
     "app-root",
+    "auth-method",
+    "auth-response-headers",
+    "auth-signin",
+    "auth-url",
     "backend-protocol",
     "canary",
     "canary-by-cookie",
@@ -52,6 +58,7 @@ const KNOWN: [&str; 53] = [
     "cors-allow-origin",
     "cors-expose-headers",
     "cors-max-age",
+    "custom-headers",
     "denylist-source-range",
     "enable-cors",
     "force-ssl-redirect",
@@ -60,6 +67,8 @@ const KNOWN: [&str; 53] = [
     "limit-rpm",
     "limit-rps",
     "load-balance",
+    "mirror-request-body",
+    "mirror-target",
     "permanent-redirect",
     "permanent-redirect-code",
     "proxy-body-size",
@@ -69,6 +78,7 @@ const KNOWN: [&str; 53] = [
     "proxy-read-timeout",
     "proxy-send-timeout",
     "rewrite-target",
+    "satisfy",
     "server-alias",
     "session-cookie-expires",
     "session-cookie-max-age",
@@ -82,7 +92,18 @@ const KNOWN: [&str; 53] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Ignored: sessions are always persistent, and Envoy needs no buffer settings.
+    // Ignored, with a note.
+    "auth-cache-duration",
+    "auth-cache-key",
+    "auth-keepalive",
+    "auth-keepalive-requests",
+    "auth-keepalive-share-vars",
+    "auth-keepalive-timeout",
+    "custom-http-errors",
+    "default-backend",
+    // Ignored: cookies of authorization services always reach clients, sessions are always
+    // persistent, and Envoy needs no buffer settings.
+    "auth-always-set-cookie",
     "affinity-mode",
     "proxy-buffering",
     "proxy-buffer-size",
@@ -104,6 +125,9 @@ pub(super) struct NginxSettings {
     cors: Option<Box<Cors>>,
     limits: Vec<Arc<RateLimit>>,
     filters: Option<Arc<FilterSettings>>,
+    external_auth: Option<Box<ExternalAuth>>,
+    mirror: Option<Mirror>,
+    response_headers: Option<Box<HeaderModifier>>,
     /// True by default.
     redirects_tls: bool,
     redirects_all: bool,
@@ -112,7 +136,11 @@ pub(super) struct NginxSettings {
 }
 
 impl NginxSettings {
-    pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
+    pub(super) fn read(
+        metadata: &Metadata,
+        ingress: &str,
+        cx: &mut RuleContext<'_, '_, '_>,
+    ) -> Self {
         let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
         let names = ServerNames::read(&mut from);
@@ -120,6 +148,13 @@ impl NginxSettings {
         let cors = protection::cors(&mut from).map(Box::new);
         let limits = protection::limits(&mut from, ingress);
         let filters = protection::filters(&mut from, ingress).map(Arc::new);
+        let external_auth = auth::external_auth(&mut from, cx).map(Box::new);
+        let mirror = references::mirror(&mut from, cx);
+        let response_headers = references::response_headers(&mut from, cx).map(Box::new);
+        from.ignore(
+            &["custom-http-errors", "default-backend"],
+            "a response never comes from another backend",
+        );
         let redirects_tls = from.require("ssl-redirect", boolean).unwrap_or(true);
         let redirects_all = from.require("force-ssl-redirect", boolean);
         Self {
@@ -129,6 +164,9 @@ impl NginxSettings {
             cors,
             limits,
             filters,
+            external_auth,
+            mirror,
+            response_headers,
             redirects_tls,
             redirects_all: redirects_all.unwrap_or_default(),
             withheld: from.withheld,
@@ -170,8 +208,12 @@ impl NginxSettings {
     pub(super) fn apply(&self, rule: &mut CheckedRule) {
         rule.cors.clone_from(&self.cors);
         rule.filters.clone_from(&self.filters);
+        rule.response_headers.clone_from(&self.response_headers);
         if let Action::Forward(forward) = &mut rule.action {
             self.forwarding.apply(forward);
+            forward.mirrors.extend(self.mirror.clone());
+            // As in ingress-nginx, redirects come before authorization.
+            rule.external_auth.clone_from(&self.external_auth);
             rule.request_headers = self.forwarding.request_headers();
             rule.rate_limits.clone_from(&self.limits);
         }
@@ -204,6 +246,14 @@ impl<'m> Annotations<'m> {
         let read = whole(value).and_then(|()| read(value));
         let why = |why| format!("metadata.annotations {NGINX_PREFIX}{name} has no effect: {why}");
         read.map_err(|error| self.notes.push(why(error))).ok()
+    }
+
+    fn ignore(&mut self, names: &[&str], why: &str) {
+        let set = names.iter().filter(|name| self.get(name).is_some());
+        let notes = set
+            .map(|name| format!("metadata.annotations {NGINX_PREFIX}{name} has no effect: {why}"));
+        let notes: Vec<String> = notes.collect();
+        self.notes.extend(notes);
     }
 
     /// If the value is invalid, all requests of the Ingress get an error.

@@ -1,0 +1,129 @@
+//! Objects that the values of ingress-nginx annotations refer to.
+
+use sesame_proto::dns_name::is_dns_label;
+
+use super::{Metadata, NGINX_PREFIX};
+
+/// Names, without the prefix, of the annotations whose values are Services' URLs.
+pub const NGINX_SERVICE_URLS: [&str; 2] = ["auth-url", "mirror-target"];
+/// Name, without the prefix, of the annotation that names a ConfigMap with response headers.
+pub const NGINX_CUSTOM_HEADERS: &str = "custom-headers";
+
+const DEFAULT_PORT: u16 = 80;
+
+/// The URL of a Service's port, such as `http://name.namespace.svc.cluster.local:8080/path`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceUrl<'m> {
+    /// Namespace of the Service.
+    pub namespace: &'m str,
+    /// Name of the Service.
+    pub name: &'m str,
+    /// Port of the Service; 80 by default.
+    pub port: u16,
+    /// Everything after the host and port; may be empty. May contain variables.
+    pub path: &'m str,
+}
+
+impl<'m> ServiceUrl<'m> {
+    /// Parses a URL whose host has the form `name.namespace`, `name.namespace.svc` or
+    /// `name.namespace.svc.cluster.local`.
+    pub fn parse(url: &'m str) -> Result<Self, String> {
+        Self::read(url).ok_or_else(|| {
+            format!(
+                "{url:?}: expected the URL of a Service, such as \
+                 http://name.namespace.svc.cluster.local:8080/path; https, other hosts and \
+                 variables are not supported"
+            )
+        })
+    }
+
+    fn read(url: &'m str) -> Option<Self> {
+        let rest = url.strip_prefix("http://")?;
+        let end = rest.find(['/', '?', '$']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at_checked(end)?;
+        let (host, port) = match authority.split_once(':') {
+            Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)?),
+            None => (authority, DEFAULT_PORT),
+        };
+        let short = host.strip_suffix(".svc.cluster.local");
+        let short = short.or_else(|| host.strip_suffix(".svc")).unwrap_or(host);
+        let (name, namespace) = short.split_once('.')?;
+        (is_dns_label(name) && is_dns_label(namespace)).then_some(Self {
+            namespace,
+            name,
+            port,
+            path,
+        })
+    }
+}
+
+/// Returns the Services that annotations of an Ingress name. They apply only if the IngressClass
+/// enables ingress-nginx's annotations.
+pub fn nginx_services(metadata: &Metadata) -> impl Iterator<Item = ServiceUrl<'_>> {
+    let urls = NGINX_SERVICE_URLS.into_iter();
+    let urls = urls.filter_map(|name| annotation(metadata, name));
+    urls.filter_map(|url| ServiceUrl::parse(url).ok())
+}
+
+/// Returns the namespace and name of the ConfigMap with an Ingress's response headers.
+pub fn nginx_header_map(metadata: &Metadata) -> Option<(&str, &str)> {
+    let value = annotation(metadata, NGINX_CUSTOM_HEADERS)?;
+    let named = value.split_once('/');
+    Some(named.unwrap_or((&metadata.namespace, value)))
+}
+
+fn annotation<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
+    metadata.annotations.get(&format!("{NGINX_PREFIX}{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_services_in_all_forms() {
+        for (url, port, path) in [
+            ("http://auth.login", 80, ""),
+            ("http://auth.login.svc/check", 80, "/check"),
+            ("http://auth.login.svc.cluster.local:8080?a=b", 8080, "?a=b"),
+            ("http://auth.login$request_uri", 80, "$request_uri"),
+        ] {
+            let expected = ServiceUrl {
+                namespace: "login",
+                name: "auth",
+                port,
+                path,
+            };
+            assert_eq!(ServiceUrl::parse(url), Ok(expected), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_not_services() {
+        for url in [
+            "",
+            "auth.login",
+            "//auth.login/",
+            "https://auth.login/check",
+            "http://auth/check",
+            "http://auth.svc/check",
+            "http://auth.login.example.com/",
+            "http://auth.login.svc.cluster.local./",
+            "http://10.0.0.1/",
+            "http://[::1]/",
+            "http://localhost/",
+            "http://Auth.login/",
+            "http://auth.login:0/",
+            "http://auth.login:65536/",
+            "http://auth.login:/",
+            "http://auth.login:80:80/",
+            "http://auth.login@example.com/",
+            "http://auth.login#@example/",
+            "http://auth.login\\@example/",
+            "http://$host/check",
+            "http://auth.$namespace/check",
+        ] {
+            assert!(ServiceUrl::parse(url).is_err(), "{url}");
+        }
+    }
+}

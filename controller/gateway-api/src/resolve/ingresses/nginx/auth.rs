@@ -1,0 +1,96 @@
+//! Authorization services: `auth-url`, and the annotations that modify it.
+
+use sesame_proto::schema::external_auth::Protocol;
+use sesame_proto::schema::{ExternalAuth, ExternalAuthHttp};
+
+use super::Annotations;
+use super::references::service;
+use super::values::list;
+use crate::api::{NGINX_PREFIX, ServiceUrl};
+use crate::resolve::filters::external_auth::read_copied;
+use crate::resolve::routes::rules::RuleContext;
+use crate::resolve::syntax::limits::{self, MAX_PATH};
+use crate::resolve::syntax::names;
+
+/// Returns `None` if `auth-url` is unset or invalid. An invalid annotation rejects all requests.
+pub(super) fn external_auth(
+    from: &mut Annotations<'_>,
+    cx: &mut RuleContext<'_, '_, '_>,
+) -> Option<ExternalAuth> {
+    from.require("satisfy", |value| match value {
+        "all" => Ok(()),
+        other => Err(format!(
+            "{other:?} is not supported; expected all, because requests must pass every check"
+        )),
+    });
+    from.require("auth-signin", |_| {
+        Err::<(), _>(
+            "redirects to a login page are not supported; remove the annotation, and let the \
+             authorization service redirect, because clients get its response"
+                .to_owned(),
+        )
+    });
+    from.ignore(
+        &["auth-cache-key", "auth-cache-duration"],
+        "the service is asked for every request",
+    );
+    from.ignore(
+        &[
+            "auth-keepalive",
+            "auth-keepalive-requests",
+            "auth-keepalive-share-vars",
+            "auth-keepalive-timeout",
+        ],
+        "connections to the service are always kept open",
+    );
+    if from.get("auth-url").is_none() {
+        let modifiers = ["auth-method", "auth-response-headers"];
+        from.ignore(&modifiers, "there is no auth-url");
+        return None;
+    }
+    // A service may allow other methods without a check.
+    from.require("auth-method", |method| match method {
+        "GET" => Ok(()),
+        other => Err(format!(
+            "{other:?} is not supported; expected GET, or no such annotation"
+        )),
+    });
+    let copied = from.require("auth-response-headers", |text| {
+        let names: Vec<String> = list(text).map(ToOwned::to_owned).collect();
+        read_copied("header", &names)
+    });
+    let (backend, path) = from.require("auth-url", |url| asked(url, cx))?;
+    from.notes.push(format!(
+        "metadata.annotations {NGINX_PREFIX}auth-url: unlike in ingress-nginx, the service gets the \
+         client's method and host, and only its status 200 allows a request"
+    ));
+    Some(ExternalAuth {
+        backend,
+        protocol: Some(Protocol::Http(ExternalAuthHttp {
+            response_headers: copied.unwrap_or_default(),
+            path,
+            subrequest: true,
+            ..ExternalAuthHttp::default()
+        })),
+        ..ExternalAuth::default()
+    })
+}
+
+/// Returns the backend and the path.
+fn asked(url: &str, cx: &mut RuleContext<'_, '_, '_>) -> Result<(String, String), String> {
+    let parsed = ServiceUrl::parse(url)?;
+    if parsed.path.contains('$') {
+        return Err(format!("{url:?}: variables are not supported"));
+    }
+    let path = if parsed.path.starts_with('/') {
+        parsed.path.to_owned()
+    } else {
+        format!("/{}", parsed.path)
+    };
+    limits::max_bytes("path", &path, MAX_PATH)?;
+    let (plain, query) = path.split_once('?').unwrap_or((&path, ""));
+    names::check_path("path", plain)?;
+    names::check_path("query", query)?;
+    let backend = service(&parsed, cx)?;
+    Ok((backend, path))
+}
