@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, NetworkList,
-    ObjectRef, TrustBundleRef, nginx_header_map,
+    ObjectRef, TrustBundleRef, nginx_auth_secret, nginx_header_map,
 };
 use sesame_gateway_api::resolve::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
@@ -131,6 +131,11 @@ impl Referenced {
             }
         }
         for ingress in &world.ingresses {
+            let namespace = &ingress.metadata.namespace;
+            let users = nginx_auth_secret(&ingress.metadata);
+            if let Some((_, name)) = users.filter(|(of, _)| of == namespace) {
+                self.secret(namespace, name);
+            }
             if let Some((namespace, name)) = nginx_header_map(&ingress.metadata) {
                 self.config_map(&ingress.metadata.namespace, name, Some(namespace));
             }

@@ -9,6 +9,9 @@ pub const NGINX_SERVICE_URLS: [&str; 2] = ["auth-url", "mirror-target"];
 /// Name, without the prefix, of the annotation that names a ConfigMap with response headers.
 pub const NGINX_CUSTOM_HEADERS: &str = "custom-headers";
 
+/// Name, without the prefix, of the annotation that names a Secret with users.
+pub const NGINX_AUTH_SECRET: &str = "auth-secret";
+
 const DEFAULT_PORT: u16 = 80;
 
 /// The URL of a Service's port, such as `http://name.namespace.svc.cluster.local:8080/path`.
@@ -67,7 +70,16 @@ pub fn nginx_services(metadata: &Metadata) -> impl Iterator<Item = ServiceUrl<'_
 
 /// Returns the namespace and name of the ConfigMap with an Ingress's response headers.
 pub fn nginx_header_map(metadata: &Metadata) -> Option<(&str, &str)> {
-    let value = annotation(metadata, NGINX_CUSTOM_HEADERS)?;
+    named(metadata, NGINX_CUSTOM_HEADERS)
+}
+
+/// Returns the namespace and name of the Secret with an Ingress's users.
+pub fn nginx_auth_secret(metadata: &Metadata) -> Option<(&str, &str)> {
+    named(metadata, NGINX_AUTH_SECRET)
+}
+
+fn named<'m>(metadata: &'m Metadata, name: &str) -> Option<(&'m str, &'m str)> {
+    let value = annotation(metadata, name)?;
     let named = value.split_once('/');
     Some(named.unwrap_or((&metadata.namespace, value)))
 }

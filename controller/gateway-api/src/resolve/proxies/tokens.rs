@@ -152,7 +152,7 @@ impl ReadRoute<'_> {
             Some(Ok((name, check))) => {
                 let filters = self.rule.filters.take().unwrap_or_default();
                 let mut filters = Arc::unwrap_or_clone(filters);
-                filters.require_tokens(name, Arc::clone(check));
+                filters.require(name, Arc::clone(check));
                 self.rule.filters = Some(Arc::new(filters));
                 self.rule.protects = true;
             }

@@ -304,3 +304,70 @@ fn custom_headers_are_set_on_responses() {
         assert_eq!(answered(&resolution), "web/a/80");
     }
 }
+
+const USERS: &str = r#"
+---
+kind: Secret
+metadata: {name: users, namespace: web}
+type: Opaque
+stringData: {auth: "ann:{SHA}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n", bcrypt: "ann:$2y$05$hush"}
+---
+kind: Secret
+metadata: {name: map, namespace: web}
+type: Opaque
+stringData: {ann: "{SHA}tiY7sUhYKUwI5L3866kDY+ENcrQ="}
+---
+kind: Secret
+metadata: {name: hash, namespace: web}
+type: Opaque
+stringData: {auth: "ann:$apr1$hush"}
+"#;
+
+#[test]
+fn passwords_come_from_file_or_entries() {
+    for annotations in [
+        &[("auth-type", "basic"), ("auth-secret", "users")][..],
+        &[("auth-type", "basic"), ("auth-secret", "web/users")],
+        &[
+            ("auth-type", "basic"),
+            ("auth-secret", "map"),
+            ("auth-secret-type", "auth-map"),
+        ],
+    ] {
+        let resolution = with(annotations, USERS);
+        let filters = served(&resolution).filters.as_deref().unwrap();
+        assert_eq!(filters.credentials, "Ingress/web/i/basicAuth");
+        assert_eq!(filters.token_headers, ["authorization"]);
+        let [pair] = resolution.gateways[0].keys.as_slice() else {
+            panic!("{annotations:?}");
+        };
+        assert_eq!(pair.private_key, b"ann:{SHA}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n");
+        assert_eq!(messages(&resolution), "");
+    }
+}
+
+#[test]
+fn invalid_passwords_refuse_requests() {
+    let basic = ("auth-type", "basic");
+    for (annotations, why) in [
+        (&[("auth-type", "digest")][..], "expected basic"),
+        (&[basic], "there is no auth-secret"),
+        (&[basic, ("auth-secret", "gone")], "does not exist"),
+        (&[basic, ("auth-secret", "login/users")], "own namespace"),
+        (&[basic, ("auth-secret", "hash")], "expected a SHA-1 digest"),
+        (
+            &[basic, ("auth-secret", "users"), ("auth-secret-type", "x")],
+            "expected auth-file or auth-map",
+        ),
+        (
+            &[
+                basic,
+                ("auth-secret", "users"),
+                ("auth-secret-type", "auth-map"),
+            ],
+            "expected a SHA-1 digest",
+        ),
+    ] {
+        assert_refused(annotations, USERS, why);
+    }
+}

@@ -5,6 +5,7 @@
 //! Ingress get an error. Any other invalid annotation has no effect and is reported as a problem.
 
 mod auth;
+mod basic_auth;
 mod canaries;
 mod forwarding;
 mod paths;
@@ -36,13 +37,16 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Status of redirects to HTTPS, as in ingress-nginx.
 const HTTPS_REDIRECT_STATUS: u32 = 308;
 
-const KNOWN: [&str; 70] = [
+const KNOWN: [&str; 74] = [
     "affinity",
     "allowlist-source-range",
     "app-root",
     "auth-method",
     "auth-response-headers",
+    "auth-secret",
+    "auth-secret-type",
     "auth-signin",
+    "auth-type",
     "auth-url",
     "backend-protocol",
     "canary",
@@ -99,6 +103,7 @@ const KNOWN: [&str; 70] = [
     "auth-keepalive-requests",
     "auth-keepalive-share-vars",
     "auth-keepalive-timeout",
+    "auth-realm",
     "custom-http-errors",
     "default-backend",
     // Ignored: cookies of authorization services always reach clients, sessions are always
@@ -147,7 +152,13 @@ impl NginxSettings {
         let forwarding = Forwarding::read(&mut from);
         let cors = protection::cors(&mut from).map(Box::new);
         let limits = protection::limits(&mut from, ingress);
-        let filters = protection::filters(&mut from, ingress).map(Arc::new);
+        let mut filters = protection::filters(&mut from, ingress);
+        if let Some(check) = basic_auth::check(&mut from, ingress, cx.cx) {
+            let name = format!("{ingress}/auth");
+            let filters = filters.get_or_insert_default();
+            filters.require(&name, Arc::new(check));
+        }
+        let filters = filters.map(Arc::new);
         let external_auth = auth::external_auth(&mut from, cx).map(Box::new);
         let mirror = references::mirror(&mut from, cx);
         let response_headers = references::response_headers(&mut from, cx).map(Box::new);

@@ -108,6 +108,13 @@ impl AccessCheck {
         check
     }
 
+    pub(crate) fn of_users(users: Credentials) -> Self {
+        Self {
+            users: Some(users),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
         Self {
             tokens: Some(tokens),
@@ -204,7 +211,7 @@ fn read<'w>(
         return Err(format!(": expected at least one of {known}"));
     }
     let users = basic_auth.as_ref();
-    let users = users.map(|it| credentials::read_users(policy, it, namespace, cx));
+    let users = users.map(|it| credentials::read_basic(policy, it, namespace, cx));
     let api_keys = api_key_auth.as_ref();
     let api_keys = api_keys.map(|it| credentials::read_keys(policy, it, namespace, cx));
     let addresses = ip_filter.as_ref();

@@ -49,6 +49,25 @@ impl Credentials {
         }
     }
 
+    /// `owner` has the form `AccessPolicy/namespace/name`. `identity` is a header for the user's
+    /// name.
+    pub(crate) fn of_users(
+        owner: &str,
+        identity: Option<String>,
+        forwards: bool,
+        users: &BTreeMap<&str, &str>,
+    ) -> Self {
+        let basic = schema::BasicAuth {
+            username_header: identity.clone().unwrap_or_default(),
+        };
+        let kind = credential_check::Kind::Basic(basic);
+        Self {
+            identity,
+            removed: Vec::from_iter((!forwards).then(|| "authorization".to_owned())),
+            ..Self::new(format!("{owner}/basicAuth"), kind, users)
+        }
+    }
+
     pub(crate) fn published(&self) -> (KeyRef, &KeyPair) {
         let key = KeyRef {
             name: self.pair.name.clone(),
@@ -59,8 +78,7 @@ impl Credentials {
     }
 }
 
-/// `owner` has the form `AccessPolicy/namespace/name`.
-pub(crate) fn read_users(
+pub(super) fn read_basic(
     owner: &str,
     spec: &BasicAuth,
     namespace: &str,
@@ -73,25 +91,58 @@ pub(crate) fn read_users(
     } = spec;
     let at = format!(".basicAuth.users: Secret {namespace}/{name}");
     let key = key.as_deref().unwrap_or(DEFAULT_USERS);
-    let secret = opaque(&at, (namespace, name), cx)?;
-    let users = secret
-        .get(key)
-        .ok_or_else(|| format!("{at} has no {key:?}"))?;
-    let users = std::str::from_utf8(users).map_err(|_| format!("{at}: {key:?} is not text"))?;
-    let users = credentials::users(users).map_err(|why| format!("{at}: {key:?}: {why}"))?;
+    let users = read_users(&at, (namespace, name), Users::File(key), cx)?;
     let identity = username_header.as_deref();
     let identity = identity.map(|it| identity_header(".basicAuth.usernameHeader", it));
     let identity = identity.transpose()?;
-    let basic = schema::BasicAuth {
-        username_header: identity.clone().unwrap_or_default(),
+    let forwards = forward_credentials.unwrap_or_default();
+    Ok(Credentials::of_users(owner, identity, forwards, &users))
+}
+
+/// Where a Secret contains its users.
+#[derive(Clone, Copy)]
+pub(crate) enum Users<'k> {
+    /// An htpasswd file under this key.
+    File(&'k str),
+    /// One entry per user, whose value is the password's digest.
+    Entries,
+}
+
+/// Returns the digests of the users' passwords. Errors start with `at`.
+pub(crate) fn read_users<'w>(
+    at: &str,
+    secret: (&str, &str),
+    format: Users<'_>,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<BTreeMap<&'w str, &'w str>, String> {
+    let secret = opaque(at, secret, cx)?;
+    let text = |key: &str, value: &'w [u8]| {
+        std::str::from_utf8(value).map_err(|_| format!("{at}: {key:?} is not text"))
     };
-    let kind = credential_check::Kind::Basic(basic);
-    let hides = !forward_credentials.unwrap_or_default();
-    Ok(Credentials {
-        identity,
-        removed: Vec::from_iter(hides.then(|| "authorization".to_owned())),
-        ..Credentials::new(format!("{owner}/basicAuth"), kind, &users)
-    })
+    match format {
+        Users::File(key) => {
+            let file = secret.get(key);
+            let file = file.ok_or_else(|| format!("{at} has no {key:?}"))?;
+            let users = credentials::users(text(key, file)?);
+            users.map_err(|why| format!("{at}: {key:?}: {why}"))
+        }
+        Users::Entries => {
+            let users = secret.entries().map(|(user, digest)| {
+                let digest = text(user, digest)?;
+                Ok((user, digest.trim_end_matches(['\r', '\n'])))
+            });
+            let users: BTreeMap<&str, &str> = users.collect::<Result<_, String>>()?;
+            let file = credentials::write(&users);
+            let read = credentials::users(&file).map_err(|why| format!("{at}: {why}"))?;
+            // Names and digests with special characters would read as other users.
+            if read != users {
+                return Err(format!(
+                    "{at}: expected names without `:`, and one digest for each"
+                ));
+            }
+            Ok(users)
+        }
+    }
 }
 
 pub(super) fn read_keys(

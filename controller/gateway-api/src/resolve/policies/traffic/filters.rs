@@ -68,8 +68,8 @@ impl FilterSettings {
         }
     }
 
-    pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
-        self.access.insert(object.into(), tokens);
+    pub(crate) fn require(&mut self, object: &str, check: Arc<AccessCheck>) {
+        self.access.insert(object.into(), check);
     }
 
     pub(crate) fn without_tokens(settings: &Arc<Self>) -> Arc<Self> {
