@@ -11,6 +11,7 @@ pub(crate) mod composite;
 mod cors;
 mod external_auth;
 mod forward;
+mod forwarded_certificates;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod internal_redirect;
