@@ -21,7 +21,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-const ROOTS: [&str; 65] = [
+const ROOTS: &[&str] = &[
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -59,6 +59,7 @@ const ROOTS: [&str; 65] = [
     ".envoy.extensions.filters.http.router.v3.Router",
     ".envoy.extensions.filters.http.set_filter_state.v3.Config",
     ".envoy.extensions.filters.http.set_metadata.v3.Config",
+    ".envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",

@@ -19,6 +19,8 @@ use super::{CertificateProof, ShownKind, Unproven};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 8;
+/// PROXY protocol header, version 2, command LOCAL: the connection's own addresses apply.
+const PROXY_LOCAL: &[u8; 16] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
@@ -37,6 +39,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
         key,
         address,
         server_name,
+        proxy_header: _,
         kind: _,
         leaves,
     } = proof;
@@ -75,7 +78,10 @@ async fn shake(
         .dangerous()
         .with_custom_certificate_verifier(Arc::clone(verifier) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
-    let stream = TcpStream::connect(proof.address).await?;
+    let mut stream = TcpStream::connect(proof.address).await?;
+    if proof.proxy_header {
+        stream.write_all(PROXY_LOCAL).await?;
+    }
     let connector = TlsConnector::from(Arc::new(config));
     let mut stream = connector.connect(name, stream).await?;
     stream.shutdown().await

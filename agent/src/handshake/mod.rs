@@ -28,6 +28,8 @@ pub(crate) struct CertificateProof {
     pub(crate) key: String,
     address: SocketAddr,
     server_name: String,
+    /// The listener expects a PROXY protocol header.
+    proxy_header: bool,
     kind: ShownKind,
     /// The listener's leaf certificates, of which Envoy may present any.
     leaves: Vec<CertificateDer<'static>>,

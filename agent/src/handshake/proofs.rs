@@ -7,6 +7,7 @@ use rustls_pki_types::CertificateDer;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::pem;
+use sesame_proto::schema::port::ProxyProtocol;
 use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{Listener, Port, Protocol, Snapshot, TlsTermination, Transport};
 use sesame_render::RenderOptions;
@@ -102,6 +103,7 @@ fn listener_proofs<'a>(
                 key: key.clone(),
                 address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
                 server_name: server_name(listener, port, leaf)?,
+                proxy_header: port.proxy_protocol != i32::from(ProxyProtocol::None),
                 kind: leaf.kind,
                 leaves: shown.clone(),
             })

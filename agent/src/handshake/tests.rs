@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::port::ProxyProtocol;
 use sesame_proto::schema::{Listener, Port, Protocol, Snapshot, TlsTermination};
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
@@ -129,6 +130,22 @@ fn unchanged_or_unreachable_listeners_are_not_probed() {
     };
     assert_eq!((&*only.listener, &*only.key), ("l a.test", "k"));
     assert_eq!(only.address.to_string(), "192.0.2.7:8443");
+}
+
+#[test]
+fn port_with_proxy_protocol_gets_header() {
+    let keys = [pair("k", &["a.test"])];
+    for (mode, expected) in [
+        (ProxyProtocol::None, false),
+        (ProxyProtocol::Required, true),
+        (ProxyProtocol::Optional, true),
+    ] {
+        let mut snapshot = snapshot(vec![listener("a.test", Protocol::Https, "k")]);
+        snapshot.ports[0].set_proxy_protocol(mode);
+        let found = proofs(&snapshot, &keys, &all(&keys), &options("192.0.2.7"));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].proxy_header, expected, "{mode:?}");
+    }
 }
 
 #[test]

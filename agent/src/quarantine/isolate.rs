@@ -96,6 +96,7 @@ impl ProbeBuilder {
             transport: transport.into(),
             port,
             inside: 0,
+            proxy_protocol: 0,
             listeners: vec![listener],
         });
     }

@@ -75,7 +75,7 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
 fn listeners(snapshot: &Snapshot) -> BTreeMap<String, String> {
     let ports = snapshot.ports.iter();
     let listeners = ports.flat_map(|port| {
-        let place = format!("{} {}", port.transport, port.port);
+        let place = format!("{} {} {}", port.transport, port.port, port.proxy_protocol);
         let listeners = port.listeners.iter();
         listeners.map(move |one| {
             let content = sha256(&[place.as_bytes(), &one.encode_to_vec()].concat());

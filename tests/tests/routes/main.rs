@@ -24,6 +24,7 @@ mod key_sets;
 mod l4_routes;
 mod layers;
 mod listener_sets;
+mod proxy_protocol;
 mod rate_limits;
 mod regexes;
 mod request_filters;

@@ -3,6 +3,7 @@
 mod backend_tls;
 mod certificates;
 mod client_validation;
+mod forwarded_certificates;
 mod hostkeys;
 mod http_proxies;
 mod last_good_certificates;

@@ -21,8 +21,8 @@ use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Con
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
-        ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction,
-        RouteSpecifier, ServerHeaderTransformation, SetCurrentClientCertDetails, UpgradeConfig,
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+        ServerHeaderTransformation, UpgradeConfig,
     },
     http_filter,
 };
@@ -32,11 +32,12 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
-use sesame_proto::schema::{Edge, ForwardClientCertificate, VirtualHost};
+use sesame_proto::schema::{Edge, TlsTermination, VirtualHost};
 
 use super::{
     address_filters, auth_headers, authorization, composite, cors, credentials, external_auth,
-    matches, rate_limits, request_filters, sessions, shared_filters, tokens, tracing,
+    forwarded_certificates, matches, rate_limits, request_filters, sessions, shared_filters,
+    tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -52,17 +53,16 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// Names statistics after the protocol and port of `place`. `forwarded` selects which parts of a
-/// client certificate backends receive.
+/// Names statistics after the protocol and port of `place`. `tls` is `None` for plaintext.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
-    forwarded: Option<&ForwardClientCertificate>,
+    tls: Option<&TlsTermination>,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
     let (forward_client_cert_details, set_current_client_cert_details) =
-        forwarded_certificate(forwarded);
+        forwarded_certificates::render(tls, edge);
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(context),
@@ -112,31 +112,6 @@ pub(crate) fn render(
             table,
         ))),
     }
-}
-
-/// Envoy always removes `x-forwarded-client-cert` headers that clients send.
-fn forwarded_certificate(
-    forwarded: Option<&ForwardClientCertificate>,
-) -> (i32, Option<SetCurrentClientCertDetails>) {
-    let Some(ForwardClientCertificate {
-        subject,
-        cert,
-        chain,
-        dns,
-        uri,
-    }) = forwarded
-    else {
-        return (ForwardClientCertDetails::Sanitize.into(), None);
-    };
-    let details = SetCurrentClientCertDetails {
-        subject: wrappers::boolean(*subject),
-        cert: *cert,
-        chain: *chain,
-        dns: *dns,
-        uri: *uri,
-        ..Default::default()
-    };
-    (ForwardClientCertDetails::SanitizeSet.into(), Some(details))
 }
 
 fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteSpecifier> {

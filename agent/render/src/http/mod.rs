@@ -12,6 +12,7 @@ mod cors;
 mod credentials;
 mod external_auth;
 mod forward;
+mod forwarded_certificates;
 pub(crate) mod hcm;
 pub(crate) mod headers;
 mod internal_redirect;

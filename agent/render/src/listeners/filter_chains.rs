@@ -32,6 +32,7 @@ pub(super) fn render(
         port,
         listeners,
         inside: _,
+        proxy_protocol: _,
     } = port;
     let mut chains = Chains::default();
     for listener in listeners {
@@ -112,8 +113,7 @@ impl Chains {
                     .as_ref()
                     .ok_or("the listener is HTTPS but has no TLS settings")?;
                 let table = usable(route_table, context)?;
-                let forwarded = tls.forward_client_certificate.as_ref();
-                let manager = hcm::render(place("https"), table, forwarded, context);
+                let manager = hcm::render(place("https"), table, Some(tls), context);
                 let chain = chain(name, manager);
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);

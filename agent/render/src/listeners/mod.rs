@@ -13,10 +13,12 @@ use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol as Transp
 use envoy_types::pb::envoy::config::listener::v3::{
     Listener as EnvoyListener, ListenerFilter, UdpListenerConfig, listener_filter,
 };
+use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol as ProxyProtocolFilter;
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
+use sesame_proto::schema::port::ProxyProtocol;
 use sesame_proto::schema::{self, Port};
 
 use crate::access_log::LoggedPlace;
@@ -70,19 +72,38 @@ fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
     let inspects_tls = filter_chains
         .iter()
         .any(|chain| chain.filter_chain_match.is_some() || chain.transport_socket.is_some());
+    let tls_inspector = inspects_tls.then(|| {
+        listener_filter(
+            "envoy.filters.listener.tls_inspector",
+            pack_any(TlsInspector::default()),
+        )
+    });
     EnvoyListener {
         filter_chains,
-        listener_filters: if inspects_tls {
-            vec![listener_filter(
-                "envoy.filters.listener.tls_inspector",
-                pack_any(TlsInspector::default()),
-            )]
-        } else {
-            Vec::new()
-        },
+        // The PROXY protocol header precedes all other bytes.
+        listener_filters: proxy_protocol(port)
+            .into_iter()
+            .chain(tls_inspector)
+            .collect(),
         per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
         ..Default::default()
     }
+}
+
+fn proxy_protocol(port: &Port) -> Option<ListenerFilter> {
+    let is_optional = match ProxyProtocol::try_from(port.proxy_protocol) {
+        Ok(ProxyProtocol::None) => return None,
+        Ok(ProxyProtocol::Optional) => true,
+        // An unknown mode must not let clients choose their addresses.
+        Ok(ProxyProtocol::Required) | Err(_) => false,
+    };
+    Some(listener_filter(
+        "envoy.filters.listener.proxy_protocol",
+        pack_any(ProxyProtocolFilter {
+            allow_requests_without_proxy_protocol: is_optional,
+            ..Default::default()
+        }),
+    ))
 }
 
 fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {

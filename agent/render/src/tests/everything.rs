@@ -102,6 +102,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         port,
         listeners,
         inside: 0,
+        proxy_protocol: 0,
     };
     let http = |name: &str, hostname: &str| Listener {
         route_table: "http/80".into(),

@@ -330,6 +330,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                     transport,
                                     port: port % 70_000,
                                     inside: port % 66_000,
+                                    proxy_protocol: transport,
                                     listeners: vec![Listener {
                                         name: name.clone(),
                                         protocol,
@@ -441,6 +442,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                     edge: Some(Edge {
                         escaped_slashes: 77,
                         header_underscores: -1,
+                        forwarded_client_certificate: 77,
                         request_timeout_ms: Some(u64::MAX),
                         stream_idle_timeout_ms: Some(u64::MAX),
                         tls_handshake_timeout_ms: Some(u64::MAX),

@@ -10,6 +10,7 @@ mod hostile;
 mod hostile_filters;
 mod left_out;
 pub(crate) mod parts;
+mod proxy_protocol;
 mod rate_limits;
 mod rendering;
 mod routes;

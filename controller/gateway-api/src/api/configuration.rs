@@ -11,8 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessLogRules, EscapedSlashesAction, FleetSettings, IngressSettings, IpFamily, IpFamilyPolicy,
-    MetricsSettings, Object, PublishingType, RepeatedSlashesAction, SelectionMode, ServiceTraffic,
+    AccessLogRules, ClientCertificateDetail, EscapedSlashesAction, FleetSettings,
+    ForwardedCertificateMode, IngressSettings, IpFamily, IpFamilyPolicy, MetricsSettings, Object,
+    ProxyProtocolMode, PublishingType, RepeatedSlashesAction, SelectionMode, ServiceTraffic,
     SessionAffinity, TracingSettings, UnderscoresAction,
 };
 
@@ -307,4 +308,50 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2), inner(regex(pattern = r"^(SPDY/3\.1|tcp)$")))]
     pub upgrades: Option<Vec<String>>,
+    /// PROXY protocol header at the start of incoming TCP connections; none by default. If several
+    /// configurations set this field, only the last one applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<ProxyProtocolSettings>,
+    /// How the header `x-forwarded-client-cert` is handled. Applies only to HTTPS listeners that
+    /// verify client certificates; all other listeners remove the header, as do listeners with
+    /// `AllowInsecureFallback`. If several configurations set this field, only the last one
+    /// applies. An HTTPProxy's `forwardClientCertificate` takes precedence on its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward_client_certificate: Option<ForwardedCertificateSettings>,
+}
+
+/// PROXY protocol header, version 1 or 2, at the start of incoming TCP connections. Its source
+/// address becomes the client's address. Applies to HTTP, HTTPS, TLS and TCP listeners, never to
+/// UDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyProtocolSettings {
+    /// `Required`, the default, closes connections without a header. `Optional` also serves them,
+    /// so every client that can connect can forge its address. `Disabled` accepts no header. With
+    /// `Required`, clients that can bypass the load balancer can forge their addresses too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ProxyProtocolMode>,
+    /// Listener ports that the mode applies to; all TCP ports by default. Other ports accept no
+    /// header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65535)))]
+    pub ports: Option<Vec<i32>>,
+}
+
+/// How the header `x-forwarded-client-cert` is handled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ForwardedCertificateSettings {
+    /// `Sanitize`, the default, removes the header. `SanitizeSet` replaces it with the certificate's
+    /// hash and `details`. `ForwardOnly` forwards the client's header, and `AppendForward` appends
+    /// the certificate's hash and `details` to it: use them only if every client with a valid
+    /// certificate is a proxy that you trust. Requests without a client certificate never keep the
+    /// header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ForwardedCertificateMode>,
+    /// Parts of the client certificate to add; none by default. Requires mode `SanitizeSet` or
+    /// `AppendForward`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 5))]
+    pub details: Option<Vec<ClientCertificateDetail>>,
 }

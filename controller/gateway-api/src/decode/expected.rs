@@ -41,6 +41,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("panicThreshold", 0, 100),
     ("percent", 0, 100),
     ("port", 1, 65_535),
+    ("ports", 1, 65_535),
     ("probes", 1, 127),
     ("redirectResponseCodes", 302, 308),
     ("replicas", 1, 1_000),

@@ -67,6 +67,13 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "edge",
+        &[(
+            "!has(self.forwardClientCertificate) || !has(self.forwardClientCertificate.details) || has(self.forwardClientCertificate.mode) && self.forwardClientCertificate.mode in ['SanitizeSet', 'AppendForward']",
+            "forwardClientCertificate.details: allowed only with mode SanitizeSet or AppendForward",
+        )],
+    ),
+    (
         "rotation",
         &[(
             "!has(self.bundleOverlap) || duration(self.bundleOverlap) <= duration('720h')",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sesame_tests::agent::{Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
-use sesame_tests::manifests::{edge, https_listener, yaml};
+use sesame_tests::manifests::{class_with_parameters, edge, gateway, https_listener, yaml};
 use sesame_tests::shared_port::stand_beside;
 use sesame_tests::wait::{eventually, holds};
 
@@ -127,6 +127,34 @@ async fn proof_covers_every_listener_kind() {
         eventually("all of them are asked", TEST_TIMEOUT, async || {
             let found = asked().await?;
             holds(found == expected, || format!("{found:?}"))
+        })
+        .await;
+        let status = agent.wait_healthy().await;
+        assert_eq!(status["gateways"][0]["unshown"], Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proof_sends_proxy_protocol_header() {
+    let servers = Authority::new("servers");
+    let settings = json!({"edge": {"proxyProtocol": {"mode": "Required"}}});
+    let [parameters, class] = class_with_parameters("edge", "parameters", &settings);
+    let listener = https_listener("a", 443, "a.test", "a");
+    let objects = [parameters, class, gateway("edge", &[listener])];
+    let mut agent = Setup::with_ports(&[443]).prepare();
+    agent.write("site.yaml", &yaml(&objects));
+    let secret = || yaml(&[servers.issue(&["a.test"]).secret("a")]);
+    agent.write("secret.yaml", &secret());
+    agent.restart();
+    agent.wait_healthy().await;
+    let admin = admin(&agent).await;
+    for round in 1..=3 {
+        agent.write("secret.yaml", &secret());
+        eventually("the listener is asked", TEST_TIMEOUT, async || {
+            let filter = r"^listener\..*\.ssl\.handshake$";
+            let counters = admin.counters(filter).await.map_err(|e| e.to_string())?;
+            let found: u64 = counters.iter().map(|(_, value)| value).sum();
+            holds(found == round, || format!("{found}, expected {round}"))
         })
         .await;
         let status = agent.wait_healthy().await;

@@ -34,6 +34,48 @@ open_enum! {
 }
 
 open_enum! {
+    /// `spec.edge.proxyProtocol.mode` of a SesameConfiguration.
+    ProxyProtocolMode {
+        /// Closes connections that do not start with a PROXY protocol header.
+        Required = "Required",
+        /// Also serves connections without a header. Every client that can connect can then forge
+        /// its address.
+        Optional = "Optional",
+        /// Accepts no header.
+        Disabled = "Disabled",
+    }
+}
+
+open_enum! {
+    /// `spec.edge.forwardClientCertificate.mode` of a SesameConfiguration.
+    ForwardedCertificateMode {
+        /// Removes the header.
+        Sanitize = "Sanitize",
+        /// Replaces the header with details of the client's certificate.
+        SanitizeSet = "SanitizeSet",
+        /// Forwards the client's header unchanged.
+        ForwardOnly = "ForwardOnly",
+        /// Appends details of the client's certificate to the client's header.
+        AppendForward = "AppendForward",
+    }
+}
+
+open_enum! {
+    /// Part of a client certificate in `x-forwarded-client-cert`.
+    ClientCertificateDetail {
+        Subject = "Subject",
+        /// The certificate, as PEM.
+        Cert = "Cert",
+        /// The certificate chain, as PEM.
+        Chain = "Chain",
+        /// The subject alternative names of type DNS.
+        Dns = "DNS",
+        /// The subject alternative names of type URI.
+        Uri = "URI",
+    }
+}
+
+open_enum! {
     /// Part of a request that serves as a hash or rate limit key.
     #[derive(Default)]
     RequestKeyType {

@@ -323,8 +323,9 @@ mod tests {
     use super::super::configuration;
     use super::*;
     use crate::api::{
-        EdgeSettings, FleetImages, FleetSettings, IngressSettings, MeasuredRoute, PortMapping,
-        ProxyClass, Publishing, PublishingType, TracingSettings,
+        EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings, IngressSettings,
+        MeasuredRoute, PortMapping, ProxyClass, ProxyProtocolSettings, Publishing, PublishingType,
+        TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -373,6 +374,14 @@ mod tests {
                 escaped_slashes: Some("redirect".into()),
                 request_timeout: Some("1d".to_owned()),
                 max_request_headers: Some(0),
+                proxy_protocol: Some(ProxyProtocolSettings {
+                    mode: None,
+                    ports: Some(vec![0]),
+                }),
+                forward_client_certificate: Some(ForwardedCertificateSettings {
+                    mode: Some("Always".into()),
+                    details: None,
+                }),
                 ..EdgeSettings::default()
             }),
             rotation: Some(RotationSettings {
@@ -412,6 +421,8 @@ mod tests {
             "spec.ports.allowed[0]: \"80-\"",
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",
+            "spec.edge.proxyProtocol.ports[0]: 0: expected 1 to 65535",
+            "spec.edge.forwardClientCertificate.mode: \"Always\" is not one of Sanitize,",
             "spec.rotation.bundleOverlap: \"721h\": expected 0s to 720h",
             "spec.accessLog.minStatus: 600: expected 100 to 599",
             "spec.accessLog.minDuration: \"25h\": expected 1ms to 24h",

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{AccessLog, Edge};
 
+use super::clients::{self, ProxyProtocolPorts};
 use crate::api::{
     AccessLogRules, EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction,
     UnderscoresAction,
@@ -73,6 +74,8 @@ impl EdgeDefaults {
             max_request_headers_kib,
             max_request_headers,
             upgrades,
+            proxy_protocol,
+            forward_client_certificate,
         } = settings;
         let mut wrong = Vec::new();
         let word_fields = [
@@ -146,6 +149,12 @@ impl EdgeDefaults {
             let Some(value) = value else { continue };
             let outcome = set(&mut self.0, name, value);
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
+        }
+        // Not part of the edge settings in a snapshot, but of its ports.
+        let proxy_protocol = proxy_protocol.as_ref().map(ProxyProtocolPorts::read);
+        wrong.extend(proxy_protocol.and_then(Result::err));
+        if let Some(settings) = forward_client_certificate {
+            wrong.extend(clients::forward_certificates(&mut self.0, settings).err());
         }
         wrong
     }
@@ -266,7 +275,7 @@ fn number(value: &str, most: u32) -> Result<u32, String> {
     }
 }
 
-fn excerpt(text: &str) -> &str {
+pub(super) fn excerpt(text: &str) -> &str {
     let end = text
         .char_indices()
         .nth(MAX_REPORTED)

@@ -231,6 +231,8 @@ impl Merged {
             max_request_headers_kib as "spec.edge.maxRequestHeadersKib",
             max_request_headers as "spec.edge.maxRequestHeaders",
             upgrades as "spec.edge.upgrades",
+            proxy_protocol as "spec.edge.proxyProtocol",
+            forward_client_certificate as "spec.edge.forwardClientCertificate",
         }
     }
 }

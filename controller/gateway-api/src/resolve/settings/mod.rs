@@ -6,6 +6,7 @@
 
 pub(crate) mod access_log;
 pub mod check;
+mod clients;
 mod collector_headers;
 pub(crate) mod edge;
 mod fleet;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::schema;
 
 use self::access_log::ConfiguredLog;
+use self::clients::ProxyProtocolPorts;
 use self::edge::EdgeDefaults;
 use self::merge::Merged;
 use self::ports::PortLimits;
@@ -41,6 +43,7 @@ pub struct GatewaySettings {
     pub fleet: FleetSettings,
     /// `None` if all values are defaults.
     pub(crate) edge: Option<schema::Edge>,
+    pub(crate) proxy_protocol: ProxyProtocolPorts,
     /// `None` if all values are defaults.
     pub(crate) rotation: Option<schema::Rotation>,
     /// `None` if no configuration sets tracing.
@@ -76,12 +79,15 @@ impl GatewaySettings {
         let mut edge = EdgeDefaults::default();
         // Validation has already rejected invalid settings.
         let _ = edge.set_all(&of_layers);
+        let proxy_protocol = of_layers.proxy_protocol.as_ref();
+        let proxy_protocol = proxy_protocol.and_then(|it| ProxyProtocolPorts::read(it).ok());
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
         let settings = Self {
             publishing,
             fleet,
             edge: edge.difference(),
+            proxy_protocol: proxy_protocol.unwrap_or_default(),
             rotation: of_rotation(&rotation),
             tracing,
             log,
@@ -114,6 +120,7 @@ impl GatewaySettings {
             publishing,
             fleet,
             edge,
+            proxy_protocol,
             rotation,
             tracing,
             log,
@@ -124,6 +131,7 @@ impl GatewaySettings {
         let same = *publishing == others.publishing
             && *fleet == others.fleet
             && *edge == others.edge
+            && *proxy_protocol == others.proxy_protocol
             && *rotation == others.rotation
             && *tracing == others.tracing
             && *log == others.log
@@ -158,6 +166,11 @@ impl GatewaySettings {
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
+    }
+
+    pub(crate) fn apply_to(&self, ports: &mut [schema::Port]) {
+        self.ports.open(ports);
+        self.proxy_protocol.apply(ports);
     }
 
     /// Returns the port that hosts open for a listener port.

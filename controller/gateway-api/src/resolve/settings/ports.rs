@@ -110,7 +110,7 @@ impl PortLimits {
         }
     }
 
-    pub(crate) fn open(&self, ports: &mut [schema::Port]) {
+    pub(super) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
             let is_same = self.offset == 0 && !self.map.contains_key(&outside);

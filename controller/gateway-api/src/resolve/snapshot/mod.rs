@@ -83,7 +83,7 @@ pub(crate) fn assemble<'w>(
         route_tables,
         wanted,
     } = tables;
-    gateway.settings.ports.open(&mut ports);
+    gateway.settings.apply_to(&mut ports);
 
     let terminations = || {
         ports

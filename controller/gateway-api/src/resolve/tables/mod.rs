@@ -133,6 +133,7 @@ pub(crate) fn build<'a>(
             transport: *transport,
             port: port.into(),
             inside: 0,
+            proxy_protocol: 0,
             listeners: placed
                 .iter()
                 .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))

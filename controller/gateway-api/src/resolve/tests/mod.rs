@@ -6,6 +6,7 @@ mod any_routes;
 mod any_slices;
 mod backend_policies;
 mod backend_settings;
+mod client_settings;
 mod gateways_of_a_class;
 mod http_proxies;
 mod http_proxy_addresses;

@@ -1,0 +1,95 @@
+//! `spec.edge.proxyProtocol` and `spec.edge.forwardClientCertificate` of SesameConfigurations.
+
+use std::sync::Arc;
+
+use sesame_proto::schema::edge::ForwardedClientCertificate;
+use sesame_proto::schema::port::ProxyProtocol;
+
+use super::gateways_of_a_class::{accepted, answer_of, conditions, created, http, message, two};
+use super::{ConditionState, gateway, world};
+use crate::api::SesameConfiguration;
+use crate::resolve::{Options, Resolution, resolve};
+use crate::status::{ConditionType, Reason};
+
+const LISTENERS: &str = "- {name: http, port: 80, protocol: HTTP}\n\
+                         - {name: tcp, port: 5001, protocol: TCP}\n\
+                         - {name: udp, port: 53, protocol: UDP}";
+
+fn with(edge: &str, yaml: &str) -> Resolution {
+    let text = format!("spec: {{edge: {edge}}}");
+    let configuration: SesameConfiguration = serde_saphyr::from_str(&text).expect("settings");
+    let options = Options {
+        configuration: Some(Arc::new(configuration)),
+        ..Options::default()
+    };
+    resolve(&world(yaml), &options)
+}
+
+fn modes(resolution: &Resolution) -> Vec<(u32, ProxyProtocol)> {
+    let ports = &resolution.gateways[0].snapshot.ports;
+    let mut modes: Vec<_> = ports
+        .iter()
+        .map(|port| (port.port, port.proxy_protocol()))
+        .collect();
+    modes.sort();
+    modes
+}
+
+#[test]
+fn proxy_protocol_reaches_tcp_ports_of_snapshot() {
+    use ProxyProtocol::{None as Never, Optional, Required};
+    let yaml = gateway(LISTENERS);
+    for (settings, expected) in [
+        ("{}", [(53, Never), (80, Never), (5001, Never)]),
+        (
+            "{proxyProtocol: {}}",
+            [(53, Never), (80, Required), (5001, Required)],
+        ),
+        (
+            "{proxyProtocol: {mode: Optional, ports: [53, 5001]}}",
+            [(53, Never), (80, Never), (5001, Optional)],
+        ),
+    ] {
+        assert_eq!(modes(&with(settings, &yaml)), expected, "{settings}");
+    }
+}
+
+#[test]
+fn last_configuration_replaces_client_settings() {
+    let own = "---\nkind: SesameConfiguration\nmetadata: {name: own, namespace: web}\nspec: {edge: \
+               {proxyProtocol: {mode: Disabled}, forwardClientCertificate: {mode: ForwardOnly}}}\n";
+    let parameters = "spec:\n  infrastructure: {parametersRef: {group: projectsesame.io, kind: \
+                      SesameConfiguration, name: own}}\n";
+    let yaml = gateway(LISTENERS).replacen("spec:\n", parameters, 1) + own;
+    let settings =
+        "{proxyProtocol: {}, forwardClientCertificate: {mode: SanitizeSet, details: [URI]}}";
+    let resolution = with(settings, &yaml);
+    let all = [53, 80, 5001].map(|port| (port, ProxyProtocol::None));
+    assert_eq!(modes(&resolution), all);
+    let edge = resolution.gateways[0].snapshot.edge.unwrap_or_default();
+    assert_eq!(
+        edge.forwarded_client_certificate(),
+        ForwardedClientCertificate::Forward
+    );
+    assert_eq!(edge.client_certificate_parts, None);
+}
+
+#[test]
+fn merged_gateway_cannot_set_proxy_protocol() {
+    let own = "---\nkind: SesameConfiguration\nmetadata: {name: own, namespace: web}\nspec: {edge: \
+               {proxyProtocol: {mode: Optional}}}\n";
+    let parameters = "spec:\n  infrastructure: {parametersRef: {group: projectsesame.io, kind: \
+                      SesameConfiguration, name: own}}\n";
+    let new = created("new", 2, &http("new.example.com"));
+    let yaml = two("Merged").replace(&new, &new.replacen("spec:\n", parameters, 1)) + own;
+    let resolution = resolve(&world(&yaml), &Options::default());
+    assert_eq!(
+        accepted(&resolution, "new"),
+        ConditionState::False(Reason::InvalidParameters)
+    );
+    let why = message(conditions(&resolution, "new"), ConditionType::Accepted);
+    let words = "spec.edge.proxyProtocol (SesameConfiguration web/own)";
+    assert!(why.contains(words), "{why}");
+    assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
+    assert_eq!(modes(&resolution), [(80, ProxyProtocol::None)]);
+}
