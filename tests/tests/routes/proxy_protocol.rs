@@ -85,9 +85,9 @@ async fn over_tls(
     Ok(exchange(stream, &request(host)).await)
 }
 
-/// The echo of a request from this client, as its `x-forwarded-for` header.
+/// The echo of a request from this client. Envoy sets `x-forwarded-for` differently for loopback.
 fn from(client: &str) -> String {
-    format!("[\"x-forwarded-for\",\"{client}\"]")
+    format!("[\"x-envoy-external-address\",\"{client}\"]")
 }
 
 fn objects(mode: &Value, listeners: &[Value]) -> Vec<Value> {

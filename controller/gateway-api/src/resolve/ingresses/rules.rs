@@ -329,6 +329,7 @@ impl IngressHostRules<'_> {
         self.standing = 0;
         for rule in &mut self.rules {
             rule.action = Action::respond(refusal::HTTP);
+            rule.external_auth = None;
         }
     }
 
