@@ -14,7 +14,7 @@ use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
-    Cors, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
+    ContextValue, Cors, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
     HeaderModifier, Mirror, Redirect, RequestFilters, Retry, Route, StringMatch, WeightedBackend,
     external_auth, string_match,
 };
@@ -180,11 +180,21 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
         max_body_bytes: _,
         // The policy's name is not rendered.
         policy: _,
+        context,
+        timeout_ms: _,
+        fail_open: _,
+        partial_body: _,
+        no_response_headers: _,
     } = auth;
+    let context = context
+        .iter()
+        .map(|ContextValue { name, value }| sum([text(name), text(value)]));
     let protocol = match protocol {
-        Some(external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })) => {
-            texts(request_headers)
-        }
+        Some(external_auth::Protocol::Grpc(ExternalAuthGrpc {
+            request_headers,
+            peer_certificate: _,
+            text_body: _,
+        })) => texts(request_headers),
         Some(external_auth::Protocol::Http(ExternalAuthHttp {
             path_prefix,
             request_headers,
@@ -200,7 +210,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
         ]),
         None => 0,
     };
-    sum([AUTHORIZATION, text(backend), protocol])
+    sum(context.chain([AUTHORIZATION, text(backend), protocol]))
 }
 
 /// Returns the size of a route in bytes.

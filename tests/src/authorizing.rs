@@ -44,6 +44,8 @@ pub struct ReceivedCheck {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
+    /// The context, sorted by name; only with GRPC.
+    pub context: Vec<(String, String)>,
 }
 
 impl ReceivedCheck {
@@ -165,6 +167,7 @@ async fn answer(
             host: host.map(|(_, host)| host.clone()).unwrap_or_default(),
             headers,
             body,
+            context: Vec::new(),
         }
     };
     let passes =
@@ -184,7 +187,10 @@ async fn answer(
 fn parse_grpc_check(body: &Bytes) -> ReceivedCheck {
     // A gRPC message starts with a flag byte and a four-byte length.
     let check = CheckRequest::decode(body.slice(5..)).expect("a question of Envoy's");
-    let request = check.attributes.and_then(|it| it.request);
+    let attributes = check.attributes.expect("attributes");
+    let mut context: Vec<_> = attributes.context_extensions.into_iter().collect();
+    context.sort_unstable();
+    let request = attributes.request;
     let http = request.and_then(|it| it.http).expect("a request");
     ReceivedCheck {
         protocol: "GRPC",
@@ -196,6 +202,7 @@ fn parse_grpc_check(body: &Bytes) -> ReceivedCheck {
         } else {
             http.raw_body.into()
         },
+        context,
     }
 }
 

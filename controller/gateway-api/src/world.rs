@@ -15,8 +15,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer};
 
 use crate::api::{
     AccessPolicy, BackendPolicy, BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice,
-    Gateway, GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute, Ingress,
-    IngressClass, ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod,
+    ExtensionService, Gateway, GatewayClass, GatewayMeshPolicy, GrpcRoute, HttpProxy, HttpRoute,
+    Ingress, IngressClass, ListenerSet, MeshOcgPolicy, Metadata, Namespace, NamespacedName, Pod,
     ReferenceGrant, RouteFilter, Secret, Service, SesameConfiguration, TcpRoute,
     TlsCertificateDelegation, TlsRoute, TrafficPolicy, UdpRoute, XBackend, XBackendTrafficPolicy,
     XMesh, XTelemetryPolicy,
@@ -210,6 +210,7 @@ const EXPERIMENTAL: &[&str] = &["gateway.networking.x-k8s.io/v1alpha1"];
 const CORE: &[&str] = &["v1"];
 const NETWORKING: &[&str] = &["networking.k8s.io/v1"];
 const CONTOUR: &[&str] = &["projectcontour.io/v1"];
+const CONTOUR_ALPHA: &[&str] = &["projectcontour.io/v1alpha1"];
 const SESAME: &[&str] = &["projectsesame.io/v1alpha1"];
 
 kinds! {
@@ -236,6 +237,7 @@ kinds! {
     Ingress(Ingress) in ingresses, "Ingress" ["ing"] "Ingresses", NETWORKING, false;
     HttpProxy(HttpProxy) in http_proxies, "HTTPProxy" ["proxy", "proxies"] "HTTPProxies", CONTOUR, false;
     TlsCertificateDelegation(TlsCertificateDelegation) in tls_certificate_delegations, "TLSCertificateDelegation" ["tlscerts"] "TLSCertificateDelegations", CONTOUR, false;
+    ExtensionService(ExtensionService) in extension_services, "ExtensionService" [] "ExtensionServices", CONTOUR_ALPHA, false;
     Service(Service) in services, "Service" ["svc"] "Services", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice" [] "EndpointSlices", &["discovery.k8s.io/v1"], false;
     Pod(Pod) in pods, "Pod" ["po"] "Pods", CORE, false;
@@ -285,7 +287,7 @@ impl Kind {
 
     /// Returns true for Contour's kinds.
     pub fn is_contour(self) -> bool {
-        self.api_versions() == CONTOUR
+        [CONTOUR, CONTOUR_ALPHA].contains(&self.api_versions())
     }
 
     /// Returns true for Sesame's own kinds.

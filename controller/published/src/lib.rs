@@ -30,8 +30,9 @@ pub mod names;
 
 pub use self::definitions::{
     access_policy_definition, backend_policy_definition, certificate_delegation_definition,
-    configuration_definition, http_proxy_definition, mesh_ocg_policy_definition,
-    mesh_policy_definition, route_filter_definition, traffic_policy_definition,
+    configuration_definition, extension_service_definition, http_proxy_definition,
+    mesh_ocg_policy_definition, mesh_policy_definition, route_filter_definition,
+    traffic_policy_definition,
 };
 pub use self::gateway_agent::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,

@@ -6,9 +6,9 @@ use kube::CustomResourceExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sesame_published::{
     GatewayAgent, access_policy_definition, backend_policy_definition,
-    certificate_delegation_definition, configuration_definition, http_proxy_definition,
-    mesh_ocg_policy_definition, mesh_policy_definition, route_filter_definition,
-    traffic_policy_definition,
+    certificate_delegation_definition, configuration_definition, extension_service_definition,
+    http_proxy_definition, mesh_ocg_policy_definition, mesh_policy_definition,
+    route_filter_definition, traffic_policy_definition,
 };
 
 pub(super) fn yaml() -> Result<String> {
@@ -28,6 +28,7 @@ pub(super) fn contour_yaml() -> Result<String> {
     print(&[
         http_proxy_definition()?,
         certificate_delegation_definition()?,
+        extension_service_definition()?,
     ])
 }
 

@@ -58,7 +58,7 @@ enum Command {
     Validate(ValidateArgs),
     /// Print Sesame's CustomResourceDefinitions, to be applied to the cluster.
     Crds {
-        /// Print the definitions of HTTPProxy and TLSCertificateDelegation instead, for clusters without Contour.
+        /// Print the definitions of HTTPProxy, TLSCertificateDelegation and ExtensionService instead, for clusters without Contour.
         #[arg(long)]
         contour: bool,
     },

@@ -45,7 +45,7 @@ mod tests {
             .iter()
             .map(|kind| api_resource(*kind, "v1").plural);
         let expected = "gatewayclasses gateways listenersets httproutes grpcroutes tlsroutes tcproutes udproutes \
-             referencegrants backendtlspolicies backendpolicies accesspolicies trafficpolicies gatewaymeshpolicies meshocgpolicies xmeshes xtelemetrypolicies xbackends xbackendtrafficpolicies ingressclasses ingresses httpproxies tlscertificatedelegations pods services endpointslices secrets configmaps clustertrustbundles namespaces routefilters sesameconfigurations";
+             referencegrants backendtlspolicies backendpolicies accesspolicies trafficpolicies gatewaymeshpolicies meshocgpolicies xmeshes xtelemetrypolicies xbackends xbackendtrafficpolicies ingressclasses ingresses httpproxies tlscertificatedelegations extensionservices pods services endpointslices secrets configmaps clustertrustbundles namespaces routefilters sesameconfigurations";
         let mut expected: Vec<&str> = expected.split(' ').collect();
         expected.sort_unstable();
         let mut plurals: Vec<String> = plurals.collect();

@@ -110,7 +110,10 @@ mod tests {
     fn grpc(request: &[&str]) -> ExternalAuth {
         let request_headers = names(request);
         ExternalAuth {
-            protocol: Some(Protocol::Grpc(ExternalAuthGrpc { request_headers })),
+            protocol: Some(Protocol::Grpc(ExternalAuthGrpc {
+                request_headers,
+                ..Default::default()
+            })),
             ..Default::default()
         }
     }

@@ -32,7 +32,7 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// The API has no field for this timeout. Keep it short, because the client has to wait.
+/// The Gateway API has no field for this timeout. Keep it short, because the client has to wait.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
@@ -56,8 +56,9 @@ const DESCRIPTION: [(&str, &str); 3] = [
 /// Envoy adds this header to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Applies even if the snapshot sets a higher limit.
+/// Apply even if the snapshot sets a higher limit.
 const MAX_BODY: u32 = 1024 * 1024;
+const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
 pub(crate) fn listener_filter(place: usize) -> String {
     format!("listener_external_auth/{place}")
@@ -67,6 +68,9 @@ pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
 ) -> Result<Any, String> {
+    if !auth.context.is_empty() {
+        return Err("an authorization for all routes must not have a context".to_owned());
+    }
     config(auth, true, context)
 }
 
@@ -84,40 +88,39 @@ fn config(
         protocol,
         max_body_bytes,
         policy: _,
+        // Rendered by `auth_context`, because Envoy reads it from another place.
+        context: values,
+        timeout_ms,
+        fail_open,
+        partial_body,
+        no_response_headers,
     } = auth;
     if !context.has_cluster(backend) {
         return Err(format!(
             "authorization service `{backend}` has no cluster, so no request is allowed"
         ));
     }
-    let (services, allowed_headers) = match protocol {
-        Some(Protocol::Grpc(grpc)) => {
-            let ExternalAuthGrpc { request_headers } = grpc;
-            (grpc_service(backend), named(request_headers)?)
+    let timeout_ms = match timeout_ms {
+        0 => TIMEOUT_MS,
+        timeout_ms => (*timeout_ms).min(MAX_TIMEOUT_MS),
+    };
+    let mut filter = match protocol {
+        Some(Protocol::Grpc(grpc)) => over_grpc(backend, timeout_ms, grpc)?,
+        Some(Protocol::Http(_)) if !values.is_empty() => {
+            return Err("HTTP authorization services receive no context".to_owned());
         }
-        Some(Protocol::Http(http)) => (
-            http_service(backend, http)?,
-            if http.subrequest {
-                matching(".+")
-            } else {
-                named(&http.request_headers)?
-            },
-        ),
+        Some(Protocol::Http(http)) => over_http(backend, timeout_ms, http, *no_response_headers)?,
         None => return Err("the authorization service has no protocol".to_owned()),
     };
-    let sends_all = matches!(protocol, Some(Protocol::Http(http)) if http.subrequest);
+    filter.with_request_body = (*max_body_bytes > 0).then(|| BufferSettings {
+        max_request_bytes: (*max_body_bytes).min(MAX_BODY),
+        // Unless it expects one, a service would mistake a partial body for a complete one.
+        allow_partial_message: *partial_body,
+        pack_as_bytes: !matches!(protocol, Some(Protocol::Grpc(grpc)) if grpc.text_body),
+    });
     let filter = ExtAuthz {
-        services: Some(services),
         transport_api_version: envoy_types::pb::envoy::config::core::v3::ApiVersion::V3.into(),
-        allowed_headers,
-        disallowed_headers: sends_all.then(|| matching(UNSENT_HEADERS)).flatten(),
-        with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
-            max_request_bytes: (*max_body_bytes).min(MAX_BODY),
-            // A service would mistake a partial body for a complete one.
-            allow_partial_message: false,
-            pack_as_bytes: true,
-        }),
-        failure_mode_allow: false,
+        failure_mode_allow: *fail_open,
         status_on_error: Some(HttpStatus {
             code: StatusCode::ServiceUnavailable.into(),
         }),
@@ -129,7 +132,7 @@ fn config(
             disallow_expression: Some(wrappers::regex(PROTECTED_HEADERS)),
             ..Default::default()
         }),
-        ..Default::default()
+        ..filter
     };
     Ok(composite::inline(
         "envoy.filters.http.ext_authz",
@@ -137,9 +140,45 @@ fn config(
     ))
 }
 
-fn grpc_service(backend: &str) -> Services {
+fn over_grpc(backend: &str, timeout_ms: u64, grpc: &ExternalAuthGrpc) -> Result<ExtAuthz, String> {
+    let ExternalAuthGrpc {
+        request_headers,
+        peer_certificate,
+        // Applied with the other settings for bodies.
+        text_body: _,
+    } = grpc;
+    Ok(ExtAuthz {
+        services: Some(grpc_service(backend, timeout_ms)),
+        allowed_headers: named(request_headers)?,
+        include_peer_certificate: *peer_certificate,
+        ..Default::default()
+    })
+}
+
+fn over_http(
+    backend: &str,
+    timeout_ms: u64,
+    http: &ExternalAuthHttp,
+    no_response_headers: bool,
+) -> Result<ExtAuthz, String> {
+    let service = http_service(backend, timeout_ms, http, no_response_headers)?;
+    Ok(ExtAuthz {
+        services: Some(service),
+        allowed_headers: if http.subrequest {
+            matching(".+")
+        } else {
+            named(&http.request_headers)?
+        },
+        disallowed_headers: (http.subrequest)
+            .then(|| matching(UNSENT_HEADERS))
+            .flatten(),
+        ..Default::default()
+    })
+}
+
+fn grpc_service(backend: &str, timeout_ms: u64) -> Services {
     Services::GrpcService(GrpcService {
-        timeout: wrappers::milliseconds(TIMEOUT_MS),
+        timeout: wrappers::milliseconds(timeout_ms),
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
             grpc_service::EnvoyGrpc {
                 cluster_name: backend.to_owned(),
@@ -160,7 +199,12 @@ fn authority(backend: &str) -> String {
     }
 }
 
-fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
+fn http_service(
+    backend: &str,
+    timeout_ms: u64,
+    http: &ExternalAuthHttp,
+    no_response_headers: bool,
+) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
         // Set on the filter, not on the HTTP service. Check the names, because a client must not
@@ -187,7 +231,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
     };
     let copied = match named(response_headers)? {
-        None if *subrequest => None,
+        None if *subrequest || no_response_headers => None,
         // The mutation rules reject forbidden headers.
         None => Some(all_but_time()),
         some => some,
@@ -201,7 +245,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         server_uri: Some(HttpUri {
             // Envoy requires this field but does not use it. Requests keep the client's host.
             uri: format!("http://{}", authority(backend)),
-            timeout: wrappers::milliseconds(TIMEOUT_MS),
+            timeout: wrappers::milliseconds(timeout_ms),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
         }),
         path_prefix: path_prefix.clone(),
@@ -242,7 +286,7 @@ mod tests {
     use super::*;
 
     fn service(http: &ExternalAuthHttp) -> Result<HttpService, String> {
-        match http_service("Service/web/auth/80", http)? {
+        match http_service("Service/web/auth/80", TIMEOUT_MS, http, false)? {
             Services::HttpService(service) => Ok(service),
             Services::GrpcService(_) => Err("the protocol is gRPC".to_owned()),
         }

@@ -4,6 +4,7 @@
 
 mod address_filters;
 mod answers;
+mod auth_context;
 pub(crate) mod auth_headers;
 mod authorization;
 mod backend_rewrites;

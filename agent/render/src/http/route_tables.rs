@@ -19,6 +19,7 @@ use sesame_proto::sizes::{self, MAX_PER_GATEWAY, in_words};
 use sesame_proto::wire::append;
 
 use super::answers::answer;
+use super::auth_context::HostContexts;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
 use super::{
     auth_headers, cors, external_auth, headers, rate_limits, refusing, request_filters, retries,
@@ -208,7 +209,12 @@ pub(crate) fn render_host(
     encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
     let object = routes.first().map_or(domain, |route| &route.name);
-    let rendered = filters_of_host(external_auth, filters.as_ref(), context);
+    let contexts = HostContexts::of_routes(routes);
+    let rendered = filters_of_host(external_auth, filters.as_ref(), context).map(|mut rendered| {
+        let own = contexts.filters();
+        rendered.extend(own.map(|(place, config)| (place.to_owned(), config)));
+        rendered
+    });
     let filters = filters.as_ref().or(context.filters.default);
     let consequence = "all requests for its virtual host get 500";
     let Some(rendered) = problems.value(object, rendered, consequence) else {
@@ -231,6 +237,7 @@ pub(crate) fn render_host(
         domain,
         https: table.starts_with(HTTPS_TABLES),
         filters,
+        contexts: &contexts,
     };
     for it in routes {
         // Check the size before rendering, because the snapshot is not trusted to limit it.

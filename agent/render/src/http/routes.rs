@@ -11,6 +11,7 @@ use sesame_proto::refusal;
 use sesame_proto::schema::{Cors, ExternalAuth, RequestFilters, Route, route::Action};
 
 use super::answers::{answer, direct};
+use super::auth_context::HostContexts;
 use super::backend_rewrites::RequestPart;
 use super::forward::{self, changes_request};
 use super::headers::{self, HeaderChanges};
@@ -32,6 +33,7 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     pub(crate) https: bool,
     pub(crate) filters: Option<&'h RequestFilters>,
+    pub(crate) contexts: &'h HostContexts<'h>,
 }
 
 impl HostOfRoutes<'_> {
@@ -91,7 +93,7 @@ pub(crate) fn render(
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
-    let authorized = authorization(external_auth, context);
+    let authorized = authorization(external_auth, host.contexts, context);
     let policy_filters = host.filters_instead(own_filters.as_deref(), context);
     let checked = authorized.and_then(|authorized| {
         filters.extend(authorized);
@@ -134,6 +136,7 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
 
 fn authorization(
     auths: &[ExternalAuth],
+    contexts: &HostContexts<'_>,
     context: &RenderContext<'_>,
 ) -> Result<BTreeMap<&'static str, Any>, String> {
     let (count, most) = (auths.len(), Route::MAX_EXTERNAL_AUTHS);
@@ -145,7 +148,7 @@ fn authorization(
     let configs = auths
         .iter()
         .map(|auth| external_auth::of_route(auth, context));
-    let places = external_auth::FILTERS.into_iter().zip(configs);
+    let places = contexts.places(auths)?.into_iter().zip(configs);
     let places = places.map(|(place, config)| config.map(|config| (place, config)));
     let headers = auth_headers::render(auths);
     let headers = headers.map(|config| Ok((auth_headers::FILTER, config)));

@@ -1,10 +1,10 @@
 //! Builds routes that use every field.
 
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, ClaimHeader, Cors, CorsOrigin, DirectResponse, ExternalAuth,
-    ExternalAuthGrpc, ExternalAuthHttp, Fault, Forward, Header, HeaderModifier, HeaderPart,
-    InternalRedirect, Mirror, PathMatch, PathModifier, Redirect, RequestFilters, Retry, Route,
-    SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
+    AddressFilter, AddressRange, ClaimHeader, ContextValue, Cors, CorsOrigin, DirectResponse,
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Fault, Forward, Header, HeaderModifier,
+    HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier, Redirect, RequestFilters, Retry,
+    Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
     external_auth, header_part, internal_redirect, path_match, path_modifier, route::Action,
     session_persistence, string_match, text_match::Operator,
 };
@@ -126,9 +126,19 @@ pub(super) fn every_route() -> Vec<Route> {
                 backend: API.into(),
                 protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc {
                     request_headers: vec!["x-header-1".into()],
+                    peer_certificate: true,
+                    text_body: true,
                 })),
                 max_body_bytes: 1024,
-                ..Default::default()
+                policy: "HTTPProxy/ns/every".into(),
+                context: vec![ContextValue {
+                    name: "team".into(),
+                    value: "100%".into(),
+                }],
+                timeout_ms: 1_000,
+                fail_open: true,
+                partial_body: true,
+                no_response_headers: true,
             }],
             rate_limits: vec![EVERY_CLIENT.into()],
             filters: Some(Box::new(RequestFilters {

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, BackendConnections, CircuitBreaker, Cors, CorsOrigin, DirectResponse,
-    Edge, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    HashPolicy, Header, HeaderModifier, HeaderPart, HealthCheck, InternalRedirect, Keepalive,
-    L4Route, Listener, LoadBalancer, Mirror, OutlierDetection, PathMatch, PathModifier, Port,
-    Redirect, Retry, RetryBudget, Route, RouteTable, SessionPersistence, SlowStart, Snapshot,
+    AppProtocol, Backend, BackendConnections, CircuitBreaker, ContextValue, Cors, CorsOrigin,
+    DirectResponse, Edge, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp,
+    Forward, HashPolicy, Header, HeaderModifier, HeaderPart, HealthCheck, InternalRedirect,
+    Keepalive, L4Route, Listener, LoadBalancer, Mirror, OutlierDetection, PathMatch, PathModifier,
+    Port, Redirect, Retry, RetryBudget, Route, RouteTable, SessionPersistence, SlowStart, Snapshot,
     StringMatch, UrlRewrite, VirtualHost, WeightedBackend, cors_origin, external_auth, hash_policy,
     header_part, health_check, path_match, path_modifier, route::Action, session_persistence,
     string_match,
@@ -169,9 +169,15 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
 fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
     let protocol = prop_oneof![
         // Over gRPC, these headers are part of a message, so they cannot affect framing.
-        prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
-            external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
-        }),
+        (prop::collection::vec(text(), 0..3), any::<bool>()).prop_map(
+            |(request_headers, peer_certificate)| {
+                external_auth::Protocol::Grpc(ExternalAuthGrpc {
+                    request_headers,
+                    peer_certificate,
+                    text_body: !peer_certificate,
+                })
+            }
+        ),
         (
             text(),
             prop::collection::vec(field_name(), 0..3),
@@ -192,13 +198,25 @@ fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
         prop::sample::select(names),
         prop::option::of(protocol),
         any::<u32>(),
+        prop::collection::vec((text(), text()), 0..2),
+        any::<u64>(),
+        any::<[bool; 3]>(),
     )
-        .prop_map(|(backend, protocol, max_body_bytes)| ExternalAuth {
-            backend,
-            protocol,
-            max_body_bytes,
-            policy: String::new(),
-        })
+        .prop_map(
+            |(backend, protocol, max_body_bytes, context, timeout_ms, flags)| ExternalAuth {
+                backend,
+                protocol,
+                max_body_bytes,
+                policy: String::new(),
+                context: (context.into_iter())
+                    .map(|(name, value)| ContextValue { name, value })
+                    .collect(),
+                timeout_ms,
+                fail_open: flags[0],
+                partial_body: flags[1],
+                no_response_headers: flags[2],
+            },
+        )
 }
 
 fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {

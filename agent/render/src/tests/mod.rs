@@ -6,6 +6,7 @@ mod changes;
 mod envoy;
 mod every_route;
 pub(crate) mod everything;
+mod external_auth;
 mod hostile;
 mod hostile_filters;
 mod left_out;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Noted, Object, ProxyHealthCheck, ProxyJwtProvider, ProxyJwtVerification, ProxyLoadBalancer,
-    ProxyService, ProxyTcp, ProxyTls,
+    Noted, Object, ProxyAuthPolicy, ProxyAuthorization, ProxyHealthCheck, ProxyJwtProvider,
+    ProxyJwtVerification, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls,
 };
 
 /// `HTTPProxy` v1.
@@ -47,8 +47,8 @@ pub struct ProxyHost {
     pub fqdn: String,
     /// TLS settings.
     pub tls: Option<ProxyTls>,
-    /// Not supported. Routes that do not opt out respond with an error.
-    pub authorization: Option<Noted>,
+    /// External authorization of requests; needs `tls`.
+    pub authorization: Option<ProxyAuthorization>,
     /// CORS for all routes.
     pub cors_policy: Option<ProxyCors>,
     /// Rate limits.
@@ -170,7 +170,7 @@ pub struct ProxyRoute {
     pub enable_websockets: bool,
     /// True to serve plaintext requests even if the root has TLS.
     pub permit_insecure: bool,
-    /// Lets the route opt out of the root's authorization.
+    /// Overrides the root's authorization. An empty policy enables it.
     pub auth_policy: Option<ProxyAuthPolicy>,
     /// Timeouts.
     pub timeout_policy: Option<ProxyTimeouts>,
@@ -249,16 +249,6 @@ pub struct ProxyGlobalRateLimits {
     pub disabled: bool,
     /// Not supported. Routes to which descriptors apply respond with an error.
     pub descriptors: Vec<Noted>,
-}
-
-/// `AuthorizationPolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ProxyAuthPolicy {
-    /// True to disable authorization.
-    pub disabled: bool,
-    /// Has no effect.
-    pub context: Option<Noted>,
 }
 
 /// `TimeoutPolicy`. Values are Go durations or `infinity`.

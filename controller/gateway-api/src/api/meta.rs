@@ -13,7 +13,7 @@ use super::{Labels, UnknownFields};
 /// API group of the Gateway API.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// API group of HTTPProxy and TLSCertificateDelegation.
+/// API group of HTTPProxy, TLSCertificateDelegation and ExtensionService.
 pub const CONTOUR_GROUP: &str = "projectcontour.io";
 
 /// API group of Ingress and IngressClass.

@@ -62,6 +62,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
         | AnyObject::Ingress(_)
         | AnyObject::HttpProxy(_)
         | AnyObject::TlsCertificateDelegation(_)
+        | AnyObject::ExtensionService(_)
         | AnyObject::Service(_)
         | AnyObject::EndpointSlice(_)
         | AnyObject::Pod(_)

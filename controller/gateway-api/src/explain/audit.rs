@@ -99,9 +99,12 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
     let own = filters.map(of_filters).unwrap_or_default();
     let exempt = filters.map_or(&[][..], |it| &it.exempt_from);
     let exempt = exempt.iter().map(|check| exempted(check)).collect();
-    let authorized = |auth: &ExternalAuth| match auth.policy.as_str() {
-        "" => format!("ExternalAuth {}", auth.backend),
-        policy => format!("ExternalAuth {policy} ({})", auth.backend),
+    let authorized = |auth: &ExternalAuth| {
+        let open = if auth.fail_open { ", fails open" } else { "" };
+        match auth.policy.as_str() {
+            "" => format!("ExternalAuth {}", auth.backend),
+            policy => format!("ExternalAuth {policy} ({}{open})", auth.backend),
+        }
     };
     let before = host.external_auth.iter().map(authorized);
     let after = route.external_auth.iter().map(authorized);

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters, Route,
-    SessionPersistence, UrlRewrite, cors_origin, session_persistence,
+    ContextValue, Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters,
+    Route, SessionPersistence, UrlRewrite, cors_origin, session_persistence,
 };
 
 use super::access;
@@ -150,9 +150,21 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
         "" => String::new(),
         policy => format!(" for {policy}"),
     };
+    let values = auth.context.iter();
+    let values: Vec<String> = values
+        .map(|ContextValue { name, value }| format!("{name}={value:?}"))
+        .collect();
+    let context = match values.join(", ") {
+        values if values.is_empty() => values,
+        values => format!(", with the context {values}"),
+    };
+    let failing = if auth.fail_open {
+        "get its response; if it is unreachable, all requests pass (failOpen)"
+    } else {
+        "get its response, or 503 if it is unreachable"
+    };
     let effect = format!(
-        "{} authorizes each request first{policy_suffix}; denied requests get its response, or 503 if \
-        it is unreachable",
+        "{} authorizes each request first{policy_suffix}{context}; denied requests {failing}",
         auth.backend
     );
     filter("ExternalAuth", effect)
@@ -252,5 +264,33 @@ pub(super) fn filter(name: &str, effect: String) -> ExplainedFilter {
     ExplainedFilter {
         filter: name.to_owned(),
         effect,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorization_names_its_object_and_fail_open() {
+        let auth = ExternalAuth {
+            backend: "Service/web/auth/80".to_owned(),
+            policy: "HTTPProxy/web/shop".to_owned(),
+            context: vec![ContextValue {
+                name: "team".to_owned(),
+                value: "a".to_owned(),
+            }],
+            ..ExternalAuth::default()
+        };
+        let start = "Service/web/auth/80 authorizes each request first for HTTPProxy/web/shop, with \
+                     the context team=\"a\"; denied requests get its response";
+        let closed = format!("{start}, or 503 if it is unreachable");
+        assert_eq!(authorized(&auth).effect, closed);
+        let open = ExternalAuth {
+            fail_open: true,
+            ..auth
+        };
+        let passing = format!("{start}; if it is unreachable, all requests pass (failOpen)");
+        assert_eq!(authorized(&open).effect, passing);
     }
 }

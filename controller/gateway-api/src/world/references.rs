@@ -173,6 +173,15 @@ fn of_others<'w>(world: &'w World, visit: &mut impl FnMut(ServiceReference<'w>))
         let auth = auth.map(|it| service(&policy.metadata.namespace, &it.backend_ref));
         auth.into_iter().for_each(&mut *visit);
     }
+    for extension in &world.extension_services {
+        for target in &extension.spec.services {
+            visit(ServiceReference {
+                namespace: &extension.metadata.namespace,
+                name: &target.name,
+                port: Some(target.port),
+            });
+        }
+    }
     for policy in &world.x_telemetry_policies {
         let tracing = policy.spec.tracing.iter();
         for provider in tracing.filter_map(|tracing| tracing.provider.as_ref()) {

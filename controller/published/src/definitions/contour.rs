@@ -1,9 +1,11 @@
-//! Generates the `HTTPProxy` and `TLSCertificateDelegation` CRDs from their Rust types. Fields that
-//! Sesame ignores are not validated.
+//! Generates the `HTTPProxy`, `TLSCertificateDelegation` and `ExtensionService` CRDs from their
+//! Rust types. Fields that Sesame ignores are not validated.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{CONTOUR_GROUP, HttpProxySpec, TlsCertificateDelegationSpec};
+use sesame_gateway_api::api::{
+    CONTOUR_GROUP, ExtensionServiceSpec, HttpProxySpec, TlsCertificateDelegationSpec,
+};
 
 use super::schema::{self, text};
 
@@ -15,8 +17,11 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
     fields["includes"]["items"]["required"] = json!(["name"]);
     let services = &mut fields["routes"]["items"]["properties"]["services"]["items"];
     services["required"] = json!(["name", "port"]);
+    let authorization = &mut fields["virtualhost"]["properties"]["authorization"]["properties"];
+    authorization["serviceType"]["enum"] = json!(["grpc", "http"]);
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     definition(
+        "v1",
         &json!({
             "kind": "HTTPProxy",
             "plural": "httpproxies",
@@ -41,6 +46,7 @@ pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, s
     delegations["required"] = json!(["secretName", "targetNamespaces"]);
     schema["required"] = json!(["delegations"]);
     definition(
+        "v1",
         &json!({
             "kind": "TLSCertificateDelegation",
             "plural": "tlscertificatedelegations",
@@ -53,7 +59,27 @@ pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, s
     )
 }
 
+/// Returns the ExtensionService CRD.
+pub fn extension_service_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let mut schema = schema::generate::<ExtensionServiceSpec>();
+    schema["properties"]["services"]["items"]["required"] = json!(["name", "port"]);
+    schema["required"] = json!(["services"]);
+    definition(
+        "v1alpha1",
+        &json!({
+            "kind": "ExtensionService",
+            "plural": "extensionservices",
+            "shortNames": ["extensionservice", "extensionservices"],
+            "singular": "extensionservice",
+        }),
+        &json!([]),
+        &schema,
+        &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+    )
+}
+
 fn definition(
+    version: &'static str,
     names: &Value,
     columns: &Value,
     specification: &Value,
@@ -64,8 +90,13 @@ fn definition(
         "required": ["spec"],
         "properties": {"spec": specification, "status": status},
     });
-    let version = (CONTOUR_GROUP, "v1");
-    schema::definition(version, names, "Namespaced", columns, &schema)
+    schema::definition(
+        (CONTOUR_GROUP, version),
+        names,
+        "Namespaced",
+        columns,
+        &schema,
+    )
 }
 
 fn status() -> Value {

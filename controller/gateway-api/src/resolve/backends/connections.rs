@@ -16,6 +16,8 @@ use crate::status::{Grounds, Reason};
 /// Upstream protocol in Contour's terms. Takes precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
+    /// Without TLS.
+    Http1,
     H2c,
     H2,
     /// TLS that carries HTTP/1.1 or raw bytes.
@@ -30,17 +32,19 @@ impl UpstreamProtocol {
 
     fn name(self) -> &'static str {
         match self {
+            Self::Http1 => "http/1.1",
             Self::H2c => "h2c",
             Self::H2 => "h2",
             Self::Tls => "tls",
         }
     }
 
-    fn annotation(self) -> &'static str {
+    fn annotation(self) -> Option<&'static str> {
         match self {
-            Self::H2c => "projectcontour.io/upstream-protocol.h2c",
-            Self::H2 => "projectcontour.io/upstream-protocol.h2",
-            Self::Tls => "projectcontour.io/upstream-protocol.tls",
+            Self::Http1 => None,
+            Self::H2c => Some("projectcontour.io/upstream-protocol.h2c"),
+            Self::H2 => Some("projectcontour.io/upstream-protocol.h2"),
+            Self::Tls => Some("projectcontour.io/upstream-protocol.tls"),
         }
     }
 
@@ -51,7 +55,8 @@ impl UpstreamProtocol {
         let is_meant =
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
-            let list = service.metadata.annotations.get(protocol.annotation());
+            let annotations = &service.metadata.annotations;
+            let list = protocol.annotation().and_then(|it| annotations.get(it));
             // Lists of this length were truncated, so assume that the missing part names the port.
             list.is_some_and(|list| {
                 list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)
@@ -64,14 +69,14 @@ impl UpstreamProtocol {
     pub(super) fn http(self) -> AppProtocol {
         match self {
             Self::H2c | Self::H2 => AppProtocol::Http2,
-            Self::Tls => AppProtocol::Http1,
+            Self::Http1 | Self::Tls => AppProtocol::Http1,
         }
     }
 
     fn needs_tls(self) -> bool {
         match self {
             Self::H2 | Self::Tls => true,
-            Self::H2c => false,
+            Self::Http1 | Self::H2c => false,
         }
     }
 }

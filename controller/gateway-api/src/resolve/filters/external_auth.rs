@@ -76,6 +76,7 @@ fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String
     let ExternalAuthGrpc { allowed_headers } = spec;
     Ok(schema::ExternalAuthGrpc {
         request_headers: read_names("grpc.allowedHeaders", allowed_headers)?,
+        ..schema::ExternalAuthGrpc::default()
     })
 }
 
@@ -85,13 +86,29 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
         allowed_headers,
         allowed_response_headers,
     } = spec;
-    let mut request_headers = read_names("http.allowedHeaders", allowed_headers)?;
+    let fields = [
+        "http.path",
+        "http.allowedHeaders",
+        "http.allowedResponseHeaders",
+    ];
+    read_http_fields(fields, path, allowed_headers, allowed_response_headers)
+}
+
+/// `fields` are the names of the three other arguments' fields.
+pub(crate) fn read_http_fields(
+    fields: [&str; 3],
+    path: &str,
+    allowed_headers: &[String],
+    allowed_response_headers: &[String],
+) -> Result<schema::ExternalAuthHttp, String> {
+    let [path_field, request_field, response_field] = fields;
+    let mut request_headers = read_names(request_field, allowed_headers)?;
     request_headers.retain(|name| !ALWAYS_SENT.contains(&name.as_str()));
-    check_writable("http.allowedHeaders", &request_headers)?;
+    check_writable(request_field, &request_headers)?;
     Ok(schema::ExternalAuthHttp {
-        path_prefix: read_prefix(path)?,
+        path_prefix: read_prefix(path_field, path)?,
         request_headers,
-        response_headers: read_copied("http.allowedResponseHeaders", allowed_response_headers)?,
+        response_headers: read_copied(response_field, allowed_response_headers)?,
         ..schema::ExternalAuthHttp::default()
     })
 }
@@ -126,9 +143,9 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
 }
 
 /// Rejects any prefix from which a request path could escape.
-fn read_prefix(path: &str) -> Result<String, String> {
-    limits::max_bytes("http.path", path, limits::MAX_PATH)?;
-    let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
+fn read_prefix(field: &str, path: &str) -> Result<String, String> {
+    limits::max_bytes(field, path, limits::MAX_PATH)?;
+    let refused = |why: &str| Err(format!("{field} {path:?} {why}"));
     if path.is_empty() {
         return Ok(String::new());
     }
@@ -190,7 +207,7 @@ mod tests {
             ("/check/", "/check"),
             ("/a/b.c", "/a/b.c"),
         ] {
-            assert_eq!(read_prefix(path).as_deref(), Ok(expected));
+            assert_eq!(read_prefix("http.path", path).as_deref(), Ok(expected));
         }
         for bad in [
             "check",
@@ -202,7 +219,7 @@ mod tests {
             "/a b",
             "/a?b",
         ] {
-            assert!(read_prefix(bad).is_err(), "{bad}");
+            assert!(read_prefix("http.path", bad).is_err(), "{bad}");
         }
     }
 

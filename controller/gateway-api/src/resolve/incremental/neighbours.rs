@@ -69,6 +69,8 @@ pub(super) fn neighbourhood(
         ingresses,
         http_proxies,
         tls_certificate_delegations,
+        // Only HTTPProxies with routes use them.
+        extension_services: _,
         services,
         // Neither route tables nor Backends depend on endpoints.
         endpoint_slices: _,

@@ -20,7 +20,7 @@ pub(super) struct RouteConnections {
     /// If empty, the client's Host is kept.
     pub(super) host: String,
     /// In milliseconds. `Some(0)` disables the timeout, and `None` means the default.
-    idle_timeout_ms: Option<u64>,
+    pub(super) idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,
 }
@@ -136,7 +136,7 @@ pub(super) fn read<'w>(
 
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
-fn own_tls<'w>(
+pub(super) fn own_tls<'w>(
     validation: &'w ProxyValidation,
     host: &str,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -205,12 +205,13 @@ pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     }
 }
 
-/// An HTTPProxy's reference to a Secret with CA certificates or with a token issuer's key set.
+/// Reference of an HTTPProxy, or of its ExtensionService, to a Secret with CA certificates or with a
+/// token issuer's key set.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {
     /// Namespace and name of the Gateway that the HTTPProxy's class specifies.
     pub gateway: (&'w str, &'w str),
-    /// Namespace of the HTTPProxy.
+    /// Namespace of the referring object.
     pub namespace: &'w str,
     /// The reference to the Secret.
     pub secret: ObjectRef,

@@ -7,10 +7,12 @@
 
 mod addresses;
 mod answers;
+mod authorization;
 mod conditions;
 mod connections;
 mod cors;
 mod details;
+mod extension_services;
 mod forwarding;
 mod header_policies;
 mod health_checks;
@@ -29,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::{refusal, schema};
 
+use self::authorization::HostAuthorization;
 pub use self::connections::AuthorityRef;
 use self::details::Details;
 use self::rate_limits::HostLimits;
@@ -84,6 +87,7 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
         authorities: connections::authority_refs(&found.proxies)
             .into_iter()
             .chain(tokens::secret_refs(&found.roots))
+            .chain(extension_services::secret_refs(world, &found.roots))
             .collect(),
     }
 }
@@ -207,7 +211,8 @@ fn add<'w>(
     let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
     providers.report(&root.name, details);
-    let root = (root, policy.as_ref(), &providers);
+    let authorization = HostAuthorization::read(root, &parts.places, lookup, details);
+    let root = (root, policy.as_ref(), (&providers, authorization.as_ref()));
     let mut skipped_below = None;
     for place in &parts.places {
         if skipped_below.is_some_and(|depth| place.depth > depth) {
@@ -221,11 +226,9 @@ fn add<'w>(
     }
 }
 
-type ServedHost<'a, 'w> = (
-    &'a Root<'w>,
-    Option<&'a schema::Cors>,
-    &'a TokenProviders<'w>,
-);
+type ServedHost<'a, 'w> = (&'a Root<'w>, Option<&'a schema::Cors>, HostChecks<'a, 'w>);
+
+type HostChecks<'a, 'w> = (&'a TokenProviders<'w>, Option<&'a HostAuthorization<'w>>);
 
 /// Returns `None` if this HTTPProxy's routes and all routes below it are withdrawn.
 fn add_place<'w>(
@@ -267,7 +270,7 @@ fn add_place<'w>(
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
-    (root, policy, providers): ServedHost<'_, 'w>,
+    (root, policy, (providers, authorization)): ServedHost<'_, 'w>,
     place: &Place<'w>,
     details: &mut Details,
 ) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
@@ -304,11 +307,11 @@ fn rules<'w>(
         };
         let route_refusal = || place_unknown.refusal_of("routes", index);
         let unknown = unknown.clone().or_else(route_refusal);
-        let host = root.virtualhost;
-        let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
+        let mut read = self::rules::read(index, route, route_match, unknown, &mut cx);
         read.limit(&limits, place, (index, route));
         read.admit(&addresses, place, (index, route));
         read.verify(providers, (index, route));
+        read.authorize(authorization, (index, route));
         read.rule.first = place.number;
         details.of_route(&place.name, index, (read.errors, read.warnings));
         policed.extend(read.policed);
@@ -370,8 +373,9 @@ fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<Che
             action: Action::Redirect(RedirectTo::https()),
             request_headers: None,
             response_headers: None,
-            // Do not require tokens for the redirect: it reveals nothing, and clients must not send
-            // tokens without TLS.
+            // Do not require tokens or authorization for the redirect: it reveals nothing, and
+            // clients must not send credentials without TLS.
+            external_auth: None,
             filters: rule.filters.as_ref().map(FilterSettings::without_tokens),
             ..rule.clone()
         }

@@ -13,7 +13,7 @@ use super::details::DetailCode;
 use super::forwarding::{internal_redirect, retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
 use super::services;
-use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
+use crate::api::{ProxyPathRewrite, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
@@ -35,7 +35,6 @@ pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
     route_match: RouteMatch,
-    root: &ProxyHost,
     unknown: Option<String>,
     cx: &mut RuleContext<'_, 'w, '_>,
 ) -> ReadRoute<'w> {
@@ -46,7 +45,7 @@ pub(super) fn read<'w>(
         policed: Vec::new(),
     };
     let unknown = unknown.map(|why| (("SpecError", "UnknownField"), why));
-    let outcome = match unknown.or_else(|| withheld(route, root)) {
+    let outcome = match unknown {
         Some(fault) => Err(fault),
         None => read.action(route, cx),
     };
@@ -58,26 +57,6 @@ pub(super) fn read<'w>(
         Err(fault) => read.fail(fault),
     }
     read
-}
-
-/// Returns the reason why the route must not be served.
-fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
-    let ProxyHost {
-        fqdn: _,
-        tls: _,
-        authorization,
-        cors_policy: _,
-        rate_limit_policy: _,
-        jwt_providers: _,
-        ip_allow_policy: _,
-        ip_deny_policy: _,
-    } = root;
-    let unsupported =
-        |type_, what: &str| Some(((type_, "NotSupported"), format!("{what} is not supported")));
-    if authorization.is_some() && !route.auth_policy.is_some_and(|it| it.disabled) {
-        return unsupported("AuthError", "authorization of the virtual host");
-    }
-    None
 }
 
 fn ignored(route: &ProxyRoute) -> Option<RouteFault> {

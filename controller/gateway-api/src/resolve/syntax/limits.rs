@@ -42,6 +42,7 @@ pub(crate) const MAX_PROXY_HEADERS: usize = 64;
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
 pub(crate) const MAX_AUTH_HEADERS: usize = 64;
+pub(crate) const MAX_AUTH_CONTEXT: usize = 32;
 /// In bytes. The API has no such limit.
 pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
 pub(crate) const MAX_BACKEND_REFS: usize = 16;

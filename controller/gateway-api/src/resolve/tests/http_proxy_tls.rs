@@ -137,8 +137,9 @@ fn unsupported_protecting_fields_withhold_routes() {
         );
         let resolution = with(&[proxy("r", &spec)]);
         assert_eq!(ask(&resolution, "/"), expected, "{host} {of_route}");
-        // `jwtProviders` without TLS is an error, even if no route requires a token.
-        let is_valid = expected != "500" && !host.contains("jwtProviders");
+        // These fields without TLS are an error, even if no route needs them.
+        let needs_tls = host.contains("jwtProviders") || host.contains("authorization");
+        let is_valid = expected != "500" && !needs_tls;
         assert_eq!(
             errors(&resolution, "r").is_empty(),
             is_valid,

@@ -10,6 +10,7 @@ mod client_settings;
 mod gateways_of_a_class;
 mod http_proxies;
 mod http_proxy_addresses;
+mod http_proxy_authorization;
 mod http_proxy_clients;
 mod http_proxy_includes;
 mod http_proxy_limits;
@@ -98,6 +99,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
             "Ingress" => AnyObject::Ingress(decode(v)),
             "HTTPProxy" => AnyObject::HttpProxy(decode(v)),
             "TLSCertificateDelegation" => AnyObject::TlsCertificateDelegation(decode(v)),
+            "ExtensionService" => AnyObject::ExtensionService(decode(v)),
             "AccessPolicy" => AnyObject::AccessPolicy(decode(v)),
             "TrafficPolicy" => AnyObject::TrafficPolicy(decode(v)),
             "BackendPolicy" => AnyObject::BackendPolicy(decode(v)),
