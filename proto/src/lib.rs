@@ -38,6 +38,7 @@ pub mod at_rest;
 pub mod bounds;
 pub mod bundle;
 pub mod canonical_path;
+mod csrf;
 pub mod delta;
 pub mod digest;
 pub mod dns_name;

@@ -21,7 +21,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-const ROOTS: [&str; 62] = [
+const ROOTS: [&str; 64] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -44,6 +44,7 @@ const ROOTS: [&str; 62] = [
     ".envoy.extensions.filters.http.compressor.v3.Compressor",
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
+    ".envoy.extensions.filters.http.csrf.v3.CsrfPolicy",
     ".envoy.extensions.filters.http.custom_response.v3.CustomResponse",
     ".envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
     ".envoy.extensions.filters.http.fault.v3.HTTPFault",
@@ -69,6 +70,7 @@ const ROOTS: [&str; 62] = [
     ".envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
+    ".envoy.extensions.rbac.principals.mtls_authenticated.v3.Config",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",

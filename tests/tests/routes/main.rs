@@ -1,5 +1,7 @@
 //! Tests of routes and listeners with a real Envoy.
 
+mod access_certificates;
+mod access_origins;
 mod access_policies;
 mod access_services;
 mod access_tokens;

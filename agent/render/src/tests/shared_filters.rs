@@ -9,6 +9,7 @@ use sesame_proto::schema::{
     TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, route::Action, token_source,
 };
 
+use super::access_checks::every_certificate;
 use super::everything::{EVERY_BYTE, EVERY_RESPONSE, EVERY_TOKEN, everything};
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::{dump, render};
@@ -114,6 +115,7 @@ pub(crate) fn every_authorization() -> Vec<Authorization> {
             peer: false,
         }],
         hosts: vec!["a.test".into(), "*.b-c.test".into()],
+        certificates: every_certificate(),
     };
     let everyone = AuthorizationRule {
         paths: vec![PathRule {
@@ -139,14 +141,14 @@ pub(crate) fn every_authorization() -> Vec<Authorization> {
     ]
 }
 
-fn filtered(filters: RequestFilters) -> Route {
+pub(super) fn filtered(filters: RequestFilters) -> Route {
     Route {
         filters: Some(Box::new(filters)),
         ..route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])))
     }
 }
 
-fn printed(host_filters: Option<RequestFilters>, route: Route) -> Value {
+pub(super) fn printed(host_filters: Option<RequestFilters>, route: Route) -> Value {
     printed_below(None, host_filters, route)["virtual_hosts"][0].clone()
 }
 

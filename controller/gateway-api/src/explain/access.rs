@@ -8,6 +8,8 @@ use sesame_proto::schema::{
 
 use sesame_proto::network::Network;
 
+use super::certificates;
+use super::csrf;
 use super::effects::filter;
 use super::outcome::ExplainedFilter;
 
@@ -37,10 +39,12 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         authorizations,
         claim_headers,
         token_headers,
+        csrf,
         ..
     } = filters;
     let addresses = address_filters.iter();
     let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
+    let origins = csrf.iter().map(|it| filter("CSRF", csrf::describe(it)));
     let removed = (!reserved_headers.is_empty()).then(|| {
         let names = reserved_headers.join(", ");
         filter(
@@ -74,7 +78,8 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let count = rules.len();
         let effect = format!(
             "{name} rejects requests with 403 if the first of its {count} rules that matches \
-             denies; requests that match none are {others}"
+             denies; requests that match none are {others}{}",
+            certificates::describe(rules)
         );
         filter("Authorization", effect)
     });
@@ -82,7 +87,7 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let names = token_headers.join(", ");
         filter("TokenHeaders", format!("the backend does not get {names}"))
     });
-    let all = addresses.chain(removed).chain(tokens);
+    let all = addresses.chain(origins).chain(removed).chain(tokens);
     all.chain(authorizations)
         .chain(claimed)
         .chain(kept)

@@ -118,6 +118,7 @@ fn exempted(check: &str) -> String {
     let (policy, part) = check.rsplit_once('/').unwrap_or((check, ""));
     let name = match part {
         "ipFilter" => "IPFilter",
+        "csrf" => "CSRF",
         "jwt" => "JWT",
         "authorization" => "Authorization",
         _ => "ExternalAuth",
@@ -128,11 +129,13 @@ fn exempted(check: &str) -> String {
 fn of_filters(filters: &RequestFilters) -> Vec<String> {
     let addresses = filters.address_filters.iter();
     let addresses = addresses.map(|it| format!("IPFilter {}", object(&it.name)));
+    let csrf = filters.csrf.iter();
+    let csrf = csrf.map(|it| format!("CSRF {}", object(&it.name)));
     let tokens = filters.tokens.iter();
     let tokens = tokens.map(|name| format!("JWT {}", TokenPolicy::policy(name)));
     let rules = filters.authorizations.iter();
     let rules = rules.map(|it| format!("Authorization {}", object(&it.name)));
-    addresses.chain(tokens).chain(rules).collect()
+    addresses.chain(csrf).chain(tokens).chain(rules).collect()
 }
 
 fn object(name: &str) -> String {
@@ -142,7 +145,7 @@ fn object(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use sesame_proto::schema::{
-        AddressFilter, Authorization, Forward, Port, RouteTable, TlsTermination,
+        AddressFilter, Authorization, Csrf, Forward, Port, RouteTable, TlsTermination,
     };
 
     use super::*;
@@ -158,6 +161,10 @@ mod tests {
                 ..AddressFilter::default()
             }],
             authorizations: authorizations.into_iter().collect(),
+            csrf: vec![Csrf {
+                name: "AccessPolicy/infra/origins".to_owned(),
+                ..Csrf::default()
+            }],
             ..RequestFilters::default()
         }
     }
@@ -178,7 +185,10 @@ mod tests {
             Some("AccessPolicy/infra/staff"),
         );
         let exempt = RequestFilters {
-            exempt_from: vec!["AccessPolicy/infra/staff/authorization".to_owned()],
+            csrf: Vec::new(),
+            exempt_from: ["origins/csrf", "staff/authorization"]
+                .map(|it| format!("AccessPolicy/infra/{it}"))
+                .into(),
             ..filters("AccessPolicy/infra/office", None)
         };
         let tls = TlsTermination {
@@ -219,6 +229,7 @@ mod tests {
             "IPFilter AccessPolicy/infra/office",
             "Authorization AccessPolicy/infra/staff",
         );
+        let origins = "CSRF AccessPolicy/infra/origins";
         let certificate = "ClientCertificate ConfigMap/infra/ca";
         let (cart, health) = (
             "HTTPRoute/shop/cart/rules/0",
@@ -228,13 +239,13 @@ mod tests {
             found,
             [
                 format!(
-                    "infra/edge {cart} https://a.test:8443 | {certificate},{office},{staff} | "
+                    "infra/edge {cart} https://a.test:8443 | {certificate},{office},{origins},{staff} | "
                 ),
-                format!("infra/edge {cart} http://a.test | {office},{staff} | "),
+                format!("infra/edge {cart} http://a.test | {office},{origins},{staff} | "),
                 format!(
-                    "infra/edge {health} https://a.test:8443 | {certificate},{office} | {staff}"
+                    "infra/edge {health} https://a.test:8443 | {certificate},{office} | {origins},{staff}"
                 ),
-                format!("infra/edge {health} http://a.test | {office} | {staff}"),
+                format!("infra/edge {health} http://a.test | {office} | {origins},{staff}"),
             ]
         );
     }

@@ -89,6 +89,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         claim_headers: _,
         token_headers: _,
         exempt_from: _,
+        csrf: _,
     } = filters;
     let mut effects = Vec::new();
     if !bandwidth.is_empty() {

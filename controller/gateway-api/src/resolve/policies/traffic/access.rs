@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
-use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization};
+use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization, Csrf};
 
 use super::authorization;
+use super::csrf;
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
 use crate::api::{
@@ -30,6 +31,7 @@ const DEFAULT_LIST: &str = "networks";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
+    pub(super) csrf: Option<Csrf>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
@@ -40,15 +42,17 @@ pub(crate) struct AccessCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessPart {
     IpFilter,
+    Csrf,
     Jwt,
     Authorization,
     ExtAuth,
 }
 
 impl AccessPart {
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 5;
     const ALL: [Self; Self::COUNT] = [
         Self::IpFilter,
+        Self::Csrf,
         Self::Jwt,
         Self::Authorization,
         Self::ExtAuth,
@@ -57,6 +61,7 @@ impl AccessPart {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::IpFilter => "ipFilter",
+            Self::Csrf => "csrf",
             Self::Jwt => "jwt",
             Self::Authorization => "authorization",
             Self::ExtAuth => "extAuth",
@@ -76,6 +81,7 @@ impl AccessCheck {
     pub(super) fn has(&self, part: AccessPart) -> bool {
         match part {
             AccessPart::IpFilter => self.addresses.is_some(),
+            AccessPart::Csrf => self.csrf.is_some(),
             AccessPart::Jwt => self.tokens.is_some(),
             AccessPart::Authorization => self.authorization.is_some(),
             AccessPart::ExtAuth => self.external_auth.is_some(),
@@ -87,6 +93,7 @@ impl AccessCheck {
         for part in self.exempts(route) {
             match part {
                 AccessPart::IpFilter => check.addresses = None,
+                AccessPart::Csrf => check.csrf = None,
                 AccessPart::Jwt => check.tokens = None,
                 AccessPart::Authorization => check.authorization = None,
                 AccessPart::ExtAuth => check.external_auth = None,
@@ -169,6 +176,7 @@ fn read<'w>(
     let AccessPolicySpec {
         target_refs,
         ip_filter,
+        csrf,
         jwt,
         authorization,
         ext_auth,
@@ -177,8 +185,8 @@ fn read<'w>(
     let kinds = target_refs.iter().map(|it| it.kind.as_str());
     check_exemptions(exemptions, kinds)?;
     let is_empty = ip_filter.is_none() && jwt.is_none() && authorization.is_none();
-    if is_empty && ext_auth.is_none() {
-        return Err(": expected ipFilter, jwt, authorization or extAuth".to_owned());
+    if is_empty && csrf.is_none() && ext_auth.is_none() {
+        return Err(": expected ipFilter, csrf, jwt, authorization or extAuth".to_owned());
     }
     let addresses = ip_filter.as_ref();
     let addresses = addresses.map(|it| read_addresses(policy, it, namespace, cx));
@@ -198,6 +206,7 @@ fn read<'w>(
     });
     Ok(AccessCheck {
         addresses: addresses.transpose()?,
+        csrf: (csrf.as_ref().map(|it| csrf::read(policy, it))).transpose()?,
         authorization: rules,
         tokens,
         exempt: exempt.collect::<Result<_, _>>()?,

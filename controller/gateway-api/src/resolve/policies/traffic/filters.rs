@@ -197,6 +197,7 @@ impl FilterSettings {
                     .map(String::as_str),
             ),
             exempt_from: Vec::new(),
+            csrf: parts(&self.access, |check| check.csrf.clone()),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),

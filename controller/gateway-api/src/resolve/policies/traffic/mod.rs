@@ -7,7 +7,9 @@
 
 pub(crate) mod access;
 mod authorization;
+mod certificates;
 mod check;
+mod csrf;
 pub(crate) mod filters;
 pub(crate) mod jwt;
 pub(crate) mod of_kind;
