@@ -39,6 +39,7 @@ pub mod bounds;
 pub mod bundle;
 pub mod canonical_path;
 pub mod credentials;
+mod csrf;
 pub mod delta;
 pub mod digest;
 pub mod dns_name;

@@ -315,6 +315,11 @@ impl Authorization {
     pub const MAX_ENTRIES: usize = 16;
 }
 
+impl CertificateNames {
+    /// Maximum number of alternative names per certificate.
+    pub const MAX_NAMES: usize = 5;
+}
+
 /// Encoded descriptors of the schema.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 

@@ -46,6 +46,8 @@ const EXPRESSION_CHARACTER: u64 = 16;
 const AUTHORIZATION: u64 = 1024;
 /// Headers that describe the request to an authorization service.
 const SUBREQUEST: u64 = 1024;
+/// Of a condition on a client certificate, excluding its strings.
+const CERTIFICATE_NAME: u64 = 256;
 const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
 const RATE_LIMIT: u64 = 2048;

@@ -1,12 +1,14 @@
 //! Sizes of a route's parts.
 
 use super::{
-    EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
+    CERTIFICATE_NAME, EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION,
+    SESSION_NAMES, TEXT,
 };
 use crate::schema::{
-    AddressFilter, Authorization, AuthorizationRule, ClaimHeader, ClaimValues, Cors, CorsOrigin,
-    Header, HeaderModifier, HeaderPart, HeaderValues, PathModifier, PathRule, Redirect,
-    RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part, session_persistence,
+    AddressFilter, Authorization, AuthorizationRule, CertificateNames, ClaimHeader, ClaimValues,
+    Cors, CorsOrigin, Csrf, Header, HeaderModifier, HeaderPart, HeaderValues, PathModifier,
+    PathRule, Redirect, RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part,
+    session_persistence,
 };
 
 pub(super) fn headers_size(headers: &HeaderModifier) -> u64 {
@@ -44,6 +46,7 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
         // Not rendered.
         exempt_from: _,
         credentials,
+        csrf,
     } = filters;
     let addresses = address_filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -65,7 +68,15 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
             texts(path),
         ]))
     });
+    let csrf = csrf.iter().map(|it| {
+        let Csrf {
+            name,
+            additional_origins,
+        } = it;
+        text(name).saturating_add(texts(additional_origins))
+    });
     let access = addresses.chain(authorizations).chain(claim_headers);
+    let access = access.chain(csrf);
     sum(access.chain([
         REQUEST_FILTERS,
         texts(tokens),
@@ -95,6 +106,7 @@ fn authorization_size(authorization: &Authorization) -> u64 {
             headers,
             clients,
             hosts,
+            certificates,
         } = rule;
         // A claim's path and values are repeated for each provider.
         let claims = claims.iter().map(|claim| {
@@ -113,12 +125,34 @@ fn authorization_size(authorization: &Authorization) -> u64 {
             each.saturating_add(texts(values))
         });
         let clients = clients.iter().map(|it| text(&it.network));
+        let certificates = certificates.iter().map(certificate_size);
         let parts = claims.chain(paths).chain(headers).chain(clients);
+        let parts = parts.chain(certificates);
         // Each host becomes a regular expression.
         let hosts = texts(hosts).saturating_mul(2);
         sum(parts.chain([TEXT, texts(methods), hosts]))
     });
     text(name).saturating_add(sum(rules))
+}
+
+fn certificate_size(names: &CertificateNames) -> u64 {
+    let CertificateNames {
+        dns_names,
+        uris,
+        dns_suffixes,
+        uri_prefixes,
+        subject,
+    } = names;
+    let others = uris.iter().chain(dns_suffixes).chain(uri_prefixes);
+    let others = others.map(|it| CERTIFICATE_NAME.saturating_add(text(it)));
+    // Each DNS name becomes a regular expression.
+    let dns_names = dns_names.iter().map(|it| {
+        let expression = text(it).saturating_mul(2);
+        CERTIFICATE_NAME.saturating_add(expression)
+    });
+    // The subject becomes four conditions.
+    let subject = CERTIFICATE_NAME.saturating_add(text(subject));
+    sum(dns_names.chain(others).chain([subject.saturating_mul(4)]))
 }
 
 pub(super) fn cors_size(cors: &Cors) -> u64 {

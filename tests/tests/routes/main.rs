@@ -1,6 +1,8 @@
 //! Tests of routes and listeners with a real Envoy.
 
+mod access_certificates;
 mod access_credentials;
+mod access_origins;
 mod access_policies;
 mod access_services;
 mod access_tokens;

@@ -17,7 +17,7 @@ use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
 
 use super::address_filters::{self, to_principal};
-use super::{credentials, headers, matches, tokens};
+use super::{certificates, credentials, headers, matches, tokens};
 use crate::wrappers;
 
 pub(crate) const FILTER: &str = "authorization";
@@ -69,6 +69,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
         headers,
         clients,
         hosts,
+        certificates,
     } = rule;
     let lists = [
         claims.len(),
@@ -77,6 +78,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
         headers.len(),
         clients.len(),
         hosts.len(),
+        certificates.len(),
     ];
     let most = Authorization::MAX_ENTRIES;
     if lists.into_iter().any(|it| it > most) {
@@ -109,6 +111,10 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     }
     if !clients.is_empty() {
         parts.push(any_of(address_filters::networks(clients)?));
+    }
+    if !certificates.is_empty() {
+        let certificates = certificates.iter().map(certificates::principal);
+        parts.push(any_of(certificates.collect::<Result<_, _>>()?));
     }
     Ok(if parts.is_empty() {
         any()
@@ -257,11 +263,11 @@ pub(super) fn not(principal: Principal) -> Principal {
     to_principal(principal::Identifier::NotId(Box::new(principal)))
 }
 
-fn any_of(ids: Vec<Principal>) -> Principal {
+pub(super) fn any_of(ids: Vec<Principal>) -> Principal {
     joined(ids, principal::Identifier::OrIds)
 }
 
-fn all_of(ids: Vec<Principal>) -> Principal {
+pub(super) fn all_of(ids: Vec<Principal>) -> Principal {
     joined(ids, principal::Identifier::AndIds)
 }
 

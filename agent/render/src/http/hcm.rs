@@ -35,9 +35,9 @@ use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, TlsTermination, VirtualHost};
 
 use super::{
-    address_filters, auth_headers, authorization, composite, cors, credentials, external_auth,
-    forwarded_certificates, matches, rate_limits, request_filters, sessions, shared_filters,
-    tokens, tracing,
+    address_filters, auth_headers, authorization, composite, cors, credentials, csrf,
+    external_auth, forwarded_certificates, matches, rate_limits, request_filters, sessions,
+    shared_filters, tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -264,6 +264,7 @@ fn malformed_authorities() -> HttpFault {
 /// | responses | policies | all responses pass through it |
 /// | CORS | routes with CORS | no filter may reject preflights first |
 /// | rate limits | routes with request limits | limits how fast clients can guess credentials |
+/// | CSRF | policies | forged requests must not reach credential checks |
 /// | header mutation | policies | some headers may be set only from claims |
 /// | credentials, tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
@@ -309,6 +310,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         in_file(shared_filters::RESPONSE),
         off(cors::FILTER, pack_any(Cors::default())),
         in_file(rate_limits::FILTER),
+        place(csrf::FILTER),
         place(request_filters::RESERVED_HEADERS),
         in_file(credentials::FILTER),
         composite::in_file(tokens::FILTER, tokens::type_url(), layout),

@@ -26,7 +26,7 @@ use envoy_types::util::pack_any;
 use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
 
 use super::{
-    address_filters, authorization, composite, credentials, headers, shared_filters, tokens,
+    address_filters, authorization, composite, credentials, csrf, headers, shared_filters, tokens,
 };
 use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
@@ -40,8 +40,9 @@ pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-pub(crate) const ALL: [&str; 13] = [
+pub(crate) const ALL: [&str; 14] = [
     address_filters::FILTER,
+    csrf::FILTER,
     TOKEN_HEADERS,
     RESERVED_HEADERS,
     CLAIM_HEADERS,
@@ -96,10 +97,12 @@ pub(crate) fn render(
         token_headers,
         exempt_from: _,
         credentials,
+        csrf: csrf_checks,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
     let addresses = address_filters::render(address_filters)?;
     rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
+    rendered.extend(csrf::render(csrf_checks)?.map(|filter| (csrf::FILTER, filter)));
     for (place, names) in [
         (RESERVED_HEADERS, reserved_headers),
         (TOKEN_HEADERS, token_headers),

@@ -9,6 +9,7 @@ use sesame_proto::schema::{
     session_persistence, string_match, text_match::Operator,
 };
 
+use super::access_checks::every_csrf;
 use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE, EVERY_TOKEN};
 use super::parts::{API, WEB, forward, header, route, to};
 use super::shared_filters::every_authorization;
@@ -179,6 +180,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 token_headers: vec!["authorization".into()],
                 exempt_from: Vec::new(),
                 credentials: "AccessPolicy/ns/a/apiKeyAuth,AccessPolicy/ns/b/basicAuth".into(),
+                csrf: every_csrf(),
             })),
         },
         Route {

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use sesame_proto::schema::{
     AddressFilter, AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule,
-    Bandwidth, BasicAuth, ClaimHeader, ClaimValues, Compression, CredentialCheck, CredentialSet,
-    ErrorPage, Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter, SharedFilter,
-    TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, api_key_source,
+    Bandwidth, BasicAuth, CertificateNames, ClaimHeader, ClaimValues, Compression, CredentialCheck,
+    CredentialSet, Csrf, ErrorPage, Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter,
+    SharedFilter, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, api_key_source,
     credential_check, shared_filter, token_source,
 };
 
@@ -35,6 +35,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
         (name(), name(), name()),
         prop::collection::vec(address_filter(), 0..3),
         access(),
+        prop::collection::vec(csrf(), 0..3),
     )
         .prop_map(
             |(
@@ -45,6 +46,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                 (response, bandwidth, credentials),
                 address_filters,
                 (tokens, reserved_headers, authorizations, claim_headers),
+                csrf,
             )| {
                 RequestFilters {
                     max_body_bytes,
@@ -63,6 +65,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     claim_headers,
                     exempt_from: Vec::new(),
                     credentials,
+                    csrf,
                 }
             },
         )
@@ -106,9 +109,18 @@ fn authorization() -> impl Strategy<Value = Authorization> {
     let path = (path, any::<bool>()).prop_map(|(path, prefix)| PathRule { path, prefix });
     let header = (name(), names()).prop_map(|(name, values)| HeaderValues { name, values });
     let host = prop_oneof![Just("*.a.test".to_owned()), name()];
-    let rule = (any::<bool>(), claim, names(), path, header, host);
+    let certificates = prop::collection::vec(certificate(), 0..3);
+    let rule = (
+        any::<bool>(),
+        claim,
+        names(),
+        path,
+        header,
+        host,
+        certificates,
+    );
     let rule = rule.prop_map(
-        |(allow, claim, methods, path, header, host)| AuthorizationRule {
+        |(allow, claim, methods, path, header, host, certificates)| AuthorizationRule {
             allow,
             claims: vec![claim],
             methods,
@@ -116,6 +128,7 @@ fn authorization() -> impl Strategy<Value = Authorization> {
             headers: vec![header],
             clients: Vec::new(),
             hosts: vec![host],
+            certificates,
         },
     );
     (name(), prop::collection::vec(rule, 0..18), any::<bool>()).prop_map(
@@ -125,6 +138,33 @@ fn authorization() -> impl Strategy<Value = Authorization> {
             allow_others,
         },
     )
+}
+
+fn certificate() -> impl Strategy<Value = CertificateNames> {
+    let uri = prop_oneof![Just("spiffe://a/".to_owned()), text()];
+    let uris = || prop::collection::vec(uri.clone(), 0..2);
+    let suffix = prop_oneof![Just(".a.test".to_owned()), text()];
+    let names = prop::collection::vec(name(), 0..2);
+    let suffixes = prop::collection::vec(suffix, 0..2);
+    let subject = prop_oneof![Just(String::new()), text()];
+    (names, uris(), suffixes, uris(), subject).prop_map(
+        |(dns_names, uris, dns_suffixes, uri_prefixes, subject)| CertificateNames {
+            dns_names,
+            uris,
+            dns_suffixes,
+            uri_prefixes,
+            subject,
+        },
+    )
+}
+
+fn csrf() -> impl Strategy<Value = Csrf> {
+    let origin = prop_oneof![Just("a.test:8443".to_owned()), text()];
+    let origins = prop::collection::vec(origin, 0..18);
+    (name(), origins).prop_map(|(name, additional_origins)| Csrf {
+        name,
+        additional_origins,
+    })
 }
 
 fn token_provider() -> impl Strategy<Value = TokenProvider> {

@@ -1,5 +1,6 @@
 //! Tests of complete renderings. They also run a real Envoy if one is available.
 
+mod access_checks;
 mod backend_changes;
 mod backend_settings;
 mod changes;

@@ -11,6 +11,7 @@ use sesame_proto::schema::{
     token_source,
 };
 
+use super::access_checks::every_certificate;
 use super::everything::{EVERY_BYTE, EVERY_CREDENTIAL, EVERY_RESPONSE, EVERY_TOKEN, everything};
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::{dump, render};
@@ -150,6 +151,7 @@ pub(crate) fn every_authorization() -> Vec<Authorization> {
             peer: false,
         }],
         hosts: vec!["a.test".into(), "*.b-c.test".into()],
+        certificates: every_certificate(),
     };
     let everyone = AuthorizationRule {
         paths: vec![PathRule {
@@ -175,14 +177,14 @@ pub(crate) fn every_authorization() -> Vec<Authorization> {
     ]
 }
 
-fn filtered(filters: RequestFilters) -> Route {
+pub(super) fn filtered(filters: RequestFilters) -> Route {
     Route {
         filters: Some(Box::new(filters)),
         ..route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])))
     }
 }
 
-fn printed(host_filters: Option<RequestFilters>, route: Route) -> Value {
+pub(super) fn printed(host_filters: Option<RequestFilters>, route: Route) -> Value {
     printed_below(None, host_filters, route)["virtual_hosts"][0].clone()
 }
 

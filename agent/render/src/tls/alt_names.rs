@@ -7,15 +7,15 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::wrappers;
 
-pub(super) struct PeerNames<'a> {
-    pub(super) dns_names: &'a [String],
-    pub(super) uris: &'a [String],
-    pub(super) dns_suffixes: &'a [String],
-    pub(super) uri_prefixes: &'a [String],
+pub(crate) struct PeerNames<'a> {
+    pub(crate) dns_names: &'a [String],
+    pub(crate) uris: &'a [String],
+    pub(crate) dns_suffixes: &'a [String],
+    pub(crate) uri_prefixes: &'a [String],
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Wildcards {
+pub(crate) enum Wildcards {
     /// A wildcard matches other names, as in server certificates.
     Expanded,
     /// A wildcard matches only itself.
@@ -24,7 +24,7 @@ pub(super) enum Wildcards {
 
 impl PeerNames<'_> {
     /// Returns an error if a name would match any certificate.
-    pub(super) fn matchers(
+    pub(crate) fn matchers(
         self,
         wildcards: Wildcards,
     ) -> Result<Vec<SubjectAltNameMatcher>, String> {

@@ -1,6 +1,6 @@
 //! TLS to clients and to backends: certificates, their verification, and protocol parameters.
 
-mod alt_names;
+pub(crate) mod alt_names;
 mod clients;
 pub(crate) mod secrets;
 

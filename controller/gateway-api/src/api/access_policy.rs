@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccessAction, AddressSource, ApiKeyAuth, BackendObjectRef, BasicAuth, ExternalAuthGrpc,
-    ExternalAuthHttp, ForwardBody, Object, PathMatchType, PolicyTargetRef,
+    AccessAction, AccessCertificate, AddressSource, ApiKeyAuth, BackendObjectRef, BasicAuth,
+    CsrfProtection, ExternalAuthGrpc, ExternalAuthHttp, ForwardBody, Object, PathMatchType,
+    PolicyTargetRef,
 };
 
 /// `AccessPolicy` v1alpha1.
@@ -24,6 +25,9 @@ pub struct AccessPolicySpec {
     /// Client addresses that may send requests. Requests from other addresses get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
+    /// Rejects forged requests from other sites with 403.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csrf: Option<CsrfProtection>,
     /// Users and passwords that requests must carry. Requests without them get 401.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
@@ -82,8 +86,8 @@ pub struct AccessExemption {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Parts of the policy that the object's requests bypass: `ipFilter`, `basicAuth`, `apiKeyAuth`,
-    /// `jwt`, `authorization` or `extAuth`. All parts by default.
+    /// Parts of the policy that the object's requests bypass: `ipFilter`, `csrf`, `basicAuth`,
+    /// `apiKeyAuth`, `jwt`, `authorization` or `extAuth`. All parts by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(min = 1, max = 16)))]
     pub parts: Vec<String>,
@@ -316,6 +320,12 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 49)))]
     pub clients: Vec<String>,
+    /// Client certificates, one of which the connection must have. A request matches only if the
+    /// listener has validated the certificate, so requests without TLS, without a certificate, or
+    /// with one that `AllowInsecureFallback` admits unverified never match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub certificates: Vec<AccessCertificate>,
 }
 
 /// Claim that must have one of these values. If the claim is a list, one of its strings must match.

@@ -5,7 +5,9 @@
 //! with unknown values from newer API releases can still be decoded. Resolution reports such values
 //! in conditions. This module makes no decisions.
 
+mod access_certificates;
 mod access_credentials;
+mod access_csrf;
 mod access_log;
 mod access_policy;
 mod backend_policy;
@@ -41,7 +43,9 @@ mod telemetry;
 mod traffic_policy;
 mod unknown;
 
+pub use self::access_certificates::*;
 pub use self::access_credentials::*;
+pub use self::access_csrf::*;
 pub use self::access_log::*;
 pub use self::access_policy::*;
 pub use self::backend_policy::*;

@@ -9,6 +9,8 @@ use sesame_proto::schema::{
 
 use sesame_proto::network::Network;
 
+use super::certificates;
+use super::csrf;
 use super::effects::filter;
 use super::outcome::ExplainedFilter;
 
@@ -39,10 +41,12 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         claim_headers,
         token_headers,
         credentials,
+        csrf,
         ..
     } = filters;
     let addresses = address_filters.iter();
     let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
+    let origins = csrf.iter().map(|it| filter("CSRF", csrf::describe(it)));
     let removed = (!reserved_headers.is_empty()).then(|| {
         let names = reserved_headers.join(", ");
         filter(
@@ -76,7 +80,8 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let count = rules.len();
         let effect = format!(
             "{name} rejects requests with 403 if the first of its {count} rules that matches \
-             denies; requests that match none are {others}"
+             denies; requests that match none are {others}{}",
+            certificates::describe(rules)
         );
         filter("Authorization", effect)
     });
@@ -89,7 +94,8 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let effect = format!("{policy} rejects requests without {what} with 401");
         filter(part.label(), effect)
     });
-    let all = addresses.chain(removed).chain(credentials).chain(tokens);
+    let all = addresses.chain(origins).chain(removed);
+    let all = all.chain(credentials).chain(tokens);
     all.chain(authorizations)
         .chain(claimed)
         .chain(kept)

@@ -123,6 +123,7 @@ fn exempted(check: &str) -> String {
         "ipFilter" => "IPFilter",
         "basicAuth" => "BasicAuth",
         "apiKeyAuth" => "APIKey",
+        "csrf" => "CSRF",
         "jwt" => "JWT",
         "authorization" => "Authorization",
         _ => "ExternalAuth",
@@ -133,13 +134,15 @@ fn exempted(check: &str) -> String {
 fn of_filters(filters: &RequestFilters) -> Vec<String> {
     let addresses = filters.address_filters.iter();
     let addresses = addresses.map(|it| format!("IPFilter {}", object(&it.name)));
+    let csrf = filters.csrf.iter();
+    let csrf = csrf.map(|it| format!("CSRF {}", object(&it.name)));
     let tokens = filters.tokens.iter();
     let tokens = tokens.map(|name| format!("JWT {}", TokenPolicy::policy(name)));
     let credentials = CredentialSet::checks(&filters.credentials);
     let credentials = credentials.map(|(policy, part)| format!("{} {policy}", part.label()));
     let rules = filters.authorizations.iter();
     let rules = rules.map(|it| format!("Authorization {}", object(&it.name)));
-    let identities = addresses.chain(credentials).chain(tokens);
+    let identities = addresses.chain(csrf).chain(credentials).chain(tokens);
     identities.chain(rules).collect()
 }
 
@@ -150,7 +153,7 @@ fn object(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use sesame_proto::schema::{
-        AddressFilter, Authorization, Forward, Port, RouteTable, TlsTermination,
+        AddressFilter, Authorization, Csrf, Forward, Port, RouteTable, TlsTermination,
     };
 
     use super::*;
@@ -166,6 +169,10 @@ mod tests {
                 ..AddressFilter::default()
             }],
             authorizations: authorizations.into_iter().collect(),
+            csrf: vec![Csrf {
+                name: "AccessPolicy/infra/origins".to_owned(),
+                ..Csrf::default()
+            }],
             ..RequestFilters::default()
         }
     }
@@ -186,7 +193,10 @@ mod tests {
             Some("AccessPolicy/infra/staff"),
         );
         let exempt = RequestFilters {
-            exempt_from: vec!["AccessPolicy/infra/staff/authorization".to_owned()],
+            csrf: Vec::new(),
+            exempt_from: ["origins/csrf", "staff/authorization"]
+                .map(|it| format!("AccessPolicy/infra/{it}"))
+                .into(),
             ..filters("AccessPolicy/infra/office", None)
         };
         let tls = TlsTermination {
@@ -227,6 +237,7 @@ mod tests {
             "IPFilter AccessPolicy/infra/office",
             "Authorization AccessPolicy/infra/staff",
         );
+        let origins = "CSRF AccessPolicy/infra/origins";
         let certificate = "ClientCertificate ConfigMap/infra/ca";
         let (cart, health) = (
             "HTTPRoute/shop/cart/rules/0",
@@ -236,13 +247,13 @@ mod tests {
             found,
             [
                 format!(
-                    "infra/edge {cart} https://a.test:8443 | {certificate},{office},{staff} | "
+                    "infra/edge {cart} https://a.test:8443 | {certificate},{office},{origins},{staff} | "
                 ),
-                format!("infra/edge {cart} http://a.test | {office},{staff} | "),
+                format!("infra/edge {cart} http://a.test | {office},{origins},{staff} | "),
                 format!(
-                    "infra/edge {health} https://a.test:8443 | {certificate},{office} | {staff}"
+                    "infra/edge {health} https://a.test:8443 | {certificate},{office} | {origins},{staff}"
                 ),
-                format!("infra/edge {health} http://a.test | {office} | {staff}"),
+                format!("infra/edge {health} http://a.test | {office} | {origins},{staff}"),
             ]
         );
     }

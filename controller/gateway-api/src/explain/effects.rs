@@ -90,6 +90,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         token_headers: _,
         exempt_from: _,
         credentials: _,
+        csrf: _,
     } = filters;
     let mut effects = Vec::new();
     if !bandwidth.is_empty() {

@@ -10,10 +10,12 @@ mod audit;
 mod backends;
 mod bounds;
 mod canonical_path;
+mod certificates;
 mod chain;
 mod changes;
 mod compared;
 mod connection;
+mod csrf;
 mod describe;
 mod effects;
 mod expressions;
@@ -145,8 +147,9 @@ impl<'s> Explainer<'s> {
 
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
     let refusing_filter = filters.and_then(|filters| access::refusing(filters, compared.client));
-    if let Some(name) = refusing_filter {
-        let reason = format!("{name} rejects the client's address");
+    let reason = refusing_filter.map(|name| format!("{name} rejects the client's address"));
+    let reason = reason.or_else(|| csrf::refusal(&filters?.csrf, compared));
+    if let Some(reason) = reason {
         explanation.outcome = compared.answered(403, reason);
     }
 }

@@ -163,3 +163,11 @@ open_enum! {
         Deny = "Deny",
     }
 }
+
+open_enum! {
+    /// Type of a name in a client certificate.
+    CertificateNameType {
+        Dns = "DNS",
+        Uri = "URI",
+    }
+}

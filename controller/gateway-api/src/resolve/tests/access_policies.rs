@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use sesame_proto::schema::RequestFilters;
 
 use super::traffic_policies::{SCOPES, first, is_refused, served};
 use super::{ConditionState, holds, world};
@@ -26,15 +27,23 @@ pub(super) fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Con
     &status.ancestors[0].conditions
 }
 
-fn checked(resolution: &Resolution) -> BTreeSet<String> {
+pub(super) fn filters(resolution: &Resolution) -> RequestFilters {
     let snapshot = &resolution.gateways[0].snapshot;
     let host = &snapshot.route_tables[0].virtual_hosts[0];
     let filters = first(resolution).filters.as_deref();
     let filters = filters
         .or(host.filters.as_ref())
         .or(snapshot.filters.as_deref());
-    let names = filters.into_iter().flat_map(|it| &it.address_filters);
-    names.map(|it| it.name.clone()).collect()
+    filters.cloned().unwrap_or_default()
+}
+
+fn checked(resolution: &Resolution) -> BTreeSet<String> {
+    let filters = filters(resolution);
+    let names = filters.address_filters.iter().map(|it| &it.name);
+    names
+        .chain(filters.csrf.iter().map(|it| &it.name))
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -276,16 +285,20 @@ proptest! {
 
     #[test]
     fn rule_has_the_union_of_checks_above_it(
-        policies in prop::collection::vec((0..SCOPES.len(), any::<bool>()), 0..7),
+        policies in prop::collection::vec((0..SCOPES.len(), any::<bool>(), any::<bool>()), 0..7),
         order in any::<prop::sample::Index>(),
     ) {
         let mut texts: Vec<String> = Vec::new();
         let mut valid = BTreeSet::new();
         let mut refuses = false;
-        for (i, (scope, is_valid)) in policies.iter().enumerate() {
-            let network = if *is_valid { "10.0.0.0/8" } else { "10.0.0.0" };
-            let spec = format!(", ipFilter: {{deny: [{network}]}}");
-            texts.push(policy(&format!("p{i}"), SCOPES[*scope], &spec));
+        for (i, (scope, is_csrf, is_valid)) in policies.iter().enumerate() {
+            let spec = match (is_csrf, is_valid) {
+                (false, true) => ", ipFilter: {deny: [10.0.0.0/8]}",
+                (false, false) => ", ipFilter: {deny: [10.0.0.0]}",
+                (true, true) => ", csrf: {}",
+                (true, false) => ", csrf: {additionalOrigins: ['*']}",
+            };
+            texts.push(policy(&format!("p{i}"), SCOPES[*scope], spec));
             refuses |= !is_valid;
             if *is_valid {
                 valid.insert(format!("AccessPolicy/web/p{i}"));

@@ -184,6 +184,7 @@ fn settings_are_read_as_written() {
         path_prefix: "/check".to_owned(),
         request_headers: vec!["x-token".to_owned()],
         response_headers: vec!["x-user".to_owned()],
+        ..ExternalAuthHttp::default()
     };
     assert!(auth.no_response_headers);
     assert_eq!(auth.protocol, Some(Protocol::Http(expected)));

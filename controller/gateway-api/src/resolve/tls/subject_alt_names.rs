@@ -80,6 +80,30 @@ impl AltNames {
         Ok(())
     }
 
+    /// Errors omit the field's name.
+    pub(crate) fn add_dns_name(&mut self, name: &str) -> Result<(), String> {
+        if name.contains('*') && !name.contains('/') {
+            return self.add_pattern(name);
+        }
+        // An empty hostname would match every host.
+        if name.is_empty() {
+            return Err("is empty; expected a DNS name".to_owned());
+        }
+        Hostname::parse(name).map_err(|why| format!("is not valid: {why}"))?;
+        self.dns_names.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Errors omit the field's name.
+    pub(crate) fn add_uri(&mut self, uri: &str) -> Result<(), String> {
+        if uri.contains('*') && uri.contains('/') {
+            return self.add_pattern(uri);
+        }
+        check_uri(uri).map_err(|why| why.trim_start_matches(".uri ").to_owned())?;
+        self.uris.push(uri.to_owned());
+        Ok(())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

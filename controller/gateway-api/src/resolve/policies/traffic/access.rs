@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
-use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization};
+use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization, Csrf};
 
 use super::authorization;
 use super::credentials::{self, Credentials};
+use super::csrf;
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
 use crate::api::{
@@ -33,6 +34,7 @@ pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) users: Option<Credentials>,
     pub(super) api_keys: Option<Credentials>,
+    pub(super) csrf: Option<Csrf>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
@@ -45,17 +47,19 @@ pub(crate) enum AccessPart {
     IpFilter,
     BasicAuth,
     ApiKeyAuth,
+    Csrf,
     Jwt,
     Authorization,
     ExtAuth,
 }
 
 impl AccessPart {
-    pub(super) const COUNT: usize = 6;
+    pub(super) const COUNT: usize = 7;
     const ALL: [Self; Self::COUNT] = [
         Self::IpFilter,
         Self::BasicAuth,
         Self::ApiKeyAuth,
+        Self::Csrf,
         Self::Jwt,
         Self::Authorization,
         Self::ExtAuth,
@@ -66,6 +70,7 @@ impl AccessPart {
             Self::IpFilter => "ipFilter",
             Self::BasicAuth => "basicAuth",
             Self::ApiKeyAuth => "apiKeyAuth",
+            Self::Csrf => "csrf",
             Self::Jwt => "jwt",
             Self::Authorization => "authorization",
             Self::ExtAuth => "extAuth",
@@ -87,6 +92,7 @@ impl AccessCheck {
             AccessPart::IpFilter => self.addresses.is_some(),
             AccessPart::BasicAuth => self.users.is_some(),
             AccessPart::ApiKeyAuth => self.api_keys.is_some(),
+            AccessPart::Csrf => self.csrf.is_some(),
             AccessPart::Jwt => self.tokens.is_some(),
             AccessPart::Authorization => self.authorization.is_some(),
             AccessPart::ExtAuth => self.external_auth.is_some(),
@@ -100,6 +106,7 @@ impl AccessCheck {
                 AccessPart::IpFilter => check.addresses = None,
                 AccessPart::BasicAuth => check.users = None,
                 AccessPart::ApiKeyAuth => check.api_keys = None,
+                AccessPart::Csrf => check.csrf = None,
                 AccessPart::Jwt => check.tokens = None,
                 AccessPart::Authorization => check.authorization = None,
                 AccessPart::ExtAuth => check.external_auth = None,
@@ -191,6 +198,7 @@ fn read<'w>(
         ip_filter,
         basic_auth,
         api_key_auth,
+        csrf,
         jwt,
         authorization,
         ext_auth,
@@ -202,6 +210,7 @@ fn read<'w>(
         ip_filter.is_some(),
         basic_auth.is_some(),
         api_key_auth.is_some(),
+        csrf.is_some(),
         jwt.is_some(),
         authorization.is_some(),
         ext_auth.is_some(),
@@ -234,6 +243,7 @@ fn read<'w>(
         addresses: addresses.transpose()?,
         users: users.transpose()?,
         api_keys: api_keys.transpose()?,
+        csrf: (csrf.as_ref().map(|it| csrf::read(policy, it))).transpose()?,
         authorization: rules,
         tokens,
         exempt: exempt.collect::<Result<_, _>>()?,

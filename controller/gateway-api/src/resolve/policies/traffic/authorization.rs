@@ -6,6 +6,7 @@ use std::fmt::Display;
 use sesame_proto::schema::{self, Authorization, AuthorizationRule, HeaderValues, PathRule};
 
 use super::access::read_networks;
+use super::certificates;
 use super::jwt::{TokenCheck, check_text, read_claim};
 use crate::api::{
     AccessAction, AccessHeader, AccessPath, AccessRule, AccessRules, ClaimValues, PathMatchType,
@@ -48,6 +49,7 @@ fn read_rule(
         paths,
         headers,
         clients,
+        certificates,
     } = spec;
     let list = |name: &str| format!("{at}.{name}");
     for (name, count) in [
@@ -57,6 +59,7 @@ fn read_rule(
         ("paths", paths.len()),
         ("headers", headers.len()),
         ("clients", clients.len()),
+        ("certificates", certificates.len()),
     ] {
         limits::entries(&list(name), count, 0..=Authorization::MAX_ENTRIES)?;
     }
@@ -72,6 +75,7 @@ fn read_rule(
         paths: each(paths, &list("paths"), read_path)?,
         headers: each(headers, &list("headers"), read_header)?,
         clients: read_networks(&list("clients"), clients, false)?,
+        certificates: each(certificates, &list("certificates"), certificates::read)?,
     })
 }
 

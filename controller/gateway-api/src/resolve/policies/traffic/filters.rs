@@ -196,6 +196,7 @@ impl FilterSettings {
             token_headers: sorted(self.removed_headers()),
             exempt_from: Vec::new(),
             credentials: self.credential_set().map_or_else(String::new, |it| it.name),
+            csrf: parts(&self.access, |check| check.csrf.clone()),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),

@@ -7,8 +7,10 @@
 
 pub(crate) mod access;
 mod authorization;
+mod certificates;
 mod check;
 pub(crate) mod credentials;
+mod csrf;
 pub(crate) mod filters;
 pub(crate) mod jwt;
 pub(crate) mod of_kind;
