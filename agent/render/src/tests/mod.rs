@@ -8,6 +8,7 @@ mod every_route;
 pub(crate) mod everything;
 mod hostile;
 mod hostile_filters;
+mod l4_addresses;
 mod left_out;
 pub(crate) mod parts;
 mod rate_limits;

@@ -144,7 +144,8 @@ impl<'s> Explainer<'s> {
 }
 
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
-    let refusing_filter = filters.and_then(|filters| access::refusing(filters, compared.client));
+    let refusing_filter =
+        filters.and_then(|it| access::refusing(&it.address_filters, compared.client));
     if let Some(name) = refusing_filter {
         let reason = format!("{name} rejects the client's address");
         explanation.outcome = compared.answered(403, reason);

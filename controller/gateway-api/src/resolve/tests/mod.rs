@@ -1,5 +1,6 @@
 //! Resolves YAML objects, and checks statuses and responses to requests.
 
+mod access_l4_routes;
 mod access_policies;
 mod any_routes;
 mod any_slices;
