@@ -21,7 +21,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-const ROOTS: [&str; 62] = [
+const ROOTS: [&str; 63] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.core.v3.TypedExtensionConfig",
@@ -69,6 +69,7 @@ const ROOTS: [&str; 62] = [
     ".envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
+    ".envoy.extensions.matching.input_matchers.ip.v3.Ip",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
