@@ -75,6 +75,7 @@ const ROOTS: &[&str] = &[
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.rbac.principals.mtls_authenticated.v3.Config",
+    ".envoy.extensions.matching.input_matchers.ip.v3.Ip",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",

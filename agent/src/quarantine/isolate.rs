@@ -318,5 +318,6 @@ fn nowhere(name: &str) -> L4Route {
             weight: 1,
             ..WeightedBackend::default()
         }],
+        ..L4Route::default()
     }
 }

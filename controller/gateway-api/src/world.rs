@@ -316,6 +316,11 @@ impl Kind {
         )
     }
 
+    /// Returns true for routes of connections or datagrams.
+    pub fn is_l4_route(self) -> bool {
+        matches!(self, Self::TlsRoute | Self::TcpRoute | Self::UdpRoute)
+    }
+
     /// Returns true for Gateway API kinds.
     pub fn is_gateway_api(self) -> bool {
         self.api_versions()

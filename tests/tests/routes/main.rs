@@ -24,6 +24,7 @@ mod http_proxy_tokens;
 mod ingress_nginx;
 mod ingresses;
 mod key_sets;
+mod l4_access;
 mod l4_routes;
 mod layers;
 mod listener_sets;

@@ -1,5 +1,6 @@
 //! Routes for TCP and TLS connections, and for UDP datagrams.
 
+pub(crate) mod addresses;
 pub(crate) mod udp;
 pub(crate) mod weights;
 

@@ -3,12 +3,15 @@
 //! Envoy's UDP proxy does not support weights, so a hash of the client's port selects the backend
 //! of a session. A client that always uses the same port always gets the same backend.
 
-use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, UdpSocketConfig};
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
     Route, UdpProxyConfig, udp_proxy_config::RouteSpecifier,
 };
-use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::SourcePortInput;
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::{
+    SourceIpInput, SourcePortInput,
+};
 use envoy_types::pb::envoy::extensions::matching::input_matchers::consistent_hashing::v3::ConsistentHashing;
+use envoy_types::pb::envoy::extensions::matching::input_matchers::ip::v3::Ip;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::{
@@ -18,7 +21,8 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
         matcher_list::{
             FieldMatcher, Predicate,
             predicate::{
-                MatchType, SinglePredicate, single_predicate::Matcher as PredicateMatcher,
+                MatchType, PredicateList, SinglePredicate,
+                single_predicate::Matcher as PredicateMatcher,
             },
         },
         on_match,
@@ -26,8 +30,9 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
 };
 use envoy_types::util::pack_any;
 use prost::Name;
-use sesame_proto::schema::{Listener, Port};
+use sesame_proto::schema::{AddressFilter, AddressRange, Listener, Port};
 
+use super::addresses::range;
 use super::weights::{self, REFUSED_CLUSTER, Share};
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -53,6 +58,11 @@ pub(crate) fn proxy(
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)
     });
+    let filters = route.map_or(&[][..], |route| &route.address_filters);
+    let specifier = route_specifier(&shares, filters);
+    let name = route.map_or("", |route| &route.name);
+    let specifier = problems.value(name, specifier, "its datagrams are dropped");
+    let specifier = specifier.unwrap_or_else(|| to_shares(&[]));
     let place = LoggedPlace {
         protocol: "udp",
         port: port.port,
@@ -65,7 +75,7 @@ pub(crate) fn proxy(
     };
     pack_any(UdpProxyConfig {
         stat_prefix: format!("udp-{}", port.port),
-        route_specifier: Some(to_shares(&shares)),
+        route_specifier: Some(specifier),
         idle_timeout: wrappers::milliseconds(
             context
                 .edge
@@ -96,6 +106,85 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
         [only] => cluster(only.cluster.to_owned()),
         [others @ .., last] => RouteSpecifier::Matcher(matcher(others, last)),
     }
+}
+
+/// Drops datagrams from addresses that a filter denies, because they match no route. Sessions are
+/// keyed by the client's address, so Envoy checks each address before its first datagram.
+fn route_specifier(
+    shares: &[Share<'_>],
+    filters: &[AddressFilter],
+) -> Result<RouteSpecifier, String> {
+    let predicates = filters.iter().map(allowed_by);
+    let predicates: Vec<Vec<Predicate>> = predicates.collect::<Result<_, _>>()?;
+    let (predicate, on_match) = match (and(predicates.concat()), shares) {
+        (Some(predicate), [others @ .., last]) => (predicate, to_any(others, last)),
+        (None, _) | (_, []) => return Ok(to_shares(shares)),
+    };
+    Ok(RouteSpecifier::Matcher(Matcher {
+        matcher_type: Some(MatcherType::MatcherList(MatcherList {
+            matchers: vec![FieldMatcher {
+                predicate: Some(predicate),
+                on_match: Some(on_match),
+            }],
+        })),
+        on_no_match: None,
+    }))
+}
+
+fn to_any(others: &[Share<'_>], last: &Share<'_>) -> OnMatch {
+    if others.is_empty() {
+        return to(last.cluster);
+    }
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher(others, last)))),
+        ..Default::default()
+    }
+}
+
+fn allowed_by(filter: &AddressFilter) -> Result<Vec<Predicate>, String> {
+    let AddressFilter { name, allow, deny } = filter;
+    let is_from = |list: &[AddressRange]| {
+        let ranges = list.iter().map(|AddressRange { network, peer: _ }| {
+            range(network).map_err(|why| format!("`{name}`: {why}"))
+        });
+        let ranges: Vec<CidrRange> = ranges.collect::<Result<_, _>>()?;
+        Ok::<_, String>((!ranges.is_empty()).then(|| is_from(ranges)))
+    };
+    let (is_allowed, is_denied) = (is_from(allow)?, is_from(deny)?);
+    if is_allowed.is_none() && is_denied.is_none() {
+        return Err(format!("`{name}`: an address filter has no networks"));
+    }
+    let is_not_denied = is_denied.map(|denied| Predicate {
+        match_type: Some(MatchType::NotMatcher(Box::new(denied))),
+    });
+    Ok(is_allowed.into_iter().chain(is_not_denied).collect())
+}
+
+fn is_from(cidr_ranges: Vec<CidrRange>) -> Predicate {
+    Predicate {
+        match_type: Some(MatchType::SinglePredicate(SinglePredicate {
+            input: Some(extension("source_ip", SourceIpInput::default())),
+            matcher: Some(PredicateMatcher::CustomMatch(extension(
+                "ip",
+                Ip {
+                    cidr_ranges,
+                    stat_prefix: "udp".to_owned(),
+                },
+            ))),
+        })),
+    }
+}
+
+/// Envoy requires at least two predicates in a list.
+fn and(mut predicates: Vec<Predicate>) -> Option<Predicate> {
+    if predicates.len() < 2 {
+        return predicates.pop();
+    }
+    Some(Predicate {
+        match_type: Some(MatchType::AndMatcher(PredicateList {
+            predicate: predicates,
+        })),
+    })
 }
 
 /// The first backend gets the highest hashes.

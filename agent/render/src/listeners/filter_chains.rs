@@ -14,6 +14,7 @@ use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
 use crate::http::hcm::{self, Table};
+use crate::l4::addresses::SourceMatches;
 use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
@@ -117,7 +118,7 @@ impl Chains {
                 let chain = chain(name, manager);
                 let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
                 let chain = over_tls(chain, socket, context);
-                self.push(ChainKind::Tls, slice::from_ref(hostname), chain)
+                self.push(ChainKind::Tls, slice::from_ref(hostname), vec![chain])
             }
             Protocol::Tls => {
                 self.push_tls_routes(listener, place("tls"), context, problems)?;
@@ -126,11 +127,17 @@ impl Chains {
                     return Ok(());
                 }
                 let refused = chain(name, l4::refuse(place("tls"), context));
-                self.push(ChainKind::Tls, slice::from_ref(hostname), refused)
+                self.push(ChainKind::Tls, slice::from_ref(hostname), vec![refused])
             }
             Protocol::RawTcp => {
-                let proxy = l4::tcp_proxy(place("tcp"), l4_routes.first(), context, problems);
-                self.push(ChainKind::Plain, &[String::new()], chain(name, proxy))
+                let place = place("tcp");
+                let proxy = l4::tcp_proxy(place, l4_routes.first(), context, problems);
+                let chain = chain(name, proxy);
+                let chains = match l4_routes.first() {
+                    Some(route) => by_source(chain, place, route, context, problems),
+                    None => vec![chain],
+                };
+                self.push(ChainKind::Plain, &[String::new()], chains)
             }
             Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
         }
@@ -150,7 +157,8 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
+        let hostname = slice::from_ref(&listener.hostname);
+        let _taken = self.push(ChainKind::Tls, hostname, vec![refused]);
     }
 
     /// A chain matches the route's server names, or the listener's if the route has none.
@@ -171,6 +179,11 @@ impl Chains {
                 name,
                 hostnames,
                 backends: _,
+                // Rendered by `by_source`.
+                address_filters: _,
+                // Only for explanations.
+                exempt_from: _,
+                refused_by: _,
             } = route;
             let mut chain = chain(&format!("{}/{name}", listener.name), proxy);
             if let Some(socket) = &socket {
@@ -180,19 +193,21 @@ impl Chains {
                 [] => slice::from_ref(&listener.hostname),
                 hostnames => hostnames,
             };
-            let added = self.push(ChainKind::Tls, hostnames, chain);
+            let chains = by_source(chain, place, route, context, problems);
+            let added = self.push(ChainKind::Tls, hostnames, chains);
             let consequence = format!("the route is left out of {}", listener.name);
             problems.value(name, added, &consequence);
         }
         Ok(())
     }
 
-    /// `*` or an empty name matches all names that no other chain matches.
+    /// `*` or an empty name matches all names that no other chain matches. The sources of `chains`
+    /// must be disjoint.
     fn push(
         &mut self,
         kind: ChainKind,
         hostnames: &[String],
-        mut chain: FilterChain,
+        chains: Vec<FilterChain>,
     ) -> Result<(), String> {
         let mut server_names = Vec::new();
         let mut taken = None;
@@ -219,13 +234,13 @@ impl Chains {
                 taken.unwrap_or_default()
             ));
         }
-        if !server_names.iter().any(String::is_empty) {
-            chain.filter_chain_match = Some(FilterChainMatch {
-                server_names,
-                ..Default::default()
-            });
+        for mut chain in chains {
+            if !server_names.iter().any(String::is_empty) {
+                let matched = chain.filter_chain_match.get_or_insert_default();
+                matched.server_names.clone_from(&server_names);
+            }
+            self.ready.push((kind, chain));
         }
-        self.ready.push((kind, chain));
         Ok(())
     }
 
@@ -237,10 +252,8 @@ impl Chains {
             .into_iter()
             .map(|(kind, mut chain)| {
                 if mixed && kind == ChainKind::Plain {
-                    chain.filter_chain_match = Some(FilterChainMatch {
-                        transport_protocol: "raw_buffer".to_owned(),
-                        ..Default::default()
-                    });
+                    let matched = chain.filter_chain_match.get_or_insert_default();
+                    "raw_buffer".clone_into(&mut matched.transport_protocol);
                 }
                 chain
             })
@@ -253,6 +266,37 @@ pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
         name: name.to_owned(),
         filters: vec![filter],
         ..Default::default()
+    }
+}
+
+/// Splits a route's chain by source. If the address filters are not usable, closes all connections.
+fn by_source(
+    chain: FilterChain,
+    place: LoggedPlace<'_>,
+    route: &L4Route,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> Vec<FilterChain> {
+    let matches = SourceMatches::new(&route.address_filters);
+    let matches = problems.value(&route.name, matches, "its connections are closed");
+    let SourceMatches { allowed, denied } = matches.unwrap_or_else(SourceMatches::none);
+    let place = LoggedPlace {
+        route: Some(&route.name),
+        ..place
+    };
+    let denied = denied.into_iter().map(|(suffix, matched)| {
+        let name = format!("{}/{suffix}", chain.name);
+        with_match(self::chain(&name, l4::refuse(place, context)), matched)
+    });
+    let denied: Vec<FilterChain> = denied.collect();
+    let allowed = allowed.map(|matched| with_match(chain, matched));
+    allowed.into_iter().chain(denied).collect()
+}
+
+fn with_match(chain: FilterChain, matched: FilterChainMatch) -> FilterChain {
+    FilterChain {
+        filter_chain_match: (matched != FilterChainMatch::default()).then_some(matched),
+        ..chain
     }
 }
 

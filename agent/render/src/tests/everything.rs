@@ -2,10 +2,10 @@
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
-    AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, ForwardClientCertificate, KeyRef,
-    L4Route, Listener, Port, Protocol, RateLimit, RateLimitKey, Route, RouteTable, Snapshot,
-    TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend, rate_limit_key::Kind,
-    tls_termination::Version,
+    AddressFilter, AddressRange, AppProtocol, Backend, BackendTls, Endpoint, EndpointSet,
+    ForwardClientCertificate, KeyRef, L4Route, Listener, Port, Protocol, RateLimit, RateLimitKey,
+    Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost,
+    WeightedBackend, rate_limit_key::Kind, tls_termination::Version,
 };
 use sesame_proto::tls_parameters::CIPHER_SUITES;
 
@@ -96,6 +96,23 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         name: name.into(),
         hostnames: hostnames.iter().map(|&h| h.to_owned()).collect(),
         backends: backends.to_vec(),
+        ..L4Route::default()
+    };
+    let ranges = |networks: &[&str]| {
+        let ranges = networks.iter().map(|&network| AddressRange {
+            network: network.into(),
+            peer: false,
+        });
+        ranges.collect()
+    };
+    let filtered = |route: L4Route| L4Route {
+        address_filters: vec![AddressFilter {
+            name: "AccessPolicy/ns/office".into(),
+            allow: ranges(&["192.0.2.0/24", "2001:db8::/32"]),
+            deny: ranges(&["192.0.2.7/32"]),
+        }],
+        exempt_from: vec!["AccessPolicy/ns/all/ipFilter".into()],
+        ..route
     };
     let port = |transport: Transport, port, listeners: Vec<Listener>| Port {
         transport: transport.into(),
@@ -157,11 +174,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     },
                     Listener {
                         tls: tls(&["Secret/ns/b"], "", false),
-                        l4_routes: vec![l4(
+                        l4_routes: vec![filtered(l4(
                             "TLSRoute/ns/end/rules/0",
                             &["end.example.com"],
                             &[to(WEB, 1), to("", 1)],
-                        )],
+                        ))],
                         ..listener("end", Protocol::Tls, "end.example.com")
                     },
                 ],
@@ -170,11 +187,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 Transport::Tcp,
                 9000,
                 vec![Listener {
-                    l4_routes: vec![l4(
+                    l4_routes: vec![filtered(l4(
                         "TCPRoute/ns/tcp/rules/0",
                         &[],
                         &[to("Service/ns/tcp/9000", 1)],
-                    )],
+                    ))],
                     ..listener("tcp", Protocol::RawTcp, "")
                 }],
             ),
@@ -187,7 +204,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 Transport::Udp,
                 9000,
                 vec![Listener {
-                    l4_routes: vec![l4(
+                    l4_routes: vec![filtered(l4(
                         "UDPRoute/ns/udp/rules/0",
                         &[],
                         &[
@@ -195,7 +212,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                             to("", 2),
                             to("Service/ns/udp/53", 1),
                         ],
-                    )],
+                    ))],
                     ..listener("udp", Protocol::RawUdp, "")
                 }],
             ),

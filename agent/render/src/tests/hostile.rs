@@ -18,7 +18,7 @@ use sesame_proto::schema::{
 };
 
 use super::envoy::{envoy, validate};
-use super::hostile_filters::{filters, shared_filter};
+use super::hostile_filters::{address_filter, filters, shared_filter};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
@@ -315,7 +315,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             text(),
             0..5_i32,
             prop::collection::vec(text(), 0..3),
-            text(),
+            (text(), prop::collection::vec(address_filter(), 0..3)),
         );
         (
             prop::collection::vec((0..2_i32, any::<u32>(), listener), 0..4),
@@ -340,10 +340,20 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         .chain([(
                             0,
                             80,
-                            ("http".into(), String::new(), 0, vec![], "http".into()),
+                            (
+                                "http".into(),
+                                String::new(),
+                                0,
+                                vec![],
+                                ("http".into(), vec![]),
+                            ),
                         )])
                         .map(
-                            |(transport, port, (name, hostname, protocol, hostnames, route))| {
+                            |(
+                                transport,
+                                port,
+                                (name, hostname, protocol, hostnames, (route, address_filters)),
+                            )| {
                                 Port {
                                     transport,
                                     port: port % 70_000,
@@ -366,6 +376,8 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                                     ..Default::default()
                                                 })
                                                 .collect(),
+                                            address_filters,
+                                            ..L4Route::default()
                                         }],
                                     }],
                                 }

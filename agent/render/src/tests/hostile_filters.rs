@@ -189,7 +189,7 @@ fn token_provider() -> impl Strategy<Value = TokenProvider> {
     })
 }
 
-fn address_filter() -> impl Strategy<Value = AddressFilter> {
+pub(super) fn address_filter() -> impl Strategy<Value = AddressFilter> {
     let network = || prop_oneof![Just("192.0.2.0/24".to_owned()), text()];
     let ranges = || {
         (network(), any::<bool>()).prop_map(|(network, peer)| vec![AddressRange { network, peer }])

@@ -1,4 +1,5 @@
-//! `AccessPolicy`: conditions that requests to Gateways, ListenerSets and routes must meet.
+//! `AccessPolicy`: conditions that requests and connections to Gateways, ListenerSets and routes
+//! must meet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,15 +15,18 @@ pub type AccessPolicy = Object<AccessPolicySpec>;
 
 /// Conditions that requests must meet. A request must pass the policies for its rule, route,
 /// listener and Gateway, so a policy can only narrow access, never widen it. If a policy is
-/// invalid, all requests to its targets get 500.
+/// invalid, all requests to its targets get 500. `ipFilter` also applies to TLSRoutes, TCPRoutes
+/// and UDPRoutes; if the policy is invalid, they get no traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicySpec {
-    /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace.
-    /// `sectionName` selects a listener or a rule.
+    /// Gateways, ListenerSets, HTTPRoutes, GRPCRoutes, TLSRoutes, TCPRoutes and UDPRoutes in the
+    /// policy's own namespace. `sectionName` selects a listener or a rule. TLSRoutes, TCPRoutes and
+    /// UDPRoutes support only `ipFilter`.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
-    /// Client addresses that may send requests. Requests from other addresses get 403.
+    /// Client addresses that may send requests. Requests from other addresses get 403, connections
+    /// to TLSRoutes and TCPRoutes are closed, and datagrams to UDPRoutes are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
     /// Rejects forged requests from other sites with 403.
@@ -76,7 +80,7 @@ pub struct ExtAuth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessExemption {
-    /// `HTTPRoute`, `GRPCRoute`, `HTTPProxy` or `Ingress`.
+    /// `HTTPRoute`, `GRPCRoute`, `TLSRoute`, `TCPRoute`, `UDPRoute`, `HTTPProxy` or `Ingress`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Namespace; the policy's namespace by default.

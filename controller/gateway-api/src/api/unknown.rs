@@ -77,6 +77,18 @@ impl UnknownFields {
         refusal(self.iter(), |field| field.path.element_of(parts).is_none())
     }
 
+    /// Like [`Self::refusal`], but ignores fields inside `spec.<section>` for all `sections`.
+    pub fn refusal_outside(&self, sections: &[&str]) -> Option<String> {
+        let all = self.refusal("")?;
+        let is_protecting = self.0.as_deref().is_some_and(|found| found.protecting);
+        let mut protecting = self.iter().filter(|field| field.protects);
+        let is_outside = |field: &UnknownField| {
+            let section = field.path.fields().nth(1);
+            !section.is_some_and(|section| sections.contains(&section))
+        };
+        (is_protecting || protecting.any(is_outside)).then_some(all)
+    }
+
     /// Returns an explanation if an unknown field prevents serving this element of `spec.<parts>`.
     pub fn refusal_of(&self, parts: &str, index: usize) -> Option<String> {
         refusal(self.iter(), |field| {

@@ -16,7 +16,7 @@ use super::outcome::ExplainedFilter;
 
 /// Returns the name of the first address filter that rejects the client. Assumes that the client
 /// connects directly, so its address is the connection's peer address.
-pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Option<&str> {
+pub(super) fn refusing(filters: &[AddressFilter], client: Option<IpAddr>) -> Option<&str> {
     let client = client?;
     let holds = |ranges: &[AddressRange]| {
         ranges.iter().any(|range| {
@@ -24,7 +24,7 @@ pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Opti
             network.is_ok_and(|network| network.holds(client))
         })
     };
-    let mut filters = filters.address_filters.iter();
+    let mut filters = filters.iter();
     let refused = |AddressFilter { allow, deny, .. }: &&AddressFilter| {
         holds(deny) || !(allow.is_empty() || holds(allow))
     };
@@ -45,7 +45,10 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         ..
     } = filters;
     let addresses = address_filters.iter();
-    let addresses = addresses.map(|it| filter("IPFilter", refused(it)));
+    let addresses = addresses.map(|it| {
+        let effect = format!("{} with 403", refused(it));
+        filter("IPFilter", effect)
+    });
     let origins = csrf.iter().map(|it| filter("CSRF", csrf::describe(it)));
     let removed = (!reserved_headers.is_empty()).then(|| {
         let names = reserved_headers.join(", ");
@@ -102,6 +105,13 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         .collect()
 }
 
+/// Explains the address filters of a layer 4 route.
+pub(super) fn of_connections(filters: &[AddressFilter]) -> Vec<ExplainedFilter> {
+    let filters = filters.iter();
+    let filters = filters.map(|it| filter("IPFilter", refused(it)));
+    filters.collect()
+}
+
 fn refused(filter: &AddressFilter) -> String {
     let AddressFilter { name, allow, deny } = filter;
     let networks = |ranges: &[AddressRange]| {
@@ -114,5 +124,5 @@ fn refused(filter: &AddressFilter) -> String {
     let outside = (!allow.is_empty()).then(|| format!("outside of {}", networks(allow)));
     let inside = (!deny.is_empty()).then(|| format!("in {}", networks(deny)));
     let places: Vec<String> = outside.into_iter().chain(inside).collect();
-    format!("{name} rejects clients {} with 403", places.join(" or "))
+    format!("{name} rejects clients {}", places.join(" or "))
 }

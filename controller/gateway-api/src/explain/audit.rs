@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
-    CredentialSet, ExternalAuth, Listener, RequestFilters, Route, Snapshot, TokenPolicy,
-    VirtualHost, route::Action, tls_termination::ClientMode,
+    CredentialSet, ExternalAuth, L4Route, Listener, Port, Protocol, RequestFilters, Route,
+    Snapshot, TokenPolicy, VirtualHost, route::Action, tls_termination::ClientMode,
 };
 
 /// A rule's checks, for all hosts with the same checks.
@@ -17,7 +17,8 @@ pub struct RuleAccess {
     pub gateway: String,
     /// `HTTPRoute/namespace/name/rules/0`.
     pub rule: String,
-    /// Host URLs without a path. A wildcard host starts with `*`.
+    /// Host URLs without a path. A wildcard host starts with `*`. The schemes of layer 4 routes are
+    /// `tls`, `tcp` and `udp`.
     pub hosts: Vec<String>,
     /// Checks that a request must pass. Each entry names the kind of check and the object that
     /// requires the check.
@@ -58,6 +59,19 @@ pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
             }
         }
     }
+    for port in &snapshot.ports {
+        for listener in &port.listeners {
+            let routes = listener
+                .l4_routes
+                .iter()
+                .filter(|it| !it.backends.is_empty());
+            for route in routes {
+                let urls = hosts.entry((&route.name, connection_checks(listener, route)));
+                urls.or_default()
+                    .extend(connection_urls(port, listener, route));
+            }
+        }
+    }
     let gateway = Provenance::parse(&snapshot.gateway);
     let gateway = gateway.map(|it| format!("{}/{}", it.namespace, it.name));
     let gateway = gateway.unwrap_or_else(|_| snapshot.gateway.clone());
@@ -85,15 +99,38 @@ fn url(listener: &Listener, port: u32, domain: &str) -> String {
     }
 }
 
+fn connection_urls(port: &Port, listener: &Listener, route: &L4Route) -> Vec<String> {
+    let scheme = match listener.protocol() {
+        Protocol::RawUdp => "udp",
+        Protocol::RawTcp => "tcp",
+        Protocol::Http | Protocol::Https | Protocol::Tls => "tls",
+    };
+    let url = |host: &str| format!("{scheme}://{host}:{}", port.port);
+    match route.hostnames.as_slice() {
+        [] => vec![url("*")],
+        hosts => hosts.iter().map(|host| url(host)).collect(),
+    }
+}
+
+fn connection_checks(listener: &Listener, route: &L4Route) -> Checks {
+    let addresses = route.address_filters.iter();
+    let addresses = addresses.map(|it| format!("IPFilter {}", object(&it.name)));
+    let checks = certificate(listener).into_iter().chain(addresses);
+    let exempt = route.exempt_from.iter().map(|check| exempted(check));
+    (checks.collect(), exempt.collect())
+}
+
+fn certificate(listener: &Listener) -> Option<String> {
+    let tls = listener.tls.as_ref()?;
+    let is_required = tls.client_mode() == ClientMode::Required;
+    let bundle = &tls.client_trust_bundle;
+    (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
+}
+
 /// Checks that apply, in Envoy's order, and checks that the route is exempt from.
 type Checks = (Vec<String>, Vec<String>);
 
 fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &Route) -> Checks {
-    let certificate = listener.tls.as_ref().and_then(|tls| {
-        let is_required = tls.client_mode() == ClientMode::Required;
-        let bundle = &tls.client_trust_bundle;
-        (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
-    });
     let host_filters = host.filters.as_ref().or(snapshot.filters.as_deref());
     let filters = route.filters.as_deref().or(host_filters);
     let own = filters.map(of_filters).unwrap_or_default();
@@ -108,7 +145,7 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
     };
     let before = host.external_auth.iter().map(authorized);
     let after = route.external_auth.iter().map(authorized);
-    let checks = certificate
+    let checks = certificate(listener)
         .into_iter()
         .chain(before)
         .chain(own)
@@ -153,7 +190,7 @@ fn object(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use sesame_proto::schema::{
-        AddressFilter, Authorization, Csrf, Forward, Port, RouteTable, TlsTermination,
+        AddressFilter, Authorization, Csrf, Forward, RouteTable, TlsTermination, WeightedBackend,
     };
 
     use super::*;
@@ -256,5 +293,49 @@ mod tests {
                 format!("infra/edge {health} http://a.test | {office} | {origins},{staff}"),
             ]
         );
+    }
+
+    #[test]
+    fn layer_4_routes_are_listed_with_address_filters() {
+        let route = L4Route {
+            name: "TCPRoute/shop/db/rules/0".to_owned(),
+            backends: vec![WeightedBackend::default()],
+            address_filters: vec![AddressFilter {
+                name: "AccessPolicy/infra/office".to_owned(),
+                ..AddressFilter::default()
+            }],
+            exempt_from: vec!["AccessPolicy/infra/all/ipFilter".to_owned()],
+            ..L4Route::default()
+        };
+        let port = |port, protocol: Protocol, route| Port {
+            port,
+            listeners: vec![Listener {
+                protocol: protocol.into(),
+                l4_routes: vec![route],
+                ..Listener::default()
+            }],
+            ..Port::default()
+        };
+        let refused = L4Route {
+            backends: Vec::new(),
+            ..route.clone()
+        };
+        let by_name = L4Route {
+            hostnames: vec!["a.test".to_owned()],
+            ..route.clone()
+        };
+        let snapshot = Snapshot {
+            gateway: "Gateway/infra/edge".to_owned(),
+            ports: vec![
+                port(443, Protocol::Tls, by_name),
+                port(5432, Protocol::RawTcp, route),
+                port(5433, Protocol::RawTcp, refused),
+            ],
+            ..Snapshot::default()
+        };
+        let [rule] = <[RuleAccess; 1]>::try_from(access_of_rules(&snapshot)).unwrap();
+        assert_eq!(rule.hosts, ["tcp://*:5432", "tls://a.test:443"]);
+        assert_eq!(rule.checks, ["IPFilter AccessPolicy/infra/office"]);
+        assert_eq!(rule.exempt_from, ["IPFilter AccessPolicy/infra/all"]);
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol, Route, Snapshot, VirtualHost};
 
 use super::Explainer;
+use super::access;
 use super::answer::RETRIES;
 use super::describe;
 use super::hosts;
@@ -171,12 +172,18 @@ impl Comparison<'_> {
             }
             let describe = |found: Option<&&L4Route>| match found {
                 None => "closed".to_owned(),
-                Some(route) => route
-                    .backends
-                    .iter()
-                    .map(|it| format!("{} × {}", it.weight, named(&it.backend)))
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                Some(route) if !route.refused_by.is_empty() => {
+                    format!("closed, because {} is invalid", route.refused_by.join(", "))
+                }
+                Some(route) => {
+                    let backends = route.backends.iter();
+                    let backends =
+                        backends.map(|it| format!("{} × {}", it.weight, named(&it.backend)));
+                    let backends = backends.collect::<Vec<_>>().join(", ");
+                    let filters = access::of_connections(&route.address_filters).into_iter();
+                    let filters = filters.map(|it| format!("; {}: {}", it.filter, it.effect));
+                    backends + &filters.collect::<String>()
+                }
             };
             let hostnames = to.or(from).map(|it| it.hostnames.join(" "));
             let (listener, route) = *place;

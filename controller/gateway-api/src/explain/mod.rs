@@ -146,7 +146,8 @@ impl<'s> Explainer<'s> {
 }
 
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
-    let refusing_filter = filters.and_then(|filters| access::refusing(filters, compared.client));
+    let refusing_filter =
+        filters.and_then(|it| access::refusing(&it.address_filters, compared.client));
     let reason = refusing_filter.map(|name| format!("{name} rejects the client's address"));
     let reason = reason.or_else(|| csrf::refusal(&filters?.csrf, compared));
     if let Some(reason) = reason {

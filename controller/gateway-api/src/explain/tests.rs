@@ -308,6 +308,7 @@ fn the_server_name_picks_the_listener() {
                 weight: 1,
                 ..WeightedBackend::default()
             }],
+            ..L4Route::default()
         }],
         ..listener("tls", Protocol::Tls, "*.x.test", "")
     };

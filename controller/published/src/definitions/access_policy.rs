@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 use sesame_gateway_api::api::{AccessAction, AccessPolicySpec, AddressSource};
 
-use super::policy::{check_target_kind, definition, inherited, status_of_gateways};
+use super::policy::{check_target_kinds, definition, inherited, status_of_gateways};
 use super::schema;
 
 /// Returns the AccessPolicy CRD.
@@ -21,7 +21,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
             ("Target", ".spec.targetRefs[*].name"),
             ("Issuer", ".spec.jwt.providers[*].issuer"),
         ],
-        "Conditions that requests to Gateways, ListenerSets and routes must meet.",
+        "Conditions that requests and connections to Gateways, ListenerSets and routes must meet.",
         &specification(),
         &status_of_gateways(),
     )?;
@@ -43,11 +43,17 @@ fn specification() -> Value {
             "rule": "!has(self.exemptions) || self.targetRefs.all(it, it.kind in ['Gateway', 'ListenerSet'])",
             "message": "exemptions: allowed only with targets of kind Gateway or ListenerSet",
         },
+        {
+            "rule": "!(has(self.jwt) || has(self.authorization) || has(self.extAuth)) || self.targetRefs.all(it, !(it.kind in ['TLSRoute', 'TCPRoute', 'UDPRoute']))",
+            "message": "jwt, authorization and extAuth: not allowed with targets of kind TLSRoute, TCPRoute or UDPRoute",
+        },
     ]);
     let fields = &mut schema["properties"];
-    check_target_kind(&mut fields["targetRefs"]["items"]);
+    let routes = ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"];
+    let targets = [&["Gateway", "ListenerSet"][..], &routes].concat();
+    check_target_kinds(&mut fields["targetRefs"]["items"], &targets);
     fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
-        json!(["HTTPRoute", "GRPCRoute", "HTTPProxy", "Ingress"]);
+        json!([&routes[..], &["HTTPProxy", "Ingress"]].concat());
     fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] =
         json!(["ipFilter", "jwt", "authorization", "extAuth"]);
     let filter = &mut fields["ipFilter"];

@@ -78,10 +78,21 @@ pub(super) fn status_of_gateways() -> Value {
 }
 
 pub(super) fn check_target_kind(target: &mut Value) {
+    check_target_kinds(
+        target,
+        &["Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute"],
+    );
+}
+
+pub(super) fn check_target_kinds(target: &mut Value, kinds: &[&str]) {
+    let quoted = kinds.iter().map(|kind| format!("'{kind}'"));
+    let quoted = quoted.collect::<Vec<_>>().join(", ");
+    let expected = match kinds {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        kinds => kinds.concat(),
+    };
     target["x-kubernetes-validations"] = json!([{
-        "rule": format!(
-            "self.group == '{GATEWAY_GROUP}' && self.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute']"
-        ),
-        "message": "expected a Gateway, ListenerSet, HTTPRoute or GRPCRoute",
+        "rule": format!("self.group == '{GATEWAY_GROUP}' && self.kind in [{quoted}]"),
+        "message": format!("expected a {expected}"),
     }]);
 }

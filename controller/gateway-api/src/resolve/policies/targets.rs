@@ -251,6 +251,17 @@ pub(crate) fn missing(
             let mut rules = it.spec.rules.iter();
             rules.any(|it| rule(it.name.as_deref()))
         }),
+        Kind::TlsRoute | Kind::TcpRoute | Kind::UdpRoute => {
+            let routes = match kind {
+                Kind::TlsRoute => &world.tls_routes,
+                Kind::TcpRoute => &world.tcp_routes,
+                _ => &world.udp_routes,
+            };
+            routes.get(namespace, object).is_some_and(|it| {
+                let mut rules = it.spec.rules.iter();
+                rules.any(|it| rule(it.name.as_deref()))
+            })
+        }
         _ => false,
     };
     let is_lacking = section.is_some() && !has;

@@ -6,6 +6,7 @@ use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
 use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
+use crate::resolve::policies::traffic::connections::ConnectionSettings;
 use crate::status::{Grounds, Verdict, unsupported};
 
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
@@ -81,6 +82,7 @@ impl RouteRule for L4Rule {
             checked: Shares {
                 passed: passed.backends,
                 terminated,
+                checks: cx.connection_settings(self.name()),
             },
             unsupported: None,
             references,
@@ -104,10 +106,22 @@ impl RouteRule for L4Rule {
                 backends: Vec::new(),
                 resolved: Verdict::default(),
             }),
+            checks: ConnectionSettings::default(),
         }
     }
 
     fn all(checked: Vec<Shares>) -> Rules {
         Rules::Connections(checked.into_iter().next().unwrap_or_default())
+    }
+}
+
+impl RuleContext<'_, '_, '_> {
+    fn connection_settings(&self, rule: &str) -> ConnectionSettings {
+        let target = (self.referrer.namespace, self.object.name.name.as_str());
+        let policies = self.policies.as_ref();
+        policies.map_or_else(ConnectionSettings::default, |policies| {
+            let settings = policies.settings_for(self.object.kind, target, rule);
+            settings.connections
+        })
     }
 }

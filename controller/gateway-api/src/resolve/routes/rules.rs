@@ -18,6 +18,7 @@ use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::policies::traffic::connections::ConnectionSettings;
 use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::policies::traffic::{TrafficPolicies, TrafficSettings};
 use crate::resolve::syntax::regexes::Regexes;
@@ -139,6 +140,8 @@ pub(crate) struct Shares {
     pub(crate) passed: Vec<WeightedBackend>,
     /// `None` unless a listener terminates TLS.
     pub(crate) terminated: Option<Terminated>,
+    /// Excludes checks of listeners.
+    pub(crate) checks: ConnectionSettings,
 }
 
 #[derive(Debug)]

@@ -12,16 +12,35 @@ use sesame_proto::schema;
 use super::displaced::{self, Displaced};
 use super::placed::PlacedListener;
 use crate::resolve::parents::listeners::CommonHostname;
+use crate::resolve::policies::traffic::connections::RouteChecks;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
+/// Maximum number of networks in the address filters of all layer 4 routes of a snapshot, because
+/// Envoy holds a copy for each server name.
+pub(crate) const MAX_NETWORKS: usize = 100_000;
+
+pub(crate) struct L4Routes<'a, 'w> {
+    routes: &'a Routes<'w>,
+    networks_left: usize,
+}
+
+impl<'a, 'w> L4Routes<'a, 'w> {
+    pub(crate) fn new(routes: &'a Routes<'w>) -> Self {
+        Self {
+            routes,
+            networks_left: MAX_NETWORKS,
+        }
+    }
+}
+
 /// `owns` returns true unless a more specific listener receives connections for the hostname.
 pub(crate) fn by_server_name(
     listener: &PlacedListener<'_>,
-    routes: &Routes<'_>,
+    l4_routes: &mut L4Routes<'_, '_>,
     terminates: bool,
     owns: impl Fn(&Hostname) -> bool,
     displaced: &mut Displaced,
@@ -51,7 +70,7 @@ pub(crate) fn by_server_name(
                     "connections for server name {:?} go to {}, which has the same name and is \
                     older",
                     host.domain.domain(),
-                    displaced::winner(winner, *route, routes)
+                    displaced::winner(winner, *route, l4_routes.routes)
                 ),
             );
         }
@@ -61,7 +80,8 @@ pub(crate) fn by_server_name(
         .filter_map(|(route, mut hostnames)| {
             hostnames.sort_unstable();
             let hostnames = hostnames.iter().map(|name| name.domain().to_owned());
-            to_schema(route, hostnames.collect(), listener, routes, terminates)
+            let hostnames = hostnames.collect();
+            l4_routes.to_schema(route, hostnames, listener, terminates, displaced)
         })
         .collect()
 }
@@ -69,7 +89,7 @@ pub(crate) fn by_server_name(
 /// Returns the oldest route, which receives all traffic, and reports the others.
 pub(crate) fn oldest(
     listener: &PlacedListener<'_>,
-    routes: &Routes<'_>,
+    l4_routes: &mut L4Routes<'_, '_>,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
     let attachments = listener.attachments;
@@ -83,36 +103,73 @@ pub(crate) fn oldest(
             format!(
                 "the route gets no traffic: a listener sends everything to one route, and {} is \
                 older",
-                displaced::winner(winner, loser.route, routes)
+                displaced::winner(winner, loser.route, l4_routes.routes)
             ),
         );
     }
     first
-        .and_then(|attachment| to_schema(attachment.route, Vec::new(), listener, routes, false))
+        .and_then(|attachment| {
+            l4_routes.to_schema(attachment.route, Vec::new(), listener, false, displaced)
+        })
         .into_iter()
         .collect()
 }
 
-fn to_schema(
-    place: usize,
-    hostnames: Vec<String>,
-    listener: &PlacedListener<'_>,
-    routes: &Routes<'_>,
-    terminated: bool,
-) -> Option<schema::L4Route> {
-    let route = routes.get(place)?;
-    let Rules::Connections(shares) = &route.rules else {
-        return None;
-    };
-    let mut backends = if terminated {
-        shares.terminated.as_ref()?.backends.clone()
-    } else {
-        shares.passed.clone()
-    };
-    listener.reached_by(place).record_in(&mut backends);
-    Some(schema::L4Route {
-        name: format!("{}/rules/0", route.provenance),
-        hostnames,
-        backends,
-    })
+impl L4Routes<'_, '_> {
+    fn to_schema(
+        &mut self,
+        place: usize,
+        hostnames: Vec<String>,
+        listener: &PlacedListener<'_>,
+        terminated: bool,
+        displaced: &mut Displaced,
+    ) -> Option<schema::L4Route> {
+        let route = self.routes.get(place)?;
+        let Rules::Connections(shares) = &route.rules else {
+            return None;
+        };
+        let mut backends = if terminated {
+            shares.terminated.as_ref()?.backends.clone()
+        } else {
+            shares.passed.clone()
+        };
+        listener.reached_by(place).record_in(&mut backends);
+        let wider = &listener.listener.traffic.connections;
+        let RouteChecks {
+            mut address_filters,
+            exempt_from,
+            refused_by,
+        } = shares.checks.of_route(wider, &route.provenance);
+        let lists = address_filters.iter();
+        let networks: usize = lists.map(|it| it.allow.len() + it.deny.len()).sum();
+        let networks = networks.saturating_mul(hostnames.len().max(1));
+        let left = self.networks_left.checked_sub(networks);
+        if left.is_none() {
+            let mut attachments = listener.attachments.iter();
+            let parent = attachments.find(|it| it.route == place);
+            displaced.add(
+                place,
+                parent.map(|it| it.parent),
+                Reason::UnsupportedValue,
+                format!(
+                    "the route gets no traffic: the address filters of its Gateway's layer 4 \
+                    routes have more than {MAX_NETWORKS} networks, counted for each hostname"
+                ),
+            );
+        }
+        self.networks_left = left.unwrap_or(self.networks_left);
+        if left.is_none() || !refused_by.is_empty() {
+            // Without backends, the route keeps its hostnames, and rejects all traffic.
+            backends.clear();
+            address_filters.clear();
+        }
+        Some(schema::L4Route {
+            name: format!("{}/rules/0", route.provenance),
+            hostnames,
+            backends,
+            address_filters,
+            exempt_from,
+            refused_by,
+        })
+    }
 }

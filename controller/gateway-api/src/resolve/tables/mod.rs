@@ -22,6 +22,7 @@ use sesame_proto::schema;
 use sesame_proto::schema::route::Action;
 
 use self::displaced::{Displaced, ParentPlace};
+use self::l4_routes::L4Routes;
 use self::placed::{HostnameOwners, PlacedListener, http_table};
 use self::room::{ListenerHosts, Room, WithHosts};
 pub(crate) use self::room::{RoomOfGateways, share};
@@ -121,6 +122,7 @@ pub(crate) fn build<'a>(
         route_tables: Vec::new(),
         wanted: room.wanted,
     };
+    let mut l4_routes = L4Routes::new(routes);
     for (((transport, port), placed), families) in by_port.iter().zip(&families) {
         let Families {
             http,
@@ -136,7 +138,7 @@ pub(crate) fn build<'a>(
             proxy_protocol: 0,
             listeners: placed
                 .iter()
-                .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))
+                .map(|placed| to_schema(placed, &owners, &mut l4_routes, &mut findings.displaced))
                 .collect(),
         });
         let by_host: Vec<&PlacedListener<'_>> = http.iter().map(|(it, _)| *it).collect();
@@ -258,7 +260,7 @@ fn by_port<'a>(
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
-    routes: &Routes<'_>,
+    l4: &mut L4Routes<'_, '_>,
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
@@ -268,10 +270,10 @@ fn to_schema(
         schema::Protocol::Tls => {
             let terminates = placed.listener.tls.is_some();
             let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
-            l4_routes::by_server_name(placed, routes, terminates, owns, displaced)
+            l4_routes::by_server_name(placed, l4, terminates, owns, displaced)
         }
         schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
-            l4_routes::oldest(placed, routes, displaced)
+            l4_routes::oldest(placed, l4, displaced)
         }
     };
     schema::Listener {

@@ -1,6 +1,7 @@
 //! Resolves YAML objects, and checks statuses and responses to requests.
 
 mod access_credentials;
+mod access_l4_routes;
 mod access_origins;
 mod access_policies;
 mod any_routes;

@@ -7,6 +7,7 @@ use sesame_proto::network::Network;
 use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization, Csrf};
 
 use super::authorization;
+use super::connections::{self, ConnectionSettings};
 use super::credentials::{self, Credentials};
 use super::csrf;
 use super::jwt::{self, TokenCheck};
@@ -139,9 +140,18 @@ pub(super) fn check<'w>(
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
-    let read = read(&policy, &metadata.namespace, spec, backends, cx);
+    checked.http_only = connections::http_only(spec, &metadata.unknown);
+    let shared = read_shared(&policy, &metadata.namespace, spec, cx);
+    let unknown = metadata.unknown.refusal_outside(&connections::HTTP_ONLY);
+    let connections = shared.as_ref().ok().filter(|_| unknown.is_none());
+    checked.settings.connections = ConnectionSettings::of_policy(&policy, connections.cloned());
+    let read = shared.and_then(|check| {
+        let namespace = &metadata.namespace;
+        read_requests(&policy, namespace, spec, check, backends, cx)
+    });
     let read = read.map_err(|why| format!("spec{why}"));
-    if let Some(check) = checked.protecting(read) {
+    let follows = connections::refused_traffic(&spec.target_refs);
+    if let Some(check) = checked.protecting_from(read, &follows) {
         let access = &mut checked.settings.filters.access;
         access.insert(policy.into(), Arc::new(check));
     }
@@ -179,19 +189,22 @@ fn ask<'w>(
     })
 }
 
-const EXEMPTED: [Kind; 4] = [
+const EXEMPTED: [Kind; 7] = [
     Kind::HttpRoute,
     Kind::GrpcRoute,
+    Kind::TlsRoute,
+    Kind::TcpRoute,
+    Kind::UdpRoute,
     Kind::HttpProxy,
     Kind::Ingress,
 ];
 
-fn read<'w>(
+/// Reads the parts that also apply to layer 4 routes.
+fn read_shared(
     policy: &str,
     namespace: &str,
     spec: &AccessPolicySpec,
-    backends: &mut Backends<'w>,
-    cx: &mut ResolveContext<'w, '_>,
+    cx: &ResolveContext<'_, '_>,
 ) -> Result<AccessCheck, String> {
     let AccessPolicySpec {
         target_refs,
@@ -219,37 +232,54 @@ fn read<'w>(
         let known = AccessPart::ALL.map(AccessPart::as_str).join(", ");
         return Err(format!(": expected at least one of {known}"));
     }
-    let users = basic_auth.as_ref();
-    let users = users.map(|it| credentials::read_basic(policy, it, namespace, cx));
-    let api_keys = api_key_auth.as_ref();
-    let api_keys = api_keys.map(|it| credentials::read_keys(policy, it, namespace, cx));
     let addresses = ip_filter.as_ref();
     let addresses = addresses.map(|it| read_addresses(policy, it, namespace, cx));
-    let tokens = jwt.as_ref();
-    let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx));
-    let tokens = tokens.transpose()?;
-    let rules = authorization.as_ref();
-    let rules = rules.map(|it| authorization::read(policy, it, tokens.as_ref()));
-    let rules = rules.transpose()?;
-    let needs_tokens = rules
-        .as_ref()
-        .is_some_and(|it| it.rules.iter().any(|it| !it.claims.is_empty()));
     let exempt = exemptions.iter().enumerate().map(|(i, it)| {
-        let parts = read_parts(it, needs_tokens);
+        let parts = read_parts(it);
         let parts = parts.map_err(|why| format!(".exemptions[{i}].parts{why}"))?;
         Ok::<_, String>((exempted(it, namespace), parts))
     });
     Ok(AccessCheck {
+        exempt: exempt.collect::<Result<_, _>>()?,
         addresses: addresses.transpose()?,
+        ..AccessCheck::default()
+    })
+}
+
+/// Adds the parts that apply only to HTTP.
+fn read_requests<'w>(
+    policy: &str,
+    namespace: &str,
+    spec: &AccessPolicySpec,
+    shared: AccessCheck,
+    backends: &mut Backends<'w>,
+    cx: &mut ResolveContext<'w, '_>,
+) -> Result<AccessCheck, String> {
+    let users = spec.basic_auth.as_ref();
+    let users = users.map(|it| credentials::read_basic(policy, it, namespace, cx));
+    let api_keys = spec.api_key_auth.as_ref();
+    let api_keys = api_keys.map(|it| credentials::read_keys(policy, it, namespace, cx));
+    let csrf = spec.csrf.as_ref().map(|it| csrf::read(policy, it));
+    let tokens = spec.jwt.as_ref();
+    let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx));
+    let tokens = tokens.transpose()?;
+    let rules = spec.authorization.as_ref();
+    let rules = rules.map(|it| authorization::read(policy, it, tokens.as_ref()));
+    let rules = rules.transpose()?;
+    let matches_claims = |it: &Authorization| it.rules.iter().any(|it| !it.claims.is_empty());
+    if rules.as_ref().is_some_and(matches_claims) {
+        check_exempt_from_tokens(&shared)?;
+    }
+    let external_auth = spec.ext_auth.as_ref();
+    let external_auth = external_auth.map(|it| ask(policy, it, namespace, backends, cx));
+    Ok(AccessCheck {
         users: users.transpose()?,
         api_keys: api_keys.transpose()?,
-        csrf: (csrf.as_ref().map(|it| csrf::read(policy, it))).transpose()?,
+        csrf: csrf.transpose()?,
         authorization: rules,
         tokens,
-        exempt: exempt.collect::<Result<_, _>>()?,
-        external_auth: (ext_auth.as_ref())
-            .map(|it| ask(policy, it, namespace, backends, cx))
-            .transpose()?,
+        external_auth: external_auth.transpose()?,
+        ..shared
     })
 }
 
@@ -274,28 +304,31 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// `needs_tokens` is true if the policy's authorization rules match token claims.
-fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<AccessPart>, String> {
+fn read_parts(exemption: &AccessExemption) -> Result<Vec<AccessPart>, String> {
     if exemption.parts.is_empty() {
         return Ok(AccessPart::ALL.to_vec());
     }
-    let mut parts = Vec::new();
-    for (i, name) in exemption.parts.iter().enumerate() {
+    let parts = exemption.parts.iter().enumerate().map(|(i, name)| {
         let part = AccessPart::ALL.into_iter().find(|it| it.as_str() == name);
-        let part = part.ok_or_else(|| {
+        part.ok_or_else(|| {
             let known = AccessPart::ALL.map(AccessPart::as_str).join(", ");
             format!("[{i}] {name:?} is unknown; expected {known}")
-        })?;
-        parts.push(part);
+        })
+    });
+    parts.collect()
+}
+
+fn check_exempt_from_tokens(check: &AccessCheck) -> Result<(), String> {
+    for (i, (_, parts)) in check.exempt.iter().enumerate() {
+        let has = |part| parts.contains(&part);
+        if has(AccessPart::Jwt) && !has(AccessPart::Authorization) {
+            return Err(format!(
+                ".exemptions[{i}].parts: authorization rules match token claims, so exempt the \
+                 route from authorization as well"
+            ));
+        }
     }
-    let has = |part| parts.contains(&part);
-    if needs_tokens && has(AccessPart::Jwt) && !has(AccessPart::Authorization) {
-        return Err(
-            ": authorization rules match token claims, so exempt the route from authorization as well"
-                .to_owned(),
-        );
-    }
-    Ok(parts)
+    Ok(())
 }
 
 fn exempted(exemption: &AccessExemption, own: &str) -> String {

@@ -9,6 +9,7 @@ pub(crate) mod access;
 mod authorization;
 mod certificates;
 mod check;
+pub(crate) mod connections;
 pub(crate) mod credentials;
 mod csrf;
 pub(crate) mod filters;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::{Forward, RateLimit, RequestFilters, Retry};
 
+use self::connections::ConnectionSettings;
 use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
 use super::targets;
@@ -37,6 +39,8 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
+    /// Used only for layer 4 routes.
+    pub(crate) connections: ConnectionSettings,
     /// Set only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
     /// True if a protective setting is invalid or a field is unknown.
@@ -62,6 +66,7 @@ impl TrafficSettings {
             timeouts,
             retry,
             filters,
+            connections,
             reserved_headers: _,
             refuses,
         } = wider;
@@ -69,6 +74,7 @@ impl TrafficSettings {
         self.timeouts = self.timeouts.or(*timeouts);
         self.retry = self.retry.take().or_else(|| retry.clone());
         self.filters.add(filters);
+        self.connections.add(connections);
         self.refuses |= refuses;
     }
 
@@ -114,13 +120,18 @@ pub(crate) struct TrafficPolicies<'w> {
 impl<'w> TrafficPolicies<'w> {
     pub(crate) fn check_all(backends: &mut Backends<'w>, cx: &mut ResolveContext<'w, '_>) -> Self {
         let traffic_condition = ConditionType::TrafficPolicyAffected;
-        let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, traffic_condition);
+        let mut traffic =
+            PoliciesOfKind::new(Kind::TrafficPolicy, traffic_condition, &of_kind::TARGETS);
         for object in targets::by_age(&cx.world.traffic_policies) {
             let checked = check::check(object, &mut traffic.targets, cx);
             traffic.all.push(checked);
         }
         let access_condition = ConditionType::AccessPolicyAffected;
-        let mut access = PoliciesOfKind::new(Kind::AccessPolicy, access_condition);
+        let mut access = PoliciesOfKind::new(
+            Kind::AccessPolicy,
+            access_condition,
+            &of_kind::ACCESS_TARGETS,
+        );
         for object in targets::by_age(&cx.world.access_policies) {
             let checked = access::check(object, &mut access.targets, backends, cx);
             access.all.push(checked);

@@ -20,6 +20,8 @@ pub(crate) struct CheckedPolicy<'w> {
     /// Excludes rate limits, because a rate limit's name depends on the target.
     pub(super) settings: TrafficSettings,
     pub(super) limits: Vec<RateLimit>,
+    /// Fields of the spec that apply only to HTTP.
+    pub(super) http_only: Vec<&'static str>,
 }
 
 impl<'w> CheckedPolicy<'w> {
@@ -36,6 +38,7 @@ impl<'w> CheckedPolicy<'w> {
             accepted: Verdict::default(),
             settings: TrafficSettings::default(),
             limits: Vec::new(),
+            http_only: Vec::new(),
         };
         let unknown = metadata.unknown.refusal("");
         checked.settings.refuses = unknown.is_some();
@@ -47,9 +50,18 @@ impl<'w> CheckedPolicy<'w> {
 
     /// If `part` is an error, reports it and rejects requests to the policy's targets.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
+        let status = refusal::HTTP;
+        self.protecting_from(part, &format!("requests to the targets get {status}"))
+    }
+
+    /// Like [`Self::protecting`], but `follows` describes what happens to the targets' traffic.
+    pub(super) fn protecting_from<T>(
+        &mut self,
+        part: Result<T, String>,
+        follows: &str,
+    ) -> Option<T> {
         part.map_err(|why| {
-            let status = refusal::HTTP;
-            let why = format!("{why}; requests to the targets get {status}");
+            let why = format!("{why}; {follows}");
             self.accepted.refuse(Reason::Invalid, why);
             self.settings.refuses = true;
         })
@@ -80,12 +92,32 @@ impl<'w> CheckedPolicy<'w> {
             timeouts,
             retry,
             filters,
+            connections: _,
             reserved_headers: _,
             refuses: _,
         } = &self.settings;
         let timeouts = timeouts.as_ref().map(|_| "timeouts");
         let retry = retry.as_ref().map(|_| "retry");
         timeouts.into_iter().chain(retry).chain(filters.tunes())
+    }
+
+    fn refuses(&self, kind: Kind) -> bool {
+        if kind.is_l4_route() {
+            !self.http_only.is_empty() || self.settings.connections.refuses()
+        } else {
+            self.settings.refuses
+        }
+    }
+
+    fn unsupported(&self, kind: Kind, at: &str) -> Option<Grounds> {
+        if !kind.is_l4_route() || self.http_only.is_empty() {
+            return None;
+        }
+        let fields = self.http_only.iter().map(|field| format!("spec.{field}"));
+        let fields = fields.collect::<Vec<_>>().join(" and ");
+        let follows = refused_traffic(kind);
+        let why = format!("{at} does not support {fields}; expected only ipFilter; {follows}");
+        Some((Reason::Invalid, why))
     }
 }
 
@@ -96,20 +128,39 @@ pub(crate) struct PoliciesOfKind<'w> {
     pub(super) targets: PolicyTargets<'w>,
 }
 
-const TARGETS: [Kind; 4] = [
+pub(super) const TARGETS: [Kind; 4] = [
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::HttpRoute,
     Kind::GrpcRoute,
 ];
 
+pub(super) const ACCESS_TARGETS: [Kind; 7] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::TlsRoute,
+    Kind::TcpRoute,
+    Kind::UdpRoute,
+];
+
+/// Describes what happens to traffic of a target with an invalid policy.
+fn refused_traffic(kind: Kind) -> String {
+    match kind {
+        Kind::TlsRoute | Kind::TcpRoute => "its connections are closed".to_owned(),
+        Kind::UdpRoute => "its datagrams are dropped".to_owned(),
+        _ => format!("requests get {}", refusal::HTTP),
+    }
+}
+
 impl<'w> PoliciesOfKind<'w> {
-    pub(super) fn new(kind: Kind, affected: ConditionType) -> Self {
+    pub(super) fn new(kind: Kind, affected: ConditionType, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
             affected,
             all: Vec::new(),
-            targets: PolicyTargets::new(kind, &TARGETS),
+            targets: PolicyTargets::new(kind, allowed),
         }
     }
 
@@ -137,6 +188,11 @@ impl<'w> PoliciesOfKind<'w> {
                 continue;
             };
             settings.add(&policy.settings);
+            if kind.is_l4_route() && !policy.http_only.is_empty() {
+                settings
+                    .connections
+                    .refuse(self.kind.named(policy.metadata.key()));
+            }
             let limits = policy.limits.iter().map(|limit| {
                 Arc::new(RateLimit {
                     name: format!("{}/{}", limit.name, at.join("/")),
@@ -158,17 +214,15 @@ impl<'w> PoliciesOfKind<'w> {
         let policies = places.iter().filter_map(|place| self.all.get(*place));
         let key = |it: &CheckedPolicy<'_>| it.metadata.key().to_string();
         let names: Vec<String> = policies.clone().map(CheckedPolicy::describe).collect();
-        let refusing: Vec<String> = policies.filter(|it| it.settings.refuses).map(key).collect();
+        let refusing: Vec<String> = policies.filter(|it| it.refuses(kind)).map(key).collect();
         if names.is_empty() {
             return None;
         }
         let mut message = format!("{}: {}", self.kind.plural(), names.join(", "));
         if !refusing.is_empty() {
             let refusing = refusing.join(", ");
-            message = format!(
-                "{message}; requests get {}, because {refusing} is not valid",
-                refusal::HTTP
-            );
+            let follows = refused_traffic(kind);
+            message = format!("{message}; {follows}, because {refusing} is not valid");
         }
         Some(Condition::new(
             self.affected,
@@ -187,17 +241,19 @@ impl<'w> PoliciesOfKind<'w> {
     ) -> Vec<(usize, Option<Grounds>)> {
         let places = self.targets.places(kind, name);
         let judge = |(place, section): &(usize, Option<&str>)| {
+            let policy = self.all.get(*place)?;
             let fault = targets::missing(kind, name, *section, world);
+            let at = targets::part(kind, name, *section);
+            let fault = fault.or_else(|| policy.unsupported(kind, &at));
             let older = places.iter().take_while(|it| *it != &(*place, *section));
             let older = older.filter(|(_, it)| it == section);
-            let tuned = self.all.get(*place)?.tunes().collect::<BTreeSet<_>>();
+            let tuned = policy.tunes().collect::<BTreeSet<_>>();
             let mut lost = older.filter_map(|(place, _)| {
                 let older = self.all.get(*place)?;
                 let both = older.tunes().find(|field| tuned.contains(field))?;
                 Some((older.metadata.key(), both))
             });
             let lost = lost.next().map(|(older, field)| {
-                let at = targets::part(kind, name, *section);
                 let why = format!(
                     "{at} has an older {}, {older}, which already sets {field}",
                     self.kind
