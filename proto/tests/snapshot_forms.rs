@@ -32,6 +32,7 @@ fn snapshot(hosts: usize) -> Snapshot {
                 ..Listener::default()
             }],
             inside: 8080,
+            proxy_protocol: 0,
         }],
         keys: vec![KeyRef {
             name: "Secret/default/cert".to_owned(),

@@ -50,7 +50,7 @@ fn printed(transport: Transport, protocol: Protocol, routes: Vec<L4Route>) -> (V
                 ..Listener::default()
             }],
             inside: 0,
-            proxy_protocol: None,
+            proxy_protocol: 0,
         }],
         ..everything
     };

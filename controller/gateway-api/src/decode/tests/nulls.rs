@@ -23,6 +23,7 @@ pub(super) fn objects() -> Vec<Json> {
 /// In these maps with arbitrary keys, null means the empty string, as in Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
+    "context",
     "data",
     "labels",
     "limits",

@@ -216,7 +216,7 @@ fn unusable_extension_service_withholds_routes() {
     is_withheld("", PLAIN, BY_X, "AuthNotPermitted");
     let bad_version = format!("{BY_X}, failOpen: true").replace("x}", "x, apiVersion: v1}");
     for (authorization, reason) in [
-        ("extensionRef: {name: y}, failOpen: true", not_found),
+        ("extensionRef: {name: gone}, failOpen: true", not_found),
         ("failOpen: true", not_found),
         (&*bad_version, "AuthBadResourceVersion"),
     ] {
