@@ -111,7 +111,7 @@ mod tests {
         let read = users(&text).unwrap();
         assert_eq!(write(&read), format!("ann:{DIGEST}\nbob:{DIGEST}\n"));
         for (text, words) in [
-            ("".to_owned(), "no credentials"),
+            (String::new(), "no credentials"),
             ("ann".to_owned(), "line 1: expected a name"),
             (format!(":{DIGEST}"), "line 1: expected a name of 1"),
             ("ann:".to_owned(), "\"ann\" has a value of 0 bytes"),

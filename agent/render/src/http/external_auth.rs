@@ -165,13 +165,11 @@ fn over_http(
     Ok(ExtAuthz {
         services: Some(service),
         allowed_headers: if http.subrequest {
-            matching(".+")
+            Some(matching(".+"))
         } else {
             named(&http.request_headers)?
         },
-        disallowed_headers: (http.subrequest)
-            .then(|| matching(UNSENT_HEADERS))
-            .flatten(),
+        disallowed_headers: http.subrequest.then(|| matching(UNSENT_HEADERS)),
         ..Default::default()
     })
 }
@@ -266,10 +264,10 @@ fn http_service(
     }))
 }
 
-fn matching(pattern: &str) -> Option<ListStringMatcher> {
-    Some(ListStringMatcher {
+fn matching(pattern: &str) -> ListStringMatcher {
+    ListStringMatcher {
         patterns: vec![wrappers::matching(pattern)],
-    })
+    }
 }
 
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {

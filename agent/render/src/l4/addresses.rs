@@ -172,6 +172,9 @@ struct Listed {
     deny: usize,
 }
 
+/// A network, the filters that list it, and whether its addresses pass.
+type Surrounding<'e> = (Prefix, &'e [(usize, bool)], bool);
+
 fn divide(filters: &[&AddressFilter]) -> Result<Divided, String> {
     let mut entries: BTreeMap<Prefix, Vec<(usize, bool)>> =
         Prefix::ALL.map(|prefix| (prefix, Vec::new())).into();
@@ -189,7 +192,7 @@ fn divide(filters: &[&AddressFilter]) -> Result<Divided, String> {
         }
     }
     let mut counts = vec![Listed::default(); filters.len()];
-    let mut around: Vec<(Prefix, &[(usize, bool)], bool)> = Vec::new();
+    let mut around: Vec<Surrounding<'_>> = Vec::new();
     let (mut allowed, mut denied) = (Vec::new(), Vec::new());
     for (prefix, own) in &entries {
         while let Some((_, left, _)) = around.pop_if(|(outer, ..)| !outer.contains(*prefix)) {

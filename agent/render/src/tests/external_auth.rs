@@ -125,7 +125,8 @@ fn impossible_contexts_refuse_requests() {
         ..http(false)
     };
     let contexts = ["a", "b", "c", "d", "e"].map(|value| [grpc(&[("team", value)])]);
-    let mut auths: Vec<&[ExternalAuth]> = contexts.iter().map(|it| it.as_slice()).collect();
+    let mut auths: Vec<&[ExternalAuth]> =
+        contexts.iter().map(<[ExternalAuth; 1]>::as_slice).collect();
     let refused = |auths: &[&[ExternalAuth]]| {
         let host = printed(auths);
         let routes = host["routes"].as_array().unwrap().iter();

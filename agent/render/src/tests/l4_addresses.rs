@@ -135,7 +135,7 @@ fn filter_of_tls_route_applies_to_its_names_only() {
 fn unusable_filter_closes_connections_of_its_route() {
     let broken = filter("p", &["10.0.0.0"], &[]);
     let routes = vec![
-        route("TLSRoute/ns/a", &["a.test"], &[broken.clone()]),
+        route("TLSRoute/ns/a", &["a.test"], std::slice::from_ref(&broken)),
         route("TLSRoute/ns/b", &["*.test"], &[]),
     ];
     let (listener, problems) = printed(Transport::Tcp, Protocol::Tls, routes);

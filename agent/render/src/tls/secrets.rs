@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::shared_filter::Kind;
-use sesame_proto::schema::{KeyRef, Snapshot, TrustBundle};
+use sesame_proto::schema::{KeyRef, SharedFilter, Snapshot, TrustBundle};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
@@ -30,14 +30,7 @@ pub(crate) fn render(
         shared_filters,
         ..
     } = snapshot;
-    // The filters themselves contain these credentials.
-    let is_credentials = |name: &str| {
-        let mut sets = shared_filters.iter().filter_map(|it| match &it.kind {
-            Some(Kind::Credentials(set)) => Some(set),
-            _ => None,
-        });
-        sets.any(|set| set.checks.iter().any(|check| check.name == name))
-    };
+    let credentials = credentials(shared_filters);
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();
     let mut secrets = Vec::new();
@@ -49,16 +42,11 @@ pub(crate) fn render(
         on_host,
     } in key_refs
     {
-        if is_credentials(name) {
+        if credentials.contains(name.as_str()) {
             continue;
         }
         let Some(pair) = pairs.get(name.as_str()) else {
-            let why = if *on_host {
-                "the key pair is stored on hosts, but no local-certificate of this host names its files; everything that needs it is left out"
-            } else {
-                "the key pair is named by the snapshot but is not on this host; everything that needs it is left out"
-            };
-            problems.add(name, why);
+            problems.add(name, missing(*on_host));
             continue;
         };
         // The reference and the pair of a rotated key arrive separately. In between, the pair is
@@ -97,6 +85,24 @@ pub(crate) fn render(
         }
     }
     by_name(secrets, problems)
+}
+
+fn missing(on_host: bool) -> &'static str {
+    if on_host {
+        "the key pair is stored on hosts, but no local-certificate of this host names its files; everything that needs it is left out"
+    } else {
+        "the key pair is named by the snapshot but is not on this host; everything that needs it is left out"
+    }
+}
+
+/// Returns the names of key pairs that filters contain.
+fn credentials(filters: &[SharedFilter]) -> BTreeSet<&str> {
+    let sets = filters.iter().filter_map(|it| match &it.kind {
+        Some(Kind::Credentials(set)) => Some(set),
+        _ => None,
+    });
+    let checks = sets.flat_map(|set| &set.checks);
+    checks.map(|check| check.name.as_str()).collect()
 }
 
 /// A pair without a certificate contains session ticket keys.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use sesame_proto::schema::{
-    AddressFilter, AddressRange, Authorization, ClaimHeader, CredentialSet, RequestFilters,
-    TokenPolicy,
+    AddressFilter, AddressRange, Authorization, ClaimHeader, CredentialPart, CredentialSet,
+    RequestFilters, TokenPolicy,
 };
 
 use sesame_proto::network::Network;
@@ -73,36 +73,41 @@ pub(super) fn explain(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         let effect = format!("{policy} rejects requests without a valid token with 401");
         filter("JWT", effect)
     });
-    let authorizations = authorizations.iter().map(|it| {
-        let Authorization {
-            name,
-            rules,
-            allow_others,
-        } = it;
-        let others = if *allow_others { "allowed" } else { "rejected" };
-        let count = rules.len();
-        let effect = format!(
-            "{name} rejects requests with 403 if the first of its {count} rules that matches \
-             denies; requests that match none are {others}{}",
-            certificates::describe(rules)
-        );
-        filter("Authorization", effect)
-    });
+    let authorizations = authorizations.iter().map(of_authorization);
     let kept = (!token_headers.is_empty()).then(|| {
         let names = token_headers.join(", ");
         filter("TokenHeaders", format!("the backend does not get {names}"))
     });
-    let credentials = CredentialSet::checks(credentials).map(|(policy, part)| {
-        let what = part.credentials();
-        let effect = format!("{policy} rejects requests without {what} with 401");
-        filter(part.label(), effect)
-    });
+    let credentials = CredentialSet::checks(credentials);
+    let credentials = credentials.map(|(policy, part)| of_credentials(policy, part));
     let all = addresses.chain(origins).chain(removed);
     let all = all.chain(credentials).chain(tokens);
     all.chain(authorizations)
         .chain(claimed)
         .chain(kept)
         .collect()
+}
+
+fn of_authorization(authorization: &Authorization) -> ExplainedFilter {
+    let Authorization {
+        name,
+        rules,
+        allow_others,
+    } = authorization;
+    let others = if *allow_others { "allowed" } else { "rejected" };
+    let count = rules.len();
+    let effect = format!(
+        "{name} rejects requests with 403 if the first of its {count} rules that matches \
+         denies; requests that match none are {others}{}",
+        certificates::describe(rules)
+    );
+    filter("Authorization", effect)
+}
+
+fn of_credentials(policy: &str, part: CredentialPart) -> ExplainedFilter {
+    let what = part.credentials();
+    let effect = format!("{policy} rejects requests without {what} with 401");
+    filter(part.label(), effect)
 }
 
 /// Explains the address filters of a layer 4 route.

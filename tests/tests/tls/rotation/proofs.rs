@@ -153,7 +153,7 @@ async fn proof_sends_proxy_protocol_header() {
         eventually("the listener is asked", TEST_TIMEOUT, async || {
             let filter = r"^listener\..*\.ssl\.handshake$";
             let counters = admin.counters(filter).await.map_err(|e| e.to_string())?;
-            let found: u64 = counters.iter().map(|(_, value)| value).sum();
+            let found: u64 = counters.values().sum();
             holds(found == round, || format!("{found}, expected {round}"))
         })
         .await;

@@ -17,7 +17,7 @@ use crate::api::{HttpProxy, NamespacedName, ProxyHost, ProxyService, ProxyTcp};
 use crate::resolve::backends::{BackendTarget, PolicedBackend, ResolvedRef, Traffic};
 use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
-use crate::resolve::policies::traffic::connections::ConnectionSettings;
+use crate::resolve::policies::traffic::connections::ConnectionChecks;
 use crate::resolve::routes::rules::{RuleContext, Rules, Shares, Terminated};
 use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS};
 use crate::status::{Reason, Verdict};
@@ -173,13 +173,13 @@ pub(super) fn add<'w>(
                 backends,
                 resolved: Verdict::default(),
             }),
-            checks: ConnectionSettings::default(),
+            checks: ConnectionChecks::default(),
         }
     } else {
         Shares {
             passed: backends,
             terminated: None,
-            checks: ConnectionSettings::default(),
+            checks: ConnectionChecks::default(),
         }
     };
     let rules = Rules::Connections(shares);

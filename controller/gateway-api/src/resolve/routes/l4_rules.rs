@@ -6,7 +6,7 @@ use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
 use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
-use crate::resolve::policies::traffic::connections::ConnectionSettings;
+use crate::resolve::policies::traffic::connections::ConnectionChecks;
 use crate::status::{Grounds, Verdict, unsupported};
 
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
@@ -106,7 +106,7 @@ impl RouteRule for L4Rule {
                 backends: Vec::new(),
                 resolved: Verdict::default(),
             }),
-            checks: ConnectionSettings::default(),
+            checks: ConnectionChecks::default(),
         }
     }
 
@@ -116,10 +116,10 @@ impl RouteRule for L4Rule {
 }
 
 impl RuleContext<'_, '_, '_> {
-    fn connection_settings(&self, rule: &str) -> ConnectionSettings {
+    fn connection_settings(&self, rule: &str) -> ConnectionChecks {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
-        policies.map_or_else(ConnectionSettings::default, |policies| {
+        policies.map_or_else(ConnectionChecks::default, |policies| {
             let settings = policies.settings_for(self.object.kind, target, rule);
             settings.connections
         })

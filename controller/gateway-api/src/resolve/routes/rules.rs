@@ -18,7 +18,7 @@ use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::policies::traffic::connections::ConnectionSettings;
+use crate::resolve::policies::traffic::connections::ConnectionChecks;
 use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::policies::traffic::{TrafficPolicies, TrafficSettings};
 use crate::resolve::syntax::regexes::Regexes;
@@ -141,7 +141,7 @@ pub(crate) struct Shares {
     /// `None` unless a listener terminates TLS.
     pub(crate) terminated: Option<Terminated>,
     /// Excludes checks of listeners.
-    pub(crate) checks: ConnectionSettings,
+    pub(crate) checks: ConnectionChecks,
 }
 
 #[derive(Debug)]

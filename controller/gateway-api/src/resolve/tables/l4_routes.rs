@@ -81,7 +81,7 @@ pub(crate) fn by_server_name(
             hostnames.sort_unstable();
             let hostnames = hostnames.iter().map(|name| name.domain().to_owned());
             let hostnames = hostnames.collect();
-            l4_routes.to_schema(route, hostnames, listener, terminates, displaced)
+            l4_routes.schema_of(route, hostnames, listener, terminates, displaced)
         })
         .collect()
 }
@@ -109,14 +109,14 @@ pub(crate) fn oldest(
     }
     first
         .and_then(|attachment| {
-            l4_routes.to_schema(attachment.route, Vec::new(), listener, false, displaced)
+            l4_routes.schema_of(attachment.route, Vec::new(), listener, false, displaced)
         })
         .into_iter()
         .collect()
 }
 
 impl L4Routes<'_, '_> {
-    fn to_schema(
+    fn schema_of(
         &mut self,
         place: usize,
         hostnames: Vec<String>,

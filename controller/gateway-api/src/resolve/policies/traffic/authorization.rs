@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use sesame_proto::schema::{self, Authorization, AuthorizationRule, HeaderValues, PathRule};
 
-use super::access::read_networks;
+use super::addresses::read_networks;
 use super::certificates;
 use super::jwt::{TokenCheck, check_text, read_claim};
 use crate::api::{

@@ -63,7 +63,7 @@ pub(super) fn refused_traffic(targets: &[PolicyTargetRef]) -> String {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ConnectionSettings {
+pub(crate) struct ConnectionChecks {
     /// Keyed by policy. `None` if the policy is invalid, so the route must not serve any traffic.
     checks: BTreeMap<Arc<str>, Option<Arc<AccessCheck>>>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct RouteChecks {
     pub(crate) refused_by: Vec<String>,
 }
 
-impl ConnectionSettings {
+impl ConnectionChecks {
     /// `check` is `None` if the policy is invalid.
     pub(super) fn of_policy(policy: &str, check: Option<AccessCheck>) -> Self {
         let applies = check.as_ref().is_none_or(|it| it.addresses.is_some());
@@ -86,7 +86,7 @@ impl ConnectionSettings {
         }
     }
 
-    pub(super) fn refuse(&mut self, policy: ObjectKey) {
+    pub(super) fn refuse(&mut self, policy: &ObjectKey) {
         self.checks.insert(policy.to_string().into(), None);
     }
 

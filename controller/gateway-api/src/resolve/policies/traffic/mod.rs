@@ -6,6 +6,7 @@
 //! is invalid, requests to the policy's targets are rejected. An invalid tuning setting is ignored.
 
 pub(crate) mod access;
+mod addresses;
 mod authorization;
 mod certificates;
 mod check;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::{Forward, RateLimit, RequestFilters, Retry};
 
-use self::connections::ConnectionSettings;
+use self::connections::ConnectionChecks;
 use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
 use super::targets;
@@ -40,7 +41,7 @@ pub(crate) struct TrafficSettings {
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
     /// Used only for layer 4 routes.
-    pub(crate) connections: ConnectionSettings,
+    pub(crate) connections: ConnectionChecks,
     /// Set only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
     /// True if a protective setting is invalid or a field is unknown.

@@ -191,7 +191,7 @@ impl<'w> PoliciesOfKind<'w> {
             if kind.is_l4_route() && !policy.http_only.is_empty() {
                 settings
                     .connections
-                    .refuse(self.kind.named(policy.metadata.key()));
+                    .refuse(&self.kind.named(policy.metadata.key()));
             }
             let limits = policy.limits.iter().map(|limit| {
                 Arc::new(RateLimit {
