@@ -226,7 +226,7 @@ impl CredentialSet {
     pub const MAX_CREDENTIALS: usize = 1024;
     /// Maximum size of a check's credentials in bytes.
     pub const MAX_BYTES: usize = 128 * 1024;
-    /// Maximum number of places where a check looks for an API key.
+    /// Maximum number of sources of an API key per check.
     pub const MAX_SOURCES: usize = 4;
 
     /// Returns the name for a set of checks, which must be sorted by name.
@@ -267,7 +267,7 @@ impl CredentialPart {
         }
     }
 
-    /// Returns what a request must carry.
+    /// Describes the credentials of a request.
     pub fn credentials(self) -> &'static str {
         match self {
             Self::BasicAuth => "a user's name and password",

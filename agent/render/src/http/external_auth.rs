@@ -44,13 +44,14 @@ const UNSENT_HEADERS: &str = "(?i):scheme|:protocol|connection|content[-_]length
 
 /// Headers that describe the client's request, with Envoy's format strings. They replace headers
 /// from the client.
-const DESCRIPTION: [(&str, &str); 3] = [
+const DESCRIPTION: [(&str, &str); 4] = [
     (
         "x-original-url",
         "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%REQ(:PATH)%",
     ),
     ("x-original-method", "%REQ(:METHOD)%"),
     ("x-auth-request-redirect", "%REQ(:PATH)%"),
+    ("x-real-ip", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"),
 ];
 
 /// Envoy adds this header to the service's response.

@@ -9,8 +9,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::Message as _;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::shared_filter::Kind;
-use sesame_proto::schema::{KeyRef, SharedFilter, Snapshot, TrustBundle};
+use sesame_proto::schema::{CredentialSet, KeyRef, Snapshot, TrustBundle};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
@@ -27,10 +26,8 @@ pub(crate) fn render(
         ports,
         keys: key_refs,
         trust_bundles,
-        shared_filters,
         ..
     } = snapshot;
-    let credentials = credentials(shared_filters);
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();
     let mut secrets = Vec::new();
@@ -42,7 +39,7 @@ pub(crate) fn render(
         on_host,
     } in key_refs
     {
-        if credentials.contains(name.as_str()) {
+        if is_credentials(name) {
             continue;
         }
         let Some(pair) = pairs.get(name.as_str()) else {
@@ -95,14 +92,9 @@ fn missing(on_host: bool) -> &'static str {
     }
 }
 
-/// Returns the names of key pairs that filters contain.
-fn credentials(filters: &[SharedFilter]) -> BTreeSet<&str> {
-    let sets = filters.iter().filter_map(|it| match &it.kind {
-        Some(Kind::Credentials(set)) => Some(set),
-        _ => None,
-    });
-    let checks = sets.flat_map(|set| &set.checks);
-    checks.map(|check| check.name.as_str()).collect()
+/// Returns true for users and API keys, which filters contain instead.
+fn is_credentials(name: &str) -> bool {
+    CredentialSet::checks(name).next().is_some()
 }
 
 /// A pair without a certificate contains session ticket keys.

@@ -49,7 +49,7 @@ pub struct ProxyAuthorizationHttp {
     /// Request headers that the service receives besides Host, Content-Length and Authorization.
     pub allowed_authorization_headers: Vec<ProxyAllowedHeader>,
     /// Headers of the service's response that the backend receives. They are removed from the
-    /// client's request. If empty, the backend receives none.
+    /// client's request, unless the service receives them. If empty, the backend receives none.
     pub allowed_upstream_headers: Vec<ProxyAllowedHeader>,
 }
 

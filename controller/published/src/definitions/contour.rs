@@ -19,6 +19,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
     services["required"] = json!(["name", "port"]);
     let authorization = &mut fields["virtualhost"]["properties"]["authorization"]["properties"];
     authorization["serviceType"]["enum"] = json!(["grpc", "http"]);
+    authorization["serviceType"]["default"] = json!("grpc");
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     definition(
         "v1",

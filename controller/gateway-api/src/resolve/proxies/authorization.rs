@@ -36,6 +36,7 @@ pub(super) struct HostAuthorization<'w> {
     check: Result<HostCheck<'w>, RouteFault>,
     /// Contexts of the routes. Envoy has few places for the contexts of a host.
     contexts: Vec<Context>,
+    max_contexts: usize,
 }
 
 struct HostCheck<'w> {
@@ -75,9 +76,15 @@ impl<'w> HostAuthorization<'w> {
             policy: spec.auth_policy.as_ref(),
             check,
             contexts: Vec::new(),
+            max_contexts: 0,
         };
-        for route in places.iter().flat_map(|place| place.routes) {
-            if host.contexts.len() == schema::Route::MAX_EXTERNAL_AUTHS {
+        let all = || places.iter().flat_map(|place| place.routes);
+        // Checks without a context also need a place among the host's authorizations.
+        let mut checked = all().filter(|route| !host.is_disabled(route));
+        let without = checked.any(|route| host.context(route).is_empty());
+        host.max_contexts = schema::Route::MAX_EXTERNAL_AUTHS - usize::from(without);
+        for route in all() {
+            if host.contexts.len() == host.max_contexts {
                 break;
             }
             let context = host.context(route);
@@ -143,7 +150,7 @@ impl<'w> HostAuthorization<'w> {
             let why = format!(
                 "authPolicy.context: the routes of a virtual host may have at most {} different \
                  contexts",
-                schema::Route::MAX_EXTERNAL_AUTHS
+                self.max_contexts
             );
             Err(("NotSupported", why))
         });

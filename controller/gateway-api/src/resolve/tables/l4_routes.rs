@@ -5,7 +5,7 @@
 //! names, so their oldest route receives all traffic.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sesame_proto::schema;
 
@@ -20,19 +20,24 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
 /// Maximum number of networks in the address filters of all layer 4 routes of a snapshot, because
-/// Envoy holds a copy for each server name.
+/// Envoy holds a copy for each server name. The namespaces of these routes share it equally.
 pub(crate) const MAX_NETWORKS: usize = 100_000;
 
 pub(crate) struct L4Routes<'a, 'w> {
     routes: &'a Routes<'w>,
-    networks_left: usize,
+    networks_of_each: usize,
+    /// By namespace.
+    networks: BTreeMap<&'a str, usize>,
 }
 
 impl<'a, 'w> L4Routes<'a, 'w> {
     pub(crate) fn new(routes: &'a Routes<'w>) -> Self {
+        let l4_routes = routes.iter().filter(|it| it.object.kind.is_l4_route());
+        let namespaces: BTreeSet<&str> = l4_routes.map(|it| &*it.object.name.namespace).collect();
         Self {
             routes,
-            networks_left: MAX_NETWORKS,
+            networks_of_each: MAX_NETWORKS / namespaces.len().max(1),
+            networks: BTreeMap::new(),
         }
     }
 }
@@ -143,8 +148,11 @@ impl L4Routes<'_, '_> {
         let lists = address_filters.iter();
         let networks: usize = lists.map(|it| it.allow.len() + it.deny.len()).sum();
         let networks = networks.saturating_mul(hostnames.len().max(1));
-        let left = self.networks_left.checked_sub(networks);
-        if left.is_none() {
+        let each = self.networks_of_each;
+        let used = self.networks.entry(&route.object.name.namespace);
+        let used = used.or_default();
+        let is_too_much = used.saturating_add(networks) > each;
+        if is_too_much {
             let mut attachments = listener.attachments.iter();
             let parent = attachments.find(|it| it.route == place);
             displaced.add(
@@ -152,13 +160,15 @@ impl L4Routes<'_, '_> {
                 parent.map(|it| it.parent),
                 Reason::UnsupportedValue,
                 format!(
-                    "the route gets no traffic: the address filters of its Gateway's layer 4 \
-                    routes have more than {MAX_NETWORKS} networks, counted for each hostname"
+                    "the route gets no traffic: the address filters of its namespace's layer 4 \
+                    routes may have {each} of the Gateway's {MAX_NETWORKS} networks, counted for \
+                    each hostname"
                 ),
             );
+        } else {
+            *used += networks;
         }
-        self.networks_left = left.unwrap_or(self.networks_left);
-        if left.is_none() || !refused_by.is_empty() {
+        if is_too_much || !refused_by.is_empty() {
             // Without backends, the route keeps its hostnames, and rejects all traffic.
             backends.clear();
             address_filters.clear();

@@ -81,6 +81,10 @@ fn invalid_credentials_refuse_requests() {
         ),
         (keys(", sources: [{header: a b}]"), "sources[0].header"),
         (
+            keys(", clientHeader: X-Api-Key"),
+            "clientHeader \"x-api-key\" is also one of the sources",
+        ),
+        (
             keys(", clientHeader: x-forwarded-for"),
             "clientHeader \"x-forwarded-for\" is not allowed",
         ),
@@ -146,4 +150,29 @@ fn exempt_route_keeps_its_own_checks() {
     assert_eq!(filters.credentials, "AccessPolicy/web/own/apiKeyAuth");
     let shared = &resolution.gateways[0].snapshot.shared_filters;
     assert!(shared.iter().any(|it| it.name == filters.credentials));
+}
+
+#[test]
+fn credentials_beyond_share_are_dropped_with_their_sets() {
+    let users: String = (0..456)
+        .map(|i| format!("    {i:0>250}:{{SHA}}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n"))
+        .collect();
+    let secret = format!(
+        "---\nkind: Secret\nmetadata: {{name: users, namespace: web}}\ntype: Opaque\nstringData:\n  \
+         .htpasswd: |\n{users}"
+    );
+    let policies = |count: usize| {
+        let policies = (0..count).map(|i| policy(&format!("p{i}"), SCOPES[1], BASIC));
+        served(&(policies.collect::<String>() + &secret))
+    };
+    let resolution = policies(60);
+    assert_eq!(resolution.gateways[0].keys.len(), 60);
+    let resolution = policies(70);
+    let gateway = &resolution.gateways[0];
+    assert_eq!((gateway.keys.len(), gateway.snapshot.keys.len()), (0, 0));
+    assert_eq!(gateway.snapshot.shared_filters, []);
+    let filters = first(&resolution).filters.as_deref().unwrap();
+    assert_ne!(filters.credentials, "");
+    let said = format!("{:?}", resolution.problems);
+    assert!(said.contains("its credentials are dropped"), "{said}");
 }

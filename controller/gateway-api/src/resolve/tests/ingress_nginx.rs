@@ -116,7 +116,6 @@ fn auth_url_asks_service_at_its_path() {
     ] {
         let annotations = [
             ("auth-url", url),
-            ("auth-method", "GET"),
             ("auth-response-headers", "X-User, x-role,X-User"),
             ("satisfy", "all"),
         ];
@@ -175,7 +174,8 @@ fn invalid_auth_url_refuses_all_requests() {
 fn annotations_that_change_authorization_are_refused() {
     const URL: (&str, &str) = ("auth-url", "http://b.web/check");
     for (name, value, why) in [
-        ("auth-method", "POST", "expected GET"),
+        ("auth-method", "GET", "cannot be chosen"),
+        ("auth-response-headers", "Authorization", "client's value"),
         ("auth-signin", "https://login.test/", "login page"),
         ("auth-response-headers", "host", "selects the host"),
         ("auth-response-headers", "a b", "not a token"),

@@ -48,16 +48,26 @@ pub(super) fn external_auth(
         from.ignore(&modifiers, "there is no auth-url");
         return None;
     }
-    // A service may allow other methods without a check.
-    from.require("auth-method", |method| match method {
-        "GET" => Ok(()),
-        other => Err(format!(
-            "{other:?} is not supported; expected GET, or no such annotation"
-        )),
+    // A service may allow some methods without a check.
+    from.require("auth-method", |_| {
+        Err::<(), _>(
+            "the method cannot be chosen; remove the annotation, if the service checks requests of \
+             all methods"
+                .to_owned(),
+        )
     });
     let copied = from.require("auth-response-headers", |text| {
         let names: Vec<String> = list(text).map(ToOwned::to_owned).collect();
-        read_copied("header", &names)
+        let names = read_copied("header", &names)?;
+        // The service receives the client's values, so they cannot be removed before the check.
+        let kept = |name: &&String| matches!(name.as_str(), "authorization" | "cookie");
+        match names.iter().find(kept) {
+            None => Ok(names),
+            Some(name) => Err(format!(
+                "{name:?} is not supported, because the backend would get the client's value if \
+                 the service sets none"
+            )),
+        }
     });
     let (backend, path) = from.require("auth-url", |url| asked(url, cx))?;
     from.notes.push(format!(

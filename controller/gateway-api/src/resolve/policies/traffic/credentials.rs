@@ -24,7 +24,7 @@ const OPAQUE: &str = "Opaque";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Credentials {
     pub(crate) check: CredentialCheck,
-    pub(super) pair: Arc<KeyPair>,
+    pub(crate) pair: Arc<KeyPair>,
     /// Header that tells the backend who sent the request. Clients must not set it.
     pub(super) identity: Option<String>,
     /// Headers to remove from requests to backends.
@@ -165,6 +165,16 @@ pub(super) fn read_keys(
     let identity = client_header.as_deref();
     let identity = identity.map(|it| identity_header(".apiKeyAuth.clientHeader", it));
     let identity = identity.transpose()?;
+    let is_read = |header: &String| {
+        let kind = api_key_source::Kind::Header(header.clone());
+        sources.iter().any(|it| it.kind.as_ref() == Some(&kind))
+    };
+    if let Some(header) = identity.as_ref().filter(|it| is_read(it)) {
+        return Err(format!(
+            ".apiKeyAuth.clientHeader {header:?} is also one of the sources, so requests would lose \
+             their keys; expected another header"
+        ));
+    }
     let hides = !forward_credentials.unwrap_or_default();
     let mut removed = Vec::new();
     let mut hidden = false;
