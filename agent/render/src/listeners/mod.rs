@@ -69,9 +69,12 @@ fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
         };
         filter_chains.push(filter_chains::chain(&name, l4::refuse(place, context)));
     }
-    let inspects_tls = filter_chains
-        .iter()
-        .any(|chain| chain.filter_chain_match.is_some() || chain.transport_socket.is_some());
+    // The inspector waits for the client's first byte, but in some protocols the backend speaks first.
+    let mut listeners = port.listeners.iter();
+    let inspects_tls = !listeners.all(|it| it.protocol() == schema::Protocol::RawTcp)
+        && filter_chains
+            .iter()
+            .any(|chain| chain.filter_chain_match.is_some() || chain.transport_socket.is_some());
     let tls_inspector = inspects_tls.then(|| {
         listener_filter(
             "envoy.filters.listener.tls_inspector",

@@ -54,6 +54,19 @@ pub struct AccessPolicySpec {
     pub exemptions: Vec<AccessExemption>,
 }
 
+impl AccessPolicySpec {
+    /// Field names of the parts, one of which must be set. Layer 4 routes support only the first.
+    pub const PARTS: [&str; 7] = [
+        "ipFilter",
+        "csrf",
+        "basicAuth",
+        "apiKeyAuth",
+        "jwt",
+        "authorization",
+        "extAuth",
+    ];
+}
+
 /// Authorization service, with the same fields as HTTPRoute's `ExternalAuth` filter. If the service
 /// cannot be reached, requests get 503.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -30,10 +30,15 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
 
 fn specification() -> Value {
     let mut schema = schema::generate::<AccessPolicySpec>();
+    let [l4_part, http_parts @ ..] = AccessPolicySpec::PARTS;
+    let has_any = |parts: &[&str]| {
+        let parts: Vec<String> = parts.iter().map(|it| format!("has(self.{it})")).collect();
+        parts.join(" || ")
+    };
     schema["x-kubernetes-validations"] = json!([
         {
-            "rule": "has(self.ipFilter) || has(self.jwt) || has(self.authorization) || has(self.extAuth)",
-            "message": "expected ipFilter, jwt, authorization or extAuth",
+            "rule": has_any(&AccessPolicySpec::PARTS),
+            "message": format!("expected at least one of {}", AccessPolicySpec::PARTS.join(", ")),
         },
         {
             "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
@@ -44,8 +49,8 @@ fn specification() -> Value {
             "message": "exemptions: allowed only with targets of kind Gateway or ListenerSet",
         },
         {
-            "rule": "!(has(self.jwt) || has(self.authorization) || has(self.extAuth)) || self.targetRefs.all(it, !(it.kind in ['TLSRoute', 'TCPRoute', 'UDPRoute']))",
-            "message": "jwt, authorization and extAuth: not allowed with targets of kind TLSRoute, TCPRoute or UDPRoute",
+            "rule": format!("!({}) || self.targetRefs.all(it, !(it.kind in ['TLSRoute', 'TCPRoute', 'UDPRoute']))", has_any(&http_parts)),
+            "message": format!("only {l4_part} is allowed with targets of kind TLSRoute, TCPRoute or UDPRoute"),
         },
     ]);
     let fields = &mut schema["properties"];
@@ -55,7 +60,7 @@ fn specification() -> Value {
     fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
         json!([&routes[..], &["HTTPProxy", "Ingress"]].concat());
     fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] =
-        json!(["ipFilter", "jwt", "authorization", "extAuth"]);
+        json!(AccessPolicySpec::PARTS);
     let filter = &mut fields["ipFilter"];
     filter["x-kubernetes-validations"] = json!([{
         "rule": "has(self.allow) || has(self.deny) || has(self.allowRefs) || has(self.denyRefs)",
@@ -63,6 +68,10 @@ fn specification() -> Value {
     }]);
     filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
     check_providers(&mut fields["jwt"]["properties"]["providers"]);
+    fields["basicAuth"]["properties"]["usernameHeader"]["pattern"] = json!("^[xX]-");
+    let api_keys = &mut fields["apiKeyAuth"]["properties"];
+    api_keys["clientHeader"]["pattern"] = json!("^[xX]-");
+    api_keys["sources"]["items"]["x-kubernetes-validations"] = exactly_one_source();
     let service = &mut fields["extAuth"];
     service["properties"]["protocol"]["enum"] = json!(["HTTP", "GRPC"]);
     service["x-kubernetes-validations"] = json!([
@@ -91,9 +100,13 @@ fn check_providers(providers: &mut Value) {
     }]);
     let remote = &mut fields["jwks"]["properties"]["remote"]["properties"];
     remote["uri"]["pattern"] = json!("^https://[^/?#@]+([/?][^#]*)?$");
-    fields["sources"]["items"]["x-kubernetes-validations"] = json!([{
+    fields["sources"]["items"]["x-kubernetes-validations"] = exactly_one_source();
+    fields["claimHeaders"]["items"]["properties"]["header"]["pattern"] = json!("^[xX]-");
+}
+
+fn exactly_one_source() -> Value {
+    json!([{
         "rule": "[has(self.header), has(self.queryParameter), has(self.cookie)].filter(it, it).size() == 1",
         "message": "expected one of header, queryParameter and cookie",
-    }]);
-    fields["claimHeaders"]["items"]["properties"]["header"]["pattern"] = json!("^[xX]-");
+    }])
 }

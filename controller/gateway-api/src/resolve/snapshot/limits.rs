@@ -36,7 +36,7 @@ pub(super) fn find<'a>(
         limits.for_each(&mut add);
     }
     let what = "request limits";
-    keep_shares(&mut by_name, RateLimit::MAX, what, |name| name, problems);
+    keep_shares(&mut by_name, RateLimit::MAX, what, str::to_owned, problems);
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
@@ -147,11 +147,11 @@ fn keep_credentials(credentials: &mut BTreeMap<String, Credentials>, problems: &
 
 /// Removes and reports entries beyond a namespace's share if there are more than `most`. `charged`
 /// returns the name of the object that needs an entry.
-fn keep_shares<T, N: AsRef<str>>(
+fn keep_shares<T>(
     by_name: &mut BTreeMap<String, T>,
     most: usize,
     what: &str,
-    charged: impl Fn(&str) -> N,
+    charged: impl Fn(&str) -> String,
     problems: &mut Problems,
 ) {
     if by_name.len() <= most {
@@ -159,7 +159,7 @@ fn keep_shares<T, N: AsRef<str>>(
     }
     let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
     for name in by_name.keys() {
-        let owner = namespace(charged(name).as_ref()).to_owned();
+        let owner = namespace(&charged(name)).to_owned();
         *wanted.entry(owner).or_default() += 1;
     }
     let most = u64::try_from(most).unwrap_or(u64::MAX);
@@ -168,11 +168,11 @@ fn keep_shares<T, N: AsRef<str>>(
     let mut without: BTreeSet<ObjectKey> = BTreeSet::new();
     by_name.retain(|name, _| {
         let charged = charged(name);
-        let count = kept.entry(namespace(charged.as_ref()).to_owned());
+        let count = kept.entry(namespace(&charged).to_owned());
         let count = count.or_default();
         *count += 1;
         let has_room = *count <= each;
-        without.extend(object(charged.as_ref()).filter(|_| !has_room));
+        without.extend(object(&charged).filter(|_| !has_room));
         has_room
     });
     for object in without {

@@ -17,32 +17,7 @@ pub(super) fn external_auth(
     from: &mut Annotations<'_>,
     cx: &mut RuleContext<'_, '_, '_>,
 ) -> Option<ExternalAuth> {
-    from.require("satisfy", |value| match value {
-        "all" => Ok(()),
-        other => Err(format!(
-            "{other:?} is not supported; expected all, because requests must pass every check"
-        )),
-    });
-    from.require("auth-signin", |_| {
-        Err::<(), _>(
-            "redirects to a login page are not supported; remove the annotation, and let the \
-             authorization service redirect, because clients get its response"
-                .to_owned(),
-        )
-    });
-    from.ignore(
-        &["auth-cache-key", "auth-cache-duration"],
-        "the service is asked for every request",
-    );
-    from.ignore(
-        &[
-            "auth-keepalive",
-            "auth-keepalive-requests",
-            "auth-keepalive-share-vars",
-            "auth-keepalive-timeout",
-        ],
-        "connections to the service are always kept open",
-    );
+    read_others(from);
     if from.get("auth-url").is_none() {
         let modifiers = ["auth-method", "auth-response-headers"];
         from.ignore(&modifiers, "there is no auth-url");
@@ -84,6 +59,36 @@ pub(super) fn external_auth(
         })),
         ..ExternalAuth::default()
     })
+}
+
+/// Reads annotations that do not modify the question to the service.
+fn read_others(from: &mut Annotations<'_>) {
+    from.require("satisfy", |value| match value {
+        "all" => Ok(()),
+        other => Err(format!(
+            "{other:?} is not supported; expected all, because requests must pass every check"
+        )),
+    });
+    from.require("auth-signin", |_| {
+        Err::<(), _>(
+            "redirects to a login page are not supported; remove the annotation, and let the \
+             authorization service redirect, because clients get its response"
+                .to_owned(),
+        )
+    });
+    from.ignore(
+        &["auth-cache-key", "auth-cache-duration"],
+        "the service is asked for every request",
+    );
+    from.ignore(
+        &[
+            "auth-keepalive",
+            "auth-keepalive-requests",
+            "auth-keepalive-share-vars",
+            "auth-keepalive-timeout",
+        ],
+        "connections to the service are always kept open",
+    );
 }
 
 /// Returns the backend and the path.
