@@ -154,9 +154,8 @@ fn exempt_route_keeps_its_own_checks() {
 
 #[test]
 fn credentials_beyond_share_are_dropped_with_their_sets() {
-    let users: String = (0..456)
-        .map(|i| format!("    {i:0>250}:{{SHA}}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n"))
-        .collect();
+    let users = (0..456).map(|i| format!("    {i:0>250}:{{SHA}}tiY7sUhYKUwI5L3866kDY+ENcrQ=\n"));
+    let users = users.collect::<Vec<_>>().concat();
     let secret = format!(
         "---\nkind: Secret\nmetadata: {{name: users, namespace: web}}\ntype: Opaque\nstringData:\n  \
          .htpasswd: |\n{users}"
