@@ -11,12 +11,28 @@ const SHA1: &str = "{SHA}";
 const SHA1_CHARACTERS: usize = 28;
 const MAX_NAME_BYTES: usize = 253;
 const MAX_VALUE_BYTES: usize = 1024;
+const SEPARATOR: char = ':';
+const COMMENT: char = '#';
 
 /// Reads users and their passwords' SHA-1 digests from an htpasswd file, the only format that Envoy
 /// supports.
 pub fn users(text: &str) -> Result<BTreeMap<&str, &str>, String> {
     let users = read(text)?;
-    for (user, digest) in &users {
+    check_users(&users)?;
+    Ok(users)
+}
+
+/// Reads clients and their API keys.
+pub fn api_keys(text: &str) -> Result<BTreeMap<&str, &str>, String> {
+    let clients = read(text)?;
+    check_api_keys(&clients)?;
+    Ok(clients)
+}
+
+/// Returns an error unless all values are SHA-1 digests.
+pub fn check_users(users: &BTreeMap<&str, &str>) -> Result<(), String> {
+    check(users)?;
+    for (user, digest) in users {
         let characters = digest.strip_prefix(SHA1);
         let is_digest = characters.is_some_and(|it| {
             let (digits, padding) = it.split_at_checked(SHA1_CHARACTERS - 1).unwrap_or_default();
@@ -29,14 +45,14 @@ pub fn users(text: &str) -> Result<BTreeMap<&str, &str>, String> {
             ));
         }
     }
-    Ok(users)
+    Ok(())
 }
 
-/// Reads clients and their API keys. No two clients may have the same key.
-pub fn api_keys(text: &str) -> Result<BTreeMap<&str, &str>, String> {
-    let clients = read(text)?;
+/// Returns an error if two clients have the same key.
+pub fn check_api_keys(clients: &BTreeMap<&str, &str>) -> Result<(), String> {
+    check(clients)?;
     let mut by_key: BTreeMap<&str, &str> = BTreeMap::new();
-    for (client, key) in &clients {
+    for (client, key) in clients {
         if !key.bytes().all(|c| c.is_ascii_graphic()) {
             return Err(format!(
                 "client {client:?}: expected a key of visible ASCII characters"
@@ -48,10 +64,10 @@ pub fn api_keys(text: &str) -> Result<BTreeMap<&str, &str>, String> {
             ));
         }
     }
-    Ok(clients)
+    Ok(())
 }
 
-/// Returns the text that [`users`] and [`api_keys`] read.
+/// Returns the text that [`users`] and [`api_keys`] read. The credentials must be valid.
 pub fn write(credentials: &BTreeMap<&str, &str>) -> String {
     let lines = credentials.iter();
     let lines = lines.map(|(name, value)| format!("{name}:{value}\n"));
@@ -59,44 +75,64 @@ pub fn write(credentials: &BTreeMap<&str, &str>) -> String {
 }
 
 fn read(text: &str) -> Result<BTreeMap<&str, &str>, String> {
-    let (bytes, most) = (text.len(), CredentialSet::MAX_BYTES);
-    if bytes > most {
-        return Err(format!(
-            "{bytes} bytes of credentials; at most {most} are allowed"
-        ));
-    }
+    check_size(text.len())?;
     let mut all = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
-        if line.trim().is_empty() || line.starts_with('#') {
+        if line.trim().is_empty() || line.starts_with(COMMENT) {
             continue;
         }
         let number = index + 1;
-        let (name, value) = (line.split_once(':'))
+        let (name, value) = (line.split_once(SEPARATOR))
             .ok_or_else(|| format!("line {number}: expected a name, `:` and a value"))?;
-        let is_name = (1..=MAX_NAME_BYTES).contains(&name.len());
-        if !is_name || !name.bytes().all(|c| c.is_ascii_graphic()) {
-            return Err(format!(
-                "line {number}: expected a name of 1 to {MAX_NAME_BYTES} visible ASCII characters before `:`"
-            ));
+        check_name(name).map_err(|why| format!("line {number}: {why}"))?;
+        if all.insert(name, value).is_some() {
+            return Err(format!("{name:?} is listed twice"));
         }
+    }
+    Ok(all)
+}
+
+fn check(all: &BTreeMap<&str, &str>) -> Result<(), String> {
+    let (count, most) = (all.len(), CredentialSet::MAX_CREDENTIALS);
+    if count > most {
+        return Err(format!("{count} credentials; at most {most} are allowed"));
+    }
+    if all.is_empty() {
+        return Err("no credentials".to_owned());
+    }
+    for (name, value) in all {
+        check_name(name)?;
         if !(1..=MAX_VALUE_BYTES).contains(&value.len()) {
             return Err(format!(
                 "{name:?} has a value of {} bytes; 1 to {MAX_VALUE_BYTES} are allowed",
                 value.len()
             ));
         }
-        if all.insert(name, value).is_some() {
-            return Err(format!("{name:?} is listed twice"));
-        }
-        let most = CredentialSet::MAX_CREDENTIALS;
-        if all.len() > most {
-            return Err(format!("more than {most} credentials"));
-        }
     }
-    if all.is_empty() {
-        return Err("no credentials".to_owned());
+    let lines = all.iter().map(|(name, value)| name.len() + value.len() + 2);
+    check_size(lines.sum())
+}
+
+fn check_size(bytes: usize) -> Result<(), String> {
+    let most = CredentialSet::MAX_BYTES;
+    if bytes > most {
+        return Err(format!(
+            "{bytes} bytes of credentials; at most {most} are allowed"
+        ));
     }
-    Ok(all)
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let is_short = (1..=MAX_NAME_BYTES).contains(&name.len());
+    let is_visible = name.bytes().all(|c| c.is_ascii_graphic());
+    if !is_short || !is_visible || name.contains(SEPARATOR) || name.starts_with(COMMENT) {
+        return Err(format!(
+            "expected a name of 1 to {MAX_NAME_BYTES} visible ASCII characters, without \
+             `{SEPARATOR}` and not beginning with `{COMMENT}`; found {name:?}"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

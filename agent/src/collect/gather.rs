@@ -5,13 +5,14 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sesame_proto::keys::KeyPair;
+
 use super::ReportPart;
 use crate::doctor::systemd::output;
 use crate::envoy::Admin;
 use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
-use sesame_proto::keys::KeyPair;
 
 const LOG_TAIL: u64 = 1 << 20;
 const MAX_SECRET: u64 = 256 << 10;
@@ -169,6 +170,7 @@ pub(crate) fn secrets(
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = Vec::new();
     for KeyPair { private_key, .. } in keys {
+        // Other data contains passwords and API keys without their names.
         let credentials = String::from_utf8_lossy(private_key);
         let credentials = credentials.lines().filter_map(|line| line.split_once(':'));
         secrets.extend(credentials.map(|(_, value)| value.as_bytes().to_vec()));

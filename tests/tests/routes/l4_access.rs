@@ -80,7 +80,7 @@ async fn start_greeter() -> SocketAddr {
     address
 }
 
-/// Returns what the server sends before the client sends anything.
+/// Returns the server's first bytes. The client sends none.
 async fn greeting(address: SocketAddr) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else {
         return "refused".to_owned();

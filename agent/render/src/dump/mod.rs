@@ -157,13 +157,13 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
             Value::Object(fields) => {
                 let type_ = fields.get("@type").and_then(Value::as_str);
                 let type_ = type_.and_then(|it| it.rsplit('/').next());
-                let secret = match type_ {
-                    Some(type_) if type_ == BasicAuth::full_name() => "users",
-                    Some(type_) if type_ == ApiKeyAuth::full_name() => "credentials",
-                    _ => "private_key",
+                let credentials = match type_ {
+                    Some(type_) if type_ == BasicAuth::full_name() => Some("users"),
+                    Some(type_) if type_ == ApiKeyAuth::full_name() => Some("credentials"),
+                    _ => None,
                 };
                 for (name, value) in fields {
-                    if name == secret || name == "private_key" {
+                    if name == "private_key" || Some(name.as_str()) == credentials {
                         *value = json!({"inline_string": "<redacted>"});
                     } else if name == "session_ticket_keys" {
                         *value = json!({"keys": [{"inline_string": "<redacted>"}]});

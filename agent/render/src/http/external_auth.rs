@@ -223,14 +223,14 @@ fn http_service(
     headers::check_target(path).map_err(|why| format!("path: {why}"))?;
     if !(path.is_empty() || path.starts_with('/') && path_prefix.is_empty()) {
         return Err(format!(
-            "path `{path}` must start with `/`, and there must be no path prefix"
+            "path `{path}`: expected `/` at the beginning, and an empty path prefix"
         ));
     }
     let all_but_time = || ListStringMatcher {
         patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
     };
     let copied = match named(response_headers)? {
-        None if *subrequest || no_response_headers => None,
+        None if no_response_headers => None,
         // The mutation rules reject forbidden headers.
         None => Some(all_but_time()),
         some => some,
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn service(http: &ExternalAuthHttp) -> Result<HttpService, String> {
-        match http_service("Service/web/auth/80", TIMEOUT_MS, http, false)? {
+        match http_service("Service/web/auth/80", TIMEOUT_MS, http, http.subrequest)? {
             Services::HttpService(service) => Ok(service),
             Services::GrpcService(_) => Err("the protocol is gRPC".to_owned()),
         }

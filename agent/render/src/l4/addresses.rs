@@ -1,8 +1,8 @@
 //! Divides the sources of connections into those that a route's address filters allow and deny.
 //!
 //! Filter chains select the sources. Envoy's RBAC filter is not used, because it decides only when
-//! the client sends the first byte. By then, the TCP proxy has connected to the backend, and the
-//! client may have received what the backend sends first.
+//! the client sends the first byte. By then, the TCP proxy has connected to the backend, which may
+//! already have sent data to the client.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

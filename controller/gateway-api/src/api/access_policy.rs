@@ -54,19 +54,6 @@ pub struct AccessPolicySpec {
     pub exemptions: Vec<AccessExemption>,
 }
 
-impl AccessPolicySpec {
-    /// Field names of the parts, one of which must be set. Layer 4 routes support only the first.
-    pub const PARTS: [&str; 7] = [
-        "ipFilter",
-        "csrf",
-        "basicAuth",
-        "apiKeyAuth",
-        "jwt",
-        "authorization",
-        "extAuth",
-    ];
-}
-
 /// Authorization service, with the same fields as HTTPRoute's `ExternalAuth` filter. If the service
 /// cannot be reached, requests get 503.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -106,7 +93,7 @@ pub struct AccessExemption {
     /// Parts of the policy that the object's requests bypass: `ipFilter`, `csrf`, `basicAuth`,
     /// `apiKeyAuth`, `jwt`, `authorization` or `extAuth`. All parts by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 1, max = 16)))]
+    #[schemars(length(max = 7), inner(length(min = 1, max = 16)))]
     pub parts: Vec<String>,
 }
 

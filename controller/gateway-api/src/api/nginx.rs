@@ -70,18 +70,22 @@ pub fn nginx_services(metadata: &Metadata) -> impl Iterator<Item = ServiceUrl<'_
 
 /// Returns the namespace and name of the ConfigMap with an Ingress's response headers.
 pub fn nginx_header_map(metadata: &Metadata) -> Option<(&str, &str)> {
-    named(metadata, NGINX_CUSTOM_HEADERS)
+    let value = annotation(metadata, NGINX_CUSTOM_HEADERS)?;
+    Some(nginx_reference(metadata, value))
 }
 
 /// Returns the namespace and name of the Secret with an Ingress's users.
 pub fn nginx_auth_secret(metadata: &Metadata) -> Option<(&str, &str)> {
-    named(metadata, NGINX_AUTH_SECRET)
+    let value = annotation(metadata, NGINX_AUTH_SECRET)?;
+    Some(nginx_reference(metadata, value))
 }
 
-fn named<'m>(metadata: &'m Metadata, name: &str) -> Option<(&'m str, &'m str)> {
-    let value = annotation(metadata, name)?;
-    let named = value.split_once('/');
-    Some(named.unwrap_or((&metadata.namespace, value)))
+/// Returns the namespace and name in `namespace/name`, or in `name`, which has the Ingress's own
+/// namespace.
+pub fn nginx_reference<'m>(metadata: &'m Metadata, value: &'m str) -> (&'m str, &'m str) {
+    value
+        .split_once('/')
+        .unwrap_or((&metadata.namespace, value))
 }
 
 fn annotation<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {

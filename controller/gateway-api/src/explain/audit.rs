@@ -155,11 +155,12 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
 
 /// `check` is `AccessPolicy/namespace/name/part`.
 fn exempted(check: &str) -> String {
+    if let Some((policy, part)) = CredentialSet::checks(check).next() {
+        return format!("{} {policy}", part.label());
+    }
     let (policy, part) = check.rsplit_once('/').unwrap_or((check, ""));
     let name = match part {
         "ipFilter" => "IPFilter",
-        "basicAuth" => "BasicAuth",
-        "apiKeyAuth" => "APIKey",
         "csrf" => "CSRF",
         "jwt" => "JWT",
         "authorization" => "Authorization",

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{AccessAction, AccessPolicySpec, AddressSource};
+use sesame_gateway_api::api::{AccessAction, AccessPart, AccessPolicySpec, AddressSource};
 
 use super::policy::{check_target_kinds, definition, inherited, status_of_gateways};
 use super::schema;
@@ -30,15 +30,15 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
 
 fn specification() -> Value {
     let mut schema = schema::generate::<AccessPolicySpec>();
-    let [l4_part, http_parts @ ..] = AccessPolicySpec::PARTS;
-    let has_any = |parts: &[&str]| {
-        let parts: Vec<String> = parts.iter().map(|it| format!("has(self.{it})")).collect();
-        parts.join(" || ")
+    let parts = AccessPart::ALL.map(AccessPart::as_str);
+    let has_any = |parts: &[AccessPart]| {
+        let parts = parts.iter().map(|it| format!("has(self.{})", it.as_str()));
+        parts.collect::<Vec<_>>().join(" || ")
     };
     schema["x-kubernetes-validations"] = json!([
         {
-            "rule": has_any(&AccessPolicySpec::PARTS),
-            "message": format!("expected at least one of {}", AccessPolicySpec::PARTS.join(", ")),
+            "rule": has_any(&AccessPart::ALL),
+            "message": format!("expected at least one of {}", parts.join(", ")),
         },
         {
             "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
@@ -49,8 +49,8 @@ fn specification() -> Value {
             "message": "exemptions: allowed only with targets of kind Gateway or ListenerSet",
         },
         {
-            "rule": format!("!({}) || self.targetRefs.all(it, !(it.kind in ['TLSRoute', 'TCPRoute', 'UDPRoute']))", has_any(&http_parts)),
-            "message": format!("only {l4_part} is allowed with targets of kind TLSRoute, TCPRoute or UDPRoute"),
+            "rule": format!("!({}) || self.targetRefs.all(it, !(it.kind in ['TLSRoute', 'TCPRoute', 'UDPRoute']))", has_any(&AccessPart::HTTP_ONLY)),
+            "message": format!("only {} is allowed with targets of kind TLSRoute, TCPRoute or UDPRoute", AccessPart::IpFilter.as_str()),
         },
     ]);
     let fields = &mut schema["properties"];
@@ -59,8 +59,7 @@ fn specification() -> Value {
     check_target_kinds(&mut fields["targetRefs"]["items"], &targets);
     fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
         json!([&routes[..], &["HTTPProxy", "Ingress"]].concat());
-    fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] =
-        json!(AccessPolicySpec::PARTS);
+    fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] = json!(parts);
     let filter = &mut fields["ipFilter"];
     filter["x-kubernetes-validations"] = json!([{
         "rule": "has(self.allow) || has(self.deny) || has(self.allowRefs) || has(self.denyRefs)",

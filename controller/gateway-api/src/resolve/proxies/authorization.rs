@@ -355,7 +355,7 @@ fn check_context(field: &str, context: &Context, is_http: bool) -> Result<(), Fa
         limits::entries(field, context.len(), 0..=MAX_AUTH_CONTEXT)?;
         for (name, value) in context {
             if name.is_empty() {
-                return Err(format!("{field} has an empty name"));
+                return Err(format!("{field}: a name is empty"));
             }
             limits::max_bytes(
                 &format!("{field}: a name"),

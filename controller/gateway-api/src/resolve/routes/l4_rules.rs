@@ -82,7 +82,7 @@ impl RouteRule for L4Rule {
             checked: Shares {
                 passed: passed.backends,
                 terminated,
-                checks: cx.connection_settings(self.name()),
+                checks: cx.connection_checks(self.name()),
             },
             unsupported: None,
             references,
@@ -116,7 +116,7 @@ impl RouteRule for L4Rule {
 }
 
 impl RuleContext<'_, '_, '_> {
-    fn connection_settings(&self, rule: &str) -> ConnectionChecks {
+    fn connection_checks(&self, rule: &str) -> ConnectionChecks {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
         policies.map_or_else(ConnectionChecks::default, |policies| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sesame_proto::refusal;
 use sesame_proto::schema::shared_filter::Kind as SharedKind;
-use sesame_proto::schema::{RateLimit, SharedFilter};
+use sesame_proto::schema::{CredentialCheck, RateLimit, SharedFilter};
 
 use crate::api::NamespacedName;
 use crate::resolve::context::Problems;
@@ -35,8 +35,12 @@ pub(super) fn find<'a>(
         let limits = rules.flat_map(|rule| rule.limits_on(traffic));
         limits.for_each(&mut add);
     }
-    let what = "request limits";
-    keep_shares(&mut by_name, RateLimit::MAX, what, str::to_owned, problems);
+    let all = Allowance {
+        what: "request limits",
+        most: u64::try_from(RateLimit::MAX).unwrap_or(u64::MAX),
+        unit: "",
+    };
+    all.divide(&mut by_name, |_| 1, str::to_owned, problems);
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
@@ -59,8 +63,8 @@ pub(super) fn shared_filters<'a>(
 ) -> SharedFilters {
     let mut by_name: BTreeMap<String, SharedFilter> = BTreeMap::new();
     let mut credentials: BTreeMap<String, Credentials> = BTreeMap::new();
-    // Members of the listeners' own filters.
-    let mut wide: BTreeSet<String> = BTreeSet::new();
+    // Policies of the listeners themselves.
+    let mut wide: BTreeSet<ObjectKey> = BTreeSet::new();
     for attached in listeners {
         let listener_filters = &attached.listener.traffic.filters;
         let attachments = attached.attachments.iter();
@@ -71,9 +75,7 @@ pub(super) fn shared_filters<'a>(
                 listener_filters.of_rule(rule.filters.as_deref(), &route.provenance)
             })
         });
-        for filter in listener_filters.shared(|_| false) {
-            wide.extend(filter.name.split(',').map(ToOwned::to_owned));
-        }
+        wide.extend(listener_filters.owners().filter_map(|it| object(&it)));
         for settings in std::iter::once(listener_filters.clone()).chain(rule_settings) {
             let new = settings.shared(|name| by_name.contains_key(name));
             by_name.extend(new.into_iter().map(|it| (it.name.clone(), it)));
@@ -87,29 +89,28 @@ pub(super) fn shared_filters<'a>(
     }
     // A rule's policy, not the Gateway's, makes a set necessary that contains both.
     let charged = |name: &str| {
-        let mut members = name.split(',');
-        let member = members
-            .find(|it| !wide.contains(*it))
-            .map(ToOwned::to_owned);
-        member.unwrap_or_else(|| name.to_owned())
+        let is_own = |it: &&str| object(it).is_none_or(|it| !wide.contains(&it));
+        let own = name.split(',').find(is_own);
+        own.unwrap_or(name).to_owned()
     };
-    let what = "response, bandwidth and access filters";
-    keep_shares(&mut by_name, SharedFilter::MAX, what, charged, problems);
-    keep_credentials(&mut credentials, problems);
-    by_name.retain(|_, filter| match &filter.kind {
-        Some(SharedKind::Credentials(set)) => {
-            let mut checks = set.checks.iter();
-            checks.all(|check| credentials.contains_key(&check.name))
-        }
-        _ => true,
+    let all = Allowance {
+        what: "response, bandwidth and access filters",
+        most: u64::try_from(SharedFilter::MAX).unwrap_or(u64::MAX),
+        unit: "",
+    };
+    all.divide(&mut by_name, |_| 1, charged, problems);
+    let bytes = Allowance {
+        what: "credentials",
+        most: MAX_CREDENTIAL_BYTES,
+        unit: " bytes",
+    };
+    bytes.divide(&mut credentials, size, str::to_owned, problems);
+    by_name.retain(|_, filter| {
+        let mut checks = checks_of(filter).iter();
+        checks.all(|check| credentials.contains_key(&check.name))
     });
-    let sets = by_name.values().filter_map(|filter| match &filter.kind {
-        Some(SharedKind::Credentials(set)) => Some(set),
-        _ => None,
-    });
-    let needed: BTreeSet<&str> = sets
-        .flat_map(|set| set.checks.iter().map(|check| check.name.as_str()))
-        .collect();
+    let checks = by_name.values().flat_map(checks_of);
+    let needed: BTreeSet<&str> = checks.map(|check| check.name.as_str()).collect();
     credentials.retain(|name, _| needed.contains(name.as_str()));
     SharedFilters {
         filters: by_name.into_values().collect(),
@@ -117,71 +118,69 @@ pub(super) fn shared_filters<'a>(
     }
 }
 
-/// Removes and reports credentials beyond a namespace's share of the Gateway's key pairs.
-fn keep_credentials(credentials: &mut BTreeMap<String, Credentials>, problems: &mut Problems) {
-    let size = |it: &Credentials| u64::try_from(it.pair.private_key.len()).unwrap_or(u64::MAX);
-    let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
-    for (name, one) in credentials.iter() {
-        let sum = wanted.entry(namespace(name)).or_default();
-        *sum = sum.saturating_add(size(one));
+fn size(credentials: &Credentials) -> u64 {
+    u64::try_from(credentials.pair.private_key.len()).unwrap_or(u64::MAX)
+}
+
+fn checks_of(filter: &SharedFilter) -> &[CredentialCheck] {
+    match &filter.kind {
+        Some(SharedKind::Credentials(set)) => &set.checks,
+        _ => &[],
     }
-    let each = share(wanted.into_values().collect(), MAX_CREDENTIAL_BYTES);
-    let mut kept: BTreeMap<String, u64> = BTreeMap::new();
-    credentials.retain(|name, one| {
-        let sum = kept.entry(namespace(name).to_owned()).or_default();
-        let with = sum.saturating_add(size(one));
-        let has_room = with <= each;
-        if has_room {
-            *sum = with;
-        } else if let Some(object) = object(name) {
+}
+
+/// Entries that a Gateway may have, which its namespaces share.
+struct Allowance {
+    what: &'static str,
+    most: u64,
+    /// Follows the maximum in messages.
+    unit: &'static str,
+}
+
+impl Allowance {
+    /// Removes and reports entries beyond a namespace's share. `size` returns how much of the
+    /// allowance an entry uses, and `charged` the name of the object that needs it.
+    fn divide<T>(
+        &self,
+        by_name: &mut BTreeMap<String, T>,
+        size: impl Fn(&T) -> u64,
+        charged: impl Fn(&str) -> String,
+        problems: &mut Problems,
+    ) {
+        let Self { what, most, unit } = self;
+        let total = by_name.values().map(&size).fold(0, u64::saturating_add);
+        if total <= *most {
+            return;
+        }
+        let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, entry) in by_name.iter() {
+            let sum = wanted.entry(namespace(&charged(name)).to_owned());
+            let sum = sum.or_default();
+            *sum = sum.saturating_add(size(entry));
+        }
+        let each = share(wanted.into_values().collect(), *most);
+        let mut kept: BTreeMap<String, u64> = BTreeMap::new();
+        let mut without: BTreeSet<ObjectKey> = BTreeSet::new();
+        by_name.retain(|name, entry| {
+            let charged = charged(name);
+            let sum = kept.entry(namespace(&charged).to_owned()).or_default();
+            let with = sum.saturating_add(size(entry));
+            let has_room = with <= each;
+            if has_room {
+                *sum = with;
+            } else {
+                without.extend(object(&charged));
+            }
+            has_room
+        });
+        for object in without {
             let message = format!(
-                "its credentials are dropped, because its namespace may use only {each} of the \
-                Gateway's {MAX_CREDENTIAL_BYTES} bytes; requests that need them get {}",
+                "its {what} are dropped, because its namespace may use only {each} of the \
+                Gateway's {most}{unit}; requests that need them get {}",
                 refusal::HTTP
             );
             problems.add(object, message);
         }
-        has_room
-    });
-}
-
-/// Removes and reports entries beyond a namespace's share if there are more than `most`. `charged`
-/// returns the name of the object that needs an entry.
-fn keep_shares<T>(
-    by_name: &mut BTreeMap<String, T>,
-    most: usize,
-    what: &str,
-    charged: impl Fn(&str) -> String,
-    problems: &mut Problems,
-) {
-    if by_name.len() <= most {
-        return;
-    }
-    let mut wanted: BTreeMap<String, u64> = BTreeMap::new();
-    for name in by_name.keys() {
-        let owner = namespace(&charged(name)).to_owned();
-        *wanted.entry(owner).or_default() += 1;
-    }
-    let most = u64::try_from(most).unwrap_or(u64::MAX);
-    let each = share(wanted.into_values().collect(), most);
-    let mut kept: BTreeMap<String, u64> = BTreeMap::new();
-    let mut without: BTreeSet<ObjectKey> = BTreeSet::new();
-    by_name.retain(|name, _| {
-        let charged = charged(name);
-        let count = kept.entry(namespace(&charged).to_owned());
-        let count = count.or_default();
-        *count += 1;
-        let has_room = *count <= each;
-        without.extend(object(&charged).filter(|_| !has_room));
-        has_room
-    });
-    for object in without {
-        let message = format!(
-            "its {what} are dropped, because its namespace may use only {each} of the Gateway's \
-            {most}; requests that need them get {}",
-            refusal::HTTP
-        );
-        problems.add(object, message);
     }
 }
 

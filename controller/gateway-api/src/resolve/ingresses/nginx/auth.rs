@@ -24,13 +24,11 @@ pub(super) fn external_auth(
         return None;
     }
     // A service may allow some methods without a check.
-    from.require("auth-method", |_| {
-        Err::<(), _>(
-            "the method cannot be chosen; remove the annotation, if the service checks requests of \
-             all methods"
-                .to_owned(),
-        )
-    });
+    from.refuse(
+        "auth-method",
+        "the method cannot be chosen; remove the annotation if the service checks requests of all \
+         methods",
+    );
     let copied = from.require("auth-response-headers", |text| {
         let names: Vec<String> = list(text).map(ToOwned::to_owned).collect();
         let names = read_copied("header", &names)?;
@@ -57,11 +55,12 @@ pub(super) fn external_auth(
             subrequest: true,
             ..ExternalAuthHttp::default()
         })),
+        no_response_headers: true,
         ..ExternalAuth::default()
     })
 }
 
-/// Reads annotations that do not modify the question to the service.
+/// Reads annotations that do not modify requests to the service.
 fn read_others(from: &mut Annotations<'_>) {
     from.require("satisfy", |value| match value {
         "all" => Ok(()),
@@ -69,13 +68,11 @@ fn read_others(from: &mut Annotations<'_>) {
             "{other:?} is not supported; expected all, because requests must pass every check"
         )),
     });
-    from.require("auth-signin", |_| {
-        Err::<(), _>(
-            "redirects to a login page are not supported; remove the annotation, and let the \
-             authorization service redirect, because clients get its response"
-                .to_owned(),
-        )
-    });
+    from.refuse(
+        "auth-signin",
+        "redirects to a login page are not supported; remove the annotation, and let the \
+         authorization service redirect, because clients get its response",
+    );
     from.ignore(
         &["auth-cache-key", "auth-cache-duration"],
         "the service is asked for every request",

@@ -1,9 +1,7 @@
 //! Passwords: `auth-type` and `auth-secret`.
 
-use std::collections::BTreeMap;
-
 use super::Annotations;
-use crate::api::{NGINX_AUTH_SECRET, nginx_auth_secret};
+use crate::api::{NGINX_AUTH_SECRET, nginx_reference};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::traffic::access::AccessCheck;
 use crate::resolve::policies::traffic::credentials::{Credentials, Users, read_users};
@@ -38,13 +36,12 @@ pub(super) fn check(
         other => Err(format!("{other:?} is not supported; expected basic")),
     })?;
     let metadata = from.metadata;
-    let Some((namespace, name)) = nginx_auth_secret(metadata) else {
-        from.require("auth-type", |_| {
-            Err::<(), _>(format!("there is no {NGINX_AUTH_SECRET}"))
-        });
+    if from.get(NGINX_AUTH_SECRET).is_none() {
+        from.refuse("auth-type", "there is no auth-secret");
         return None;
-    };
+    }
     let users = from.require(NGINX_AUTH_SECRET, |value| {
+        let (namespace, name) = nginx_reference(metadata, value);
         if namespace != metadata.namespace {
             return Err(format!(
                 "{value:?}: expected a Secret in the Ingress's own namespace"
@@ -52,7 +49,7 @@ pub(super) fn check(
         }
         let at = format!("Secret {namespace}/{name}");
         let format = format.unwrap_or(Users::File(FILE));
-        let users: BTreeMap<&str, &str> = read_users(&at, (namespace, name), format, cx)?;
+        let users = read_users(&at, (namespace, name), format, cx)?;
         Ok(Credentials::of_users(ingress, None, false, &users))
     });
     users.map(AccessCheck::of_users)

@@ -267,6 +267,14 @@ impl<'m> Annotations<'m> {
         self.notes.extend(notes);
     }
 
+    /// If the annotation is set, all requests of the Ingress get an error.
+    fn refuse(&mut self, name: &str, why: &str) {
+        if self.get(name).is_some() {
+            self.withheld
+                .push(format!("metadata.annotations {NGINX_PREFIX}{name}: {why}"));
+        }
+    }
+
     /// If the value is invalid, all requests of the Ingress get an error.
     fn require<T>(
         &mut self,

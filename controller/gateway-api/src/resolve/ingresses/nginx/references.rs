@@ -4,7 +4,7 @@ use sesame_proto::schema::{Header, HeaderModifier, Mirror};
 
 use super::Annotations;
 use crate::api::{
-    BackendObjectRef, NGINX_CUSTOM_HEADERS, NGINX_PREFIX, ServiceUrl, nginx_header_map,
+    BackendObjectRef, NGINX_CUSTOM_HEADERS, NGINX_PREFIX, ServiceUrl, nginx_reference,
 };
 use crate::resolve::backends::Traffic;
 use crate::resolve::context::grants::Referent;
@@ -69,8 +69,7 @@ pub(super) fn response_headers(
 ) -> Option<HeaderModifier> {
     let metadata = from.metadata;
     let data = from.read(NGINX_CUSTOM_HEADERS, |value| {
-        let named = nginx_header_map(metadata);
-        let (namespace, name) = named.unwrap_or((&metadata.namespace, value));
+        let (namespace, name) = nginx_reference(metadata, value);
         let map = Referent {
             group: "",
             kind: "ConfigMap",

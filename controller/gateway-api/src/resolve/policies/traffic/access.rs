@@ -12,7 +12,7 @@ use super::credentials::{self, Credentials};
 use super::csrf;
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
-use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, ExtAuth};
+use crate::api::{AccessExemption, AccessPart, AccessPolicy, AccessPolicySpec, ExtAuth};
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -34,42 +34,6 @@ pub(crate) struct AccessCheck {
     pub(super) external_auth: Option<schema::ExternalAuth>,
     /// Exempt routes as `HTTPRoute/namespace/name`, each with the parts that do not apply to it.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessPart {
-    IpFilter,
-    BasicAuth,
-    ApiKeyAuth,
-    Csrf,
-    Jwt,
-    Authorization,
-    ExtAuth,
-}
-
-impl AccessPart {
-    pub(super) const COUNT: usize = 7;
-    const ALL: [Self; Self::COUNT] = [
-        Self::IpFilter,
-        Self::BasicAuth,
-        Self::ApiKeyAuth,
-        Self::Csrf,
-        Self::Jwt,
-        Self::Authorization,
-        Self::ExtAuth,
-    ];
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::IpFilter => "ipFilter",
-            Self::BasicAuth => "basicAuth",
-            Self::ApiKeyAuth => "apiKeyAuth",
-            Self::Csrf => "csrf",
-            Self::Jwt => "jwt",
-            Self::Authorization => "authorization",
-            Self::ExtAuth => "extAuth",
-        }
-    }
 }
 
 impl AccessCheck {
@@ -135,7 +99,8 @@ pub(super) fn check<'w>(
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
     checked.http_only = connections::http_only(spec, &metadata.unknown);
     let shared = read_shared(&policy, &metadata.namespace, spec, cx);
-    let unknown = metadata.unknown.refusal_outside(&connections::HTTP_ONLY);
+    let http_only = AccessPart::HTTP_ONLY.map(AccessPart::as_str);
+    let unknown = metadata.unknown.refusal_outside(&http_only);
     let connections = shared.as_ref().ok().filter(|_| unknown.is_none());
     checked.settings.connections = ConnectionChecks::of_policy(&policy, connections.cloned());
     let read = shared.and_then(|check| {
@@ -143,8 +108,8 @@ pub(super) fn check<'w>(
         read_requests(&policy, namespace, spec, check, backends, cx)
     });
     let read = read.map_err(|why| format!("spec{why}"));
-    let follows = connections::refused_traffic(&spec.target_refs);
-    if let Some(check) = checked.protecting_from(read, &follows) {
+    let consequence = connections::refused_traffic(&spec.target_refs);
+    if let Some(check) = checked.protecting_from(read, &consequence) {
         let access = &mut checked.settings.filters.access;
         access.insert(policy.into(), Arc::new(check));
     }
@@ -202,26 +167,18 @@ fn read_shared(
     let AccessPolicySpec {
         target_refs,
         ip_filter,
-        basic_auth,
-        api_key_auth,
-        csrf,
-        jwt,
-        authorization,
-        ext_auth,
         exemptions,
+        // Read by `read_requests`.
+        basic_auth: _,
+        api_key_auth: _,
+        csrf: _,
+        jwt: _,
+        authorization: _,
+        ext_auth: _,
     } = spec;
     let kinds = target_refs.iter().map(|it| it.kind.as_str());
     check_exemptions(exemptions, kinds)?;
-    let is_set = [
-        ip_filter.is_some(),
-        basic_auth.is_some(),
-        api_key_auth.is_some(),
-        csrf.is_some(),
-        jwt.is_some(),
-        authorization.is_some(),
-        ext_auth.is_some(),
-    ];
-    if !is_set.contains(&true) {
+    if !AccessPart::ALL.into_iter().any(|part| spec.has(part)) {
         let known = AccessPart::ALL.map(AccessPart::as_str).join(", ");
         return Err(format!(": expected at least one of {known}"));
     }

@@ -6,47 +6,19 @@ use std::sync::Arc;
 use sesame_proto::refusal;
 use sesame_proto::schema::AddressFilter;
 
-use super::access::{AccessCheck, AccessPart};
-use crate::api::{AccessPolicySpec, PolicyTargetRef, UnknownFields};
+use super::access::AccessCheck;
+use crate::api::{AccessPart, AccessPolicySpec, PolicyTargetRef, UnknownFields};
 use crate::world::{Kind, ObjectKey};
-
-/// Fields of an AccessPolicy's spec that apply only to HTTP.
-pub(super) const HTTP_ONLY: [&str; 6] = [
-    "basicAuth",
-    "apiKeyAuth",
-    "csrf",
-    "jwt",
-    "authorization",
-    "extAuth",
-];
 
 /// Returns the fields that the policy sets and that apply only to HTTP. Includes unreadable fields.
 pub(super) fn http_only(spec: &AccessPolicySpec, unknown: &UnknownFields) -> Vec<&'static str> {
-    let AccessPolicySpec {
-        target_refs: _,
-        ip_filter: _,
-        basic_auth,
-        api_key_auth,
-        csrf,
-        jwt,
-        authorization,
-        ext_auth,
-        exemptions: _,
-    } = spec;
-    let set = [
-        basic_auth.is_some(),
-        api_key_auth.is_some(),
-        csrf.is_some(),
-        jwt.is_some(),
-        authorization.is_some(),
-        ext_auth.is_some(),
-    ];
-    let fields = HTTP_ONLY.into_iter().zip(set);
-    let fields = fields.filter(|(name, is_set)| {
+    let is_unreadable = |name: &str| {
         let mut unknown = unknown.iter();
-        *is_set || unknown.any(|field| field.path.fields().nth(1) == Some(*name))
-    });
-    fields.map(|(name, _)| name).collect()
+        unknown.any(|field| field.path.fields().nth(1) == Some(name))
+    };
+    let parts = AccessPart::HTTP_ONLY.into_iter();
+    let parts = parts.filter(|part| spec.has(*part) || is_unreadable(part.as_str()));
+    parts.map(AccessPart::as_str).collect()
 }
 
 /// Describes what happens to the traffic of an invalid policy's targets.

@@ -10,9 +10,10 @@ use sesame_proto::schema::{
     external_auth::Protocol,
 };
 
-use super::access::{AccessCheck, AccessPart};
+use super::access::AccessCheck;
 use super::credentials::Credentials;
 use super::jwt::TokenCheck;
+use crate::api::AccessPart;
 
 /// A field that is `None` inherits the setting of the next wider scope.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,7 +91,7 @@ impl FilterSettings {
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
         exempt.map(|(object, parts)| {
-            if parts.len() == AccessPart::COUNT {
+            if parts.len() == AccessPart::ALL.len() {
                 return object.clone();
             }
             let parts: Vec<&str> = parts.iter().map(|it| it.as_str()).collect();
@@ -270,6 +271,12 @@ impl FilterSettings {
         let identities = self.credentials().filter_map(|it| it.identity.as_deref());
         let policies = claim_headers.chain(identities);
         policies.chain(services.flat_map(headers_set_by))
+    }
+
+    /// Returns the policies and other objects that define the settings.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = String> {
+        let checks = self.access.keys().map(ToString::to_string);
+        self.policies().into_iter().chain(checks)
     }
 
     fn policies(&self) -> Vec<String> {

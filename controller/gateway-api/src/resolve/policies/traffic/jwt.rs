@@ -292,7 +292,7 @@ fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<St
     headers.collect()
 }
 
-/// Returns the name in lower case of a header that tells the backend who sent a request.
+/// Returns the lower-case name of a header that identifies the client to the backend.
 pub(super) fn identity_header(field: &str, header: &str) -> Result<String, String> {
     check_name(format_args!("{field}"), header)?;
     let header = header.to_ascii_lowercase();

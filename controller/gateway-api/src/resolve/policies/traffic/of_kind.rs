@@ -54,14 +54,14 @@ impl<'w> CheckedPolicy<'w> {
         self.protecting_from(part, &format!("requests to the targets get {status}"))
     }
 
-    /// Like [`Self::protecting`], but `follows` describes what happens to the targets' traffic.
+    /// Like [`Self::protecting`], but `consequence` describes what happens to the targets' traffic.
     pub(super) fn protecting_from<T>(
         &mut self,
         part: Result<T, String>,
-        follows: &str,
+        consequence: &str,
     ) -> Option<T> {
         part.map_err(|why| {
-            let why = format!("{why}; {follows}");
+            let why = format!("{why}; {consequence}");
             self.accepted.refuse(Reason::Invalid, why);
             self.settings.refuses = true;
         })
@@ -115,8 +115,8 @@ impl<'w> CheckedPolicy<'w> {
         }
         let fields = self.http_only.iter().map(|field| format!("spec.{field}"));
         let fields = fields.collect::<Vec<_>>().join(" and ");
-        let follows = refused_traffic(kind);
-        let why = format!("{at} does not support {fields}; expected only ipFilter; {follows}");
+        let consequence = consequence(kind);
+        let why = format!("{at} does not support {fields}; expected only ipFilter; {consequence}");
         Some((Reason::Invalid, why))
     }
 }
@@ -146,7 +146,7 @@ pub(super) const ACCESS_TARGETS: [Kind; 7] = [
 ];
 
 /// Describes what happens to traffic of a target with an invalid policy.
-fn refused_traffic(kind: Kind) -> String {
+fn consequence(kind: Kind) -> String {
     match kind {
         Kind::TlsRoute | Kind::TcpRoute => "its connections are closed".to_owned(),
         Kind::UdpRoute => "its datagrams are dropped".to_owned(),
@@ -221,8 +221,8 @@ impl<'w> PoliciesOfKind<'w> {
         let mut message = format!("{}: {}", self.kind.plural(), names.join(", "));
         if !refusing.is_empty() {
             let refusing = refusing.join(", ");
-            let follows = refused_traffic(kind);
-            message = format!("{message}; {follows}, because {refusing} is not valid");
+            let consequence = consequence(kind);
+            message = format!("{message}; {consequence}, because {refusing} is not valid");
         }
         Some(Condition::new(
             self.affected,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use sesame_proto::schema::{ExternalAuth, HeaderModifier, RequestFilters};
 
-use super::access::{AccessCheck, AccessPart};
+use super::access::AccessCheck;
 use super::filters::{FilterSettings, leave_to_rule, sorted};
+use crate::api::AccessPart;
 
 impl FilterSettings {
     /// Returns `None` if the listener's filters, `self`, apply unchanged. `changed` contains the
