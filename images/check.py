@@ -208,7 +208,7 @@ def main():
     with open(os.path.join(directory, "digests"), encoding="utf-8") as file:
         for line in file:
             named(line.split()[1])
-    # Use separate network and process namespaces, whose processes exit with the command.
+    # Use separate network and process namespaces, so that all processes end with the command.
     served = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", os.path.join(os.path.dirname(__file__), "serve.py"),
          archive_of(directory, "sesame-agent", arch), archive_of(directory, "sesame-envoy", arch), arch],
@@ -217,7 +217,7 @@ def main():
     check("the agent and its Envoy serve", served.returncode == 0, f"status {served.returncode}")
     if failures:
         sys.exit(1)
-    print("the images are as promised")
+    print("all image checks passed")
 
 
 if __name__ == "__main__":

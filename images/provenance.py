@@ -5,7 +5,7 @@ import re
 
 
 def statement(subjects, revision, parameters, materials, builder):
-    """Returns the statement. `subjects` has the images' digests by name, and `materials` those of their input."""
+    """Returns the statement. `subjects` has the images' digests by name, and `materials` the digests of their input."""
 
     def digests(by_name, key):
         return [

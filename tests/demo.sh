@@ -1,8 +1,8 @@
 #!/bin/sh
-# demo.sh serve FLAG...: builds and runs the demo. This build has few crates and no optimization, so
-# that it is quick. demo.sh check: checks that this build compiles, and then tests the demo in
-# target/debug, which other tests also need. This test has its own network namespace, where the
-# demo's ports are free.
+# demo.sh serve FLAG...: builds and runs the demo. To be quick, builds only a few crates, without
+# optimization. demo.sh check: checks that these crates compile, and then tests the demo in
+# target/debug, which is built for other tests anyway. This test has its own network namespace,
+# where the demo's ports are free.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CARGO:=cargo}"

@@ -20,8 +20,8 @@ cpus=$(nproc)
 # Tests spend most of their time waiting, so run three per CPU.
 threads=$((3 * cpus))
 
-# An agent and its Envoys use up to 128 inotify instances. `tests/src/turns.rs` limits the number of
-# concurrent agents accordingly.
+# An agent and its Envoy processes use up to 128 inotify instances. `tests/src/turns.rs` limits the
+# number of concurrent agents accordingly.
 limit=/proc/sys/fs/inotify/max_user_instances
 wanted=$((128 * (threads + 2)))
 if [ "$(number $limit)" -lt "$wanted" ]; then

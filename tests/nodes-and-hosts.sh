@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tests the images, the archive for air-gapped sites, some scenarios on nodes, and all scenarios on
 # hosts. Skips these tests if this machine lacks the tools or cannot run nested machines.
-# nodes-and-hosts.sh --tools prints the names of the tools.
+# nodes-and-hosts.sh --tools prints the tools' names.
 set -eu
 cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv

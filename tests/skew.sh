@@ -1,5 +1,5 @@
 #!/bin/sh
-# skew.sh REVISION...: builds the programs of the given Git revisions, and runs them together with
+# skew.sh REVISION...: builds the programs from the given Git revisions, and runs them together with
 # the current programs, under load.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/bin/sh
-# soak.sh COMMAND...: runs the long form of the load tests with COMMAND, such as `cargo nextest
-# run`, and prints a table of the results. .config/nextest.toml lists these tests. `make test` runs
-# the same tests with fewer repetitions.
+# soak.sh COMMAND...: runs the long version of the load tests with COMMAND, such as `cargo nextest
+# run`, and prints a table with the results. .config/nextest.toml lists these tests. `make test`
+# runs the same tests with fewer repetitions.
 set -eu
 cd "$(dirname "$0")/.."
 SESAME_FIGURES=$PWD/target/soak.md

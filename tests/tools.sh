@@ -111,7 +111,7 @@ for tool in "$@" $fetchers; do
     unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
     curl) has curl || lacks "curl (Debian: curl); tests type with it what the documentation shows" ;;
     openssl) has openssl || lacks "openssl (Debian: openssl); tests make certificates of every kind with it" ;;
-    ip) has ip || lacks "ip (Debian: iproute2); the conformance suite has a network of its own" ;;
+    ip) has ip || lacks "ip (Debian: iproute2); the conformance suite runs in a private network namespace" ;;
     dpkg-deb) has dpkg-deb || lacks "dpkg-deb (Debian: dpkg); packages are built with it" ;;
     dpkg-shlibdeps) has dpkg-shlibdeps || lacks "dpkg-shlibdeps (Debian: dpkg-dev); packages say with it what they need" ;;
     strip) has strip || lacks "strip (Debian: binutils)" ;;

@@ -5,10 +5,10 @@
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
-use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
+use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, is_file_read_failure};
 use crate::xds::XdsKind;
 
-/// Each round excludes or replaces more parts.
+/// Maximum number of rounds, each of which excludes or replaces more parts.
 const MAX_ROUNDS: usize = 12;
 
 /// Result of [`publish`]. Unless this is [`Published::Accepted`], Envoy keeps serving the last
@@ -25,12 +25,12 @@ pub enum Published {
     /// The cause is unknown. Retry only when something changes.
     Refused {
         /// Envoy's messages.
-        envoy_words: Vec<String>,
+        envoy_messages: Vec<String>,
     },
     /// The next publication continues the search for rejected parts.
     Searching {
         /// Envoy's messages.
-        envoy_words: Vec<String>,
+        envoy_messages: Vec<String>,
     },
     /// Envoy's verdict is unknown. Retry the publication.
     NotYet {
@@ -49,21 +49,21 @@ pub async fn publish(
     newer: impl Fn() -> bool + Send + Sync,
 ) -> Result<Published, ApplyError> {
     quarantine.follow(target);
-    let mut envoy_words: Vec<String> = Vec::new();
+    let mut envoy_messages: Vec<String> = Vec::new();
     if let Some(before) = quarantine.unfinished() {
-        envoy_words.extend_from_slice(before);
-        if quarantine.search(target, &newer, &envoy_words).await == Advice::Resume {
-            return Ok(Published::Searching { envoy_words });
+        envoy_messages.extend_from_slice(before);
+        if quarantine.search(target, &newer, &envoy_messages).await == Advice::Resume {
+            return Ok(Published::Searching { envoy_messages });
         }
     }
     for _ in 0..MAX_ROUNDS {
-        let words = &mut envoy_words;
+        let words = &mut envoy_messages;
         let attempt = attempt(quarantine, applier, envoy, target, &newer, words);
         if let Some(published) = attempt.await? {
             return Ok(published);
         }
     }
-    Ok(Published::Refused { envoy_words })
+    Ok(Published::Refused { envoy_messages })
 }
 
 /// Returns `None` if the caller must retry with fewer parts.
@@ -94,8 +94,8 @@ async fn attempt(
             if messages.is_empty() {
                 messages.push(error.to_string());
             }
-            let envoy_words = std::mem::take(messages);
-            return Ok(Some(Published::Refused { envoy_words }));
+            let envoy_messages = std::mem::take(messages);
+            return Ok(Some(Published::Refused { envoy_messages }));
         }
         Err(error) => return Err(error),
     };
@@ -111,7 +111,7 @@ async fn attempt(
                 reduced: reduced.map(Box::new),
             }));
         }
-        Outcome::Refused(refusal) if let_down_by_host(&refusal.envoy_words) => {
+        Outcome::Refused(refusal) if is_file_read_failure(&refusal.envoy_words) => {
             let messages = refusal.envoy_words.join("; ");
             format!("Envoy cannot read its files: {messages}")
         }
@@ -131,19 +131,20 @@ async fn attempt(
 
 /// Returns `None` if the caller must retry with fewer parts.
 fn end(advice: Advice, messages: &mut Vec<String>) -> Option<Published> {
-    let mut envoy_words = || std::mem::take(messages);
+    let mut envoy_messages = || std::mem::take(messages);
     match advice {
         Advice::Retry => None,
         Advice::Keep => Some(Published::Refused {
-            envoy_words: envoy_words(),
+            envoy_messages: envoy_messages(),
         }),
         Advice::Resume => Some(Published::Searching {
-            envoy_words: envoy_words(),
+            envoy_messages: envoy_messages(),
         }),
     }
 }
 
-/// Envoy reports key pairs as accepted even if they are unusable.
+/// Returns the unverified keys, because Envoy reports key pairs as accepted even if they are
+/// unusable.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

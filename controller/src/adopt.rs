@@ -96,7 +96,7 @@ pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectAction>,
     /// `None` if an object has another owner.
     pub(crate) consent: Option<String>,
-    /// True if the controller has computed the same agreement.
+    /// True if the controller's preview contains the same agreement.
     pub(crate) is_current: bool,
 }
 

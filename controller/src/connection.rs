@@ -16,16 +16,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Exceeds the maximum duration of a watch.
+/// Read timeout, longer than any watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// After a rotation, the previous credentials remain valid for much longer.
+/// Interval between checks for rotated credentials. The previous credentials remain valid for much
+/// longer.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Smaller clock jumps are harmless: tokens are reread every minute and remain valid for much
-/// longer.
+/// Minimum backward clock jump to handle. Smaller jumps are harmless: tokens are reread every
+/// minute and remain valid for much longer.
 const CLOCK_SETBACK: Duration = Duration::from_secs(60);
 
 pub(crate) struct ClusterConnection {

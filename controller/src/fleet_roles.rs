@@ -18,9 +18,9 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Hosts with a new Role wait up to this long for access to their keys.
+/// Interval between checks. Hosts with a new Role wait up to this long for access to their keys.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// The same limit applies to join tokens.
+/// Maximum number of Gateways in a Role. Join tokens have the same limit.
 const MAX_GATEWAYS: usize = 256;
 
 pub(crate) struct FleetRoles {
@@ -131,7 +131,7 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
-    /// `None` if the Role names neither a fleet nor Gateways.
+    /// Returns `None` if the Role names neither a fleet nor Gateways.
     fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
         let labels = role.metadata.labels.as_ref()?;
         if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {

@@ -38,7 +38,7 @@ pub(crate) async fn keep_key_sets(
 
 struct ConfigMaps {
     replica: Replica,
-    /// The controller's own namespace is not always watched.
+    /// Announces written copies, because the controller's own namespace is not always watched.
     touched: UnboundedSender<Touched>,
 }
 
@@ -58,7 +58,7 @@ impl ConfigMaps {
             .send(Touched::Object(Kind::ConfigMap.named(name)));
     }
 
-    /// Other controllers may share the namespace.
+    /// Identifies this controller's copies, because other controllers may share the namespace.
     fn label(&self) -> (String, String) {
         let mut digest = sesame_proto::digest::sha256(self.replica.controller_name.as_bytes());
         digest.truncate(16);

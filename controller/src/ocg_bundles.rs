@@ -18,7 +18,7 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Polling detects edited ConfigMaps and newly granted permissions.
+/// Interval between polls, which detect edited ConfigMaps and newly granted permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Sesame controllers with another name ignore the ConfigMap.

@@ -70,7 +70,7 @@ pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     })
 }
 
-/// Unique even after a restart with the same host name and process id.
+/// Returns a name that is unique even after a restart with the same host name and process ID.
 pub(crate) fn identity() -> String {
     let name = std::env::var("POD_NAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))

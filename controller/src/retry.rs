@@ -1,4 +1,4 @@
-//! Computes the pauses between attempts at failed operations.
+//! Computes backoff for retries.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use kube::runtime::utils;
 use sesame_backoff::Backoff;
 use tokio::time::Instant;
 
-/// A starting API server denies requests until it has loaded the RBAC rules, so a second attempt is
-/// often needed.
+/// Backoff for reads. A starting API server denies requests until it has loaded the RBAC rules, so
+/// a second attempt is often needed.
 pub(crate) const READ_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
@@ -43,7 +43,7 @@ impl NextAttempt {
         }
     }
 
-    /// Unlike [`Self::after`], does not lengthen later pauses.
+    /// Unlike [`Self::after`], does not lengthen later delays.
     pub(crate) fn soon(pause: Duration, backoff: Backoff, now: Instant) -> Self {
         Self {
             at: now + pause,

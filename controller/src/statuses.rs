@@ -1,4 +1,4 @@
-//! Defines the state of Gateways as plain values, from which the reporter writes statuses.
+//! Defines Gateways' states as plain values, from which the reporter writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -87,4 +87,4 @@ unpack "$unsigned"
 expect 0 "WARNING: no signature was checked" verify
 expect 1 "not signed" verify --key "$ours"
 openssl pkeyutl -verify -pubin -inkey "$ours" -rawin -in "$archive" -sigfile "$archive.sig" >/dev/null
-echo "the archive is as promised"
+echo "all archive checks passed"

@@ -16,13 +16,14 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
-/// In bytes.
+/// Overhead of a heap allocation in bytes.
 const ALLOCATION: u64 = 16;
-/// A list's capacity can be twice its length.
+/// Ratio of a list's capacity to its length, at worst.
 const GROWTH: u64 = 2;
 /// Assumed size in bytes if a message's size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
-/// In bytes. A manifest with the maximum number of shards takes half as much.
+/// Maximum decoded size of a manifest in bytes. A manifest with the maximum number of shards takes
+/// half as much.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;

@@ -145,7 +145,7 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// In bytes. The regular expression for a longer path would be too long.
+/// Maximum path length in bytes. The regular expression for a longer path would be too long.
 const LONGEST: usize = 4096;
 
 /// Returns a regular expression that matches escapes in either case, or `None` if no escape

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::schema::CredentialSet;
 
 const SHA1: &str = "{SHA}";
-/// A SHA-1 digest in Base64.
+/// Length of a SHA-1 digest in Base64.
 const SHA1_CHARACTERS: usize = 28;
 const MAX_NAME_BYTES: usize = 253;
 const MAX_VALUE_BYTES: usize = 1024;

@@ -1,4 +1,4 @@
-//! Origins of requests, as the proxy's protection against forged requests compares them.
+//! Request origins, in the form in which the proxy's CSRF protection compares them.
 
 use std::net::Ipv6Addr;
 
@@ -11,8 +11,8 @@ impl Csrf {
     /// HTTP methods that the proxy checks.
     pub const METHODS: [&str; 4] = ["POST", "PUT", "PATCH", "DELETE"];
 
-    /// Returns true for `host` and `host:port`, with the host in lower case. `null` is not an
-    /// origin, because browsers send it instead of origins that they hide.
+    /// Returns true if the text is `host` or `host:port`, with the host in lower case. `null` is
+    /// not an origin, because browsers send it instead of origins that they hide.
     pub fn is_origin(text: &str) -> bool {
         let address = text.strip_prefix('[').and_then(|it| it.split_once(']'));
         let (is_host, port) = if let Some((address, rest)) = address {

@@ -1,12 +1,12 @@
 //! Syntax of Kubernetes object names (RFC 1123).
 
-/// Returns true for a DNS label: 1 to 63 characters from a-z, 0-9 and inner `-`.
+/// Returns true if the text is a DNS label: 1 to 63 characters from a-z, 0-9 and inner `-`.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Returns true for a DNS subdomain in Kubernetes: at most 253 characters, with labels of any
-/// length.
+/// Returns true if the text is a DNS subdomain in Kubernetes: at most 253 characters, with labels
+/// of any length.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

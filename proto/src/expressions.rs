@@ -25,11 +25,11 @@ pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 /// characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
-/// RE2 adds these instructions to every program.
+/// Number of instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
 /// Maximum number of byte ranges in a Unicode class; the proxy matches single bytes.
 const UNICODE_CLASS: u64 = 20;
-/// Byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
+/// Maximum number of byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
 const MAX_BYTES: usize = 16 * 1024;
 
@@ -215,7 +215,7 @@ pub enum Answer {
 impl Answer {
     /// Returns how often a match is evaluated. The proxy's own responses need separate routes for
     /// preflights and other origins.
-    pub fn looks(self, cors: bool) -> u64 {
+    pub fn evaluations(self, cors: bool) -> u64 {
         match (self, cors) {
             (Self::Forwarded | Self::Direct, false) => 1,
             (Self::Forwarded, true) | (Self::Redirected, false) => 2,
@@ -225,8 +225,8 @@ impl Answer {
     }
 }
 
-/// Returns true for literal text with at most one repetition. RE2 can cache all states of such an
-/// expression, so totals exclude it.
+/// Returns true if the pattern is literal text with at most one repetition. RE2 can cache all
+/// states of such an expression, so totals exclude it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -278,7 +278,7 @@ pub fn of_route(route: &Route) -> u64 {
         Some(Action::Redirect(_)) => Answer::Redirected,
         Some(Action::DirectResponse(_)) | None => Answer::Direct,
     };
-    answer.looks(route.cors.is_some()).saturating_mul(own)
+    answer.evaluations(route.cors.is_some()).saturating_mul(own)
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ const CONNECTION_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns the reason why a field must not be written, if any. Ignores case, and treats `_` like
-/// `-`, because some backends do not distinguish them.
+/// Returns why a field must not be written, or `None` if it may be. Ignores case, and treats `_`
+/// like `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);

@@ -26,8 +26,9 @@ pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
 
-/// Returns true for facts in every JSON line, because `sesame-agent logs` and `top` need them.
-pub fn is_always_said(fact: Fact) -> bool {
+/// Returns true if every JSON line must include this fact. `sesame-agent logs` and `top` need these
+/// facts.
+pub fn is_mandatory(fact: Fact) -> bool {
     matches!(
         fact,
         Fact::Time
@@ -96,7 +97,7 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true for a valid field name that no fact uses, because facts must not be forged.
+/// Returns true if the name is valid and no fact uses it, so that custom fields cannot forge facts.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());

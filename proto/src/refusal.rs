@@ -10,5 +10,5 @@ pub const MISDIRECTED: u32 = 421;
 /// `UNKNOWN`.
 pub const GRPC: u32 = 503;
 
-/// Status for an HTTPProxy's requests whose selected Service is unavailable.
+/// Status for a request to an HTTPProxy if the selected Service is unavailable.
 pub const UNAVAILABLE: u32 = 503;

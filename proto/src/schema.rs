@@ -56,7 +56,7 @@ impl DirectResponse {
 impl InternalRedirect {
     /// Maximum number of redirects to follow per request.
     pub const MAX: u32 = 16;
-    /// Statuses that the proxy can follow.
+    /// Redirect statuses that the proxy can follow.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
@@ -81,12 +81,12 @@ impl HealthCheck {
 }
 
 impl RetryBudget {
-    /// Upper limit for the concurrent retries that a budget always allows.
+    /// Maximum number of concurrent retries that a budget always allows.
     pub const MAX: u32 = 1_024;
 }
 
 impl Keepalive {
-    /// Maximum that Linux accepts for each field.
+    /// Highest value that Linux accepts for each field.
     pub const MAX: u32 = 32_767;
 }
 
@@ -302,7 +302,7 @@ impl ClaimHeader {
         !name.is_empty() && name.bytes().all(Self::is_name_character)
     }
 
-    /// Returns true for an ASCII letter or digit, `_` or `-`.
+    /// Returns true if the byte is an ASCII letter or digit, `_` or `-`.
     pub fn is_name_character(c: u8) -> bool {
         c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-')
     }

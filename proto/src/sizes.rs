@@ -19,39 +19,39 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Maximum bytes per match and hostname, which always fit into a shard.
+/// Maximum size per match and hostname, in bytes, which always fits into a shard.
 pub const MAX_PER_MATCH: u64 = 768 * 1024;
-/// Maximum bytes of a route for all matches and hostnames.
+/// Maximum size of a route for all matches and hostnames, in bytes.
 pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
-/// Maximum bytes of a virtual host's routes.
+/// Maximum size of a virtual host's routes, in bytes.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Maximum bytes of a Gateway's virtual hosts.
+/// Maximum size of a Gateway's virtual hosts, in bytes.
 pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
-/// Maximum bytes of a PEM trust bundle with revocation lists. Base64 compresses to three quarters,
-/// so the bundle fits into a shard.
+/// Maximum size of a PEM trust bundle with revocation lists, in bytes. Base64 compresses to three
+/// quarters, so the bundle fits into a shard.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum bytes of all distinct trust bundles that one namespace's policies use.
+/// Maximum total size of all distinct trust bundles that one namespace's policies use, in bytes.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
-/// Overhead of each route in the proxy.
+/// Overhead per route in the proxy, in bytes.
 const ROUTE: u64 = 512;
-/// Overhead of each string.
+/// Overhead per string.
 const TEXT: u64 = 64;
-/// Overhead of each header change, which the proxy parses as a format string.
+/// Overhead per header change, which the proxy parses as a format string.
 const HEADER: u64 = 128;
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
-/// Excluding strings.
+/// Overhead per external authorization, excluding strings.
 const AUTHORIZATION: u64 = 1024;
-/// Headers that describe the request to an authorization service.
+/// Size of the headers that describe the request to an authorization service.
 const SUBREQUEST: u64 = 1024;
-/// Of a condition on a client certificate, excluding its strings.
+/// Overhead per condition on a client certificate, excluding its strings.
 const CERTIFICATE_NAME: u64 = 256;
 const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
 const RATE_LIMIT: u64 = 2048;
-/// Excluding headers.
+/// Overhead per set of request filters, excluding headers.
 const REQUEST_FILTERS: u64 = 4096;
 const SESSION_NAMES: u64 = 8;
 
@@ -92,7 +92,7 @@ pub enum RuleAnswer<'r> {
 pub struct RuleSize {
     /// Proxy routes per match.
     copies: u64,
-    /// Bytes per match, without conditions.
+    /// Size per match without conditions, in bytes.
     each: u64,
 }
 
@@ -130,12 +130,12 @@ impl RuleSize {
                 (Answer::Direct, 1, body, 0)
             }
         };
-        let looks = kind.looks(cors.is_some());
-        let copies = looks.saturating_mul(shares);
+        let evaluations = kind.evaluations(cors.is_some());
+        let copies = evaluations.saturating_mul(shares);
         let each = sum(parts.into_iter().chain([answer_size]));
         let each = copies
             .saturating_mul(each)
-            .saturating_add(looks.saturating_mul(once));
+            .saturating_add(evaluations.saturating_mul(once));
         Self { copies, each }
     }
 

@@ -8,7 +8,7 @@ use crate::expressions::{self, MAX_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
-    /// Maximum bytes of the pattern, and of the substitution.
+    /// Maximum length of the pattern, and maximum length of the substitution, in bytes.
     pub const MAX_BYTES: usize = 1024;
 
     /// Returns the substitution without group references. Errors start with the name of the invalid

@@ -27,7 +27,7 @@ pub fn is_cipher_suite(name: &str) -> bool {
     CIPHER_SUITES.contains(&name)
 }
 
-/// Returns true for 1 to 255 visible ASCII characters without a comma.
+/// Returns true if the name has 1 to 255 visible ASCII characters and no comma.
 pub fn is_application_protocol(name: &str) -> bool {
     (1..=MAX_PROTOCOL).contains(&name.len())
         && name

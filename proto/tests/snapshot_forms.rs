@@ -147,7 +147,7 @@ proptest! {
                 RefreshedShards::Changed(shards) => {
                     for shard in shards {
                         let held = published.shards.iter_mut().find(|held| held.name == shard.name);
-                        *held.expect("a shard that was there") = shard;
+                        *held.expect("an existing shard") = shard;
                     }
                 }
                 RefreshedShards::Whole => published = splitter.split(&mut next.clone()).unwrap(),

@@ -55,7 +55,7 @@ pack() {
   echo "$out/$1_$2_$arch.deb"
 }
 
-# Prints the value of the Depends field: the packages whose libraries the program uses.
+# Prints the value for the Depends field: the packages whose libraries the program uses.
 depends() {
   mkdir -p "$work/debian"
   : >"$work/debian/control"

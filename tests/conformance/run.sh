@@ -1,10 +1,10 @@
 #!/bin/sh
 # run.sh FLAG...: builds the Gateway API conformance suite, and runs it against the programs in
-# target/debug. run.sh --keep-report copies the report of the last run to the documentation.
+# target/debug. run.sh --keep-report copies the report from the last run to the documentation.
 #
 # $CONFORMANCE is the suite's release: v1.7, pinned in go.mod, or v1.6, pinned in v1.6.mod. Both are
 # built with the Go toolchain that go.mod names; Go downloads this toolchain as a module.
-# $CONFORMANCE_CHANNEL is the release channel of the CRDs.
+# $CONFORMANCE_CHANNEL is the CRDs' release channel.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/conformance}

@@ -191,7 +191,7 @@ impl AgentUnderTest {
     /// Replaces an argument for the next start of `sesame-agent run`.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
-        to.clone_into(flag.expect("the flag is there"));
+        to.clone_into(flag.expect("the flag exists"));
     }
 
     /// Sends SIGKILL to the agent, but not to its Envoy.
@@ -235,7 +235,7 @@ impl AgentUnderTest {
         )
     }
 
-    /// Returns the agent's Envoys, except those that only validate.
+    /// Returns the agent's Envoy processes, except those that only validate.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         found.retain(|process| {

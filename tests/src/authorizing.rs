@@ -23,7 +23,7 @@ use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Headers set on allowed requests, in addition to `x-NAME` with the body size.
+/// Headers set on allowed requests, in addition to `x-NAME`, which contains the body size.
 pub const WRITTEN: [(&str, &str); 4] = [
     ("x-user", "alice"),
     ("x-tier", "gold"),
@@ -65,17 +65,17 @@ pub struct Authorizing {
 }
 
 impl Authorizing {
-    /// Starts a service on a free port of 127.0.0.1.
+    /// Starts a service on a free port on 127.0.0.1.
     pub async fn start(name: &'static str) -> Self {
         Self::start_at(name, Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts a service on a free port of the given address.
+    /// Starts a service on a free port on the given address.
     pub async fn start_at(name: &'static str, address: IpAddr) -> Self {
         let listener = TcpListener::bind((address, 0))
             .await
             .expect("the address has a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the socket is bound");
         let asked = Arc::default();
         let task = tokio::spawn(accept(listener, name, Arc::clone(&asked)));
         Self {
@@ -186,7 +186,7 @@ async fn answer(
 
 fn parse_grpc_check(body: &Bytes) -> ReceivedCheck {
     // A gRPC message starts with a flag byte and a four-byte length.
-    let check = CheckRequest::decode(body.slice(5..)).expect("a question of Envoy's");
+    let check = CheckRequest::decode(body.slice(5..)).expect("a valid check request");
     let attributes = check.attributes.expect("attributes");
     let mut context: Vec<_> = attributes.context_extensions.into_iter().collect();
     context.sort_unstable();

@@ -36,7 +36,7 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // As root in a container, the browser's sandbox does not work.
+            // The browser's sandbox does not work for root in a container.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()

@@ -1,4 +1,4 @@
-//! A wall clock that a test controls. Only processes that the test starts with it are affected.
+//! A wall clock that a test controls. It affects only processes that the test starts with it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;

@@ -25,7 +25,7 @@ use self::servers::Servers;
 use crate::agent::TEST_TIMEOUT;
 use crate::wait::{eventually, holds};
 
-/// Longer than any test or the conformance suite.
+/// Lifetime of tokens, longer than any test or the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
 /// The identity of an API client.

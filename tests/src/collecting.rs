@@ -84,7 +84,7 @@ struct Collected {
 type Memory = Arc<Mutex<Collected>>;
 
 impl Collecting {
-    /// Starts a collector on a free port of 127.0.0.1.
+    /// Starts a collector on a free port on 127.0.0.1.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST.into()).await
     }
@@ -103,7 +103,7 @@ impl Collecting {
         let listener = TcpListener::bind((address, 0))
             .await
             .expect("the address has a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the socket is bound");
         let memory = Arc::default();
         let task = tokio::spawn(accept(listener, tls, Arc::clone(&memory)));
         Self {

@@ -235,7 +235,8 @@ impl ControllerUnderTest {
     /// Returns the controller's resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let pid = self.pid();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let text =
+            std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         number
@@ -371,7 +372,7 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
         .collect()
 }
 
-/// Decodes a base64 entry of a ConfigMap or Secret.
+/// Decodes a base64 entry in a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
     let text =

@@ -17,12 +17,12 @@ pub struct DatagramBackend {
 }
 
 impl DatagramBackend {
-    /// Starts a backend on a free port of 127.0.0.1.
+    /// Starts a backend on a free port on 127.0.0.1.
     pub async fn start(name: &str) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .expect("127.0.0.1 has a free port");
-        let address = socket.local_addr().expect("it is bound");
+        let address = socket.local_addr().expect("the socket is bound");
         let name = name.to_owned();
         let task = tokio::spawn(async move {
             let mut buffer = vec![0; LONGEST];

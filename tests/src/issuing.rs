@@ -77,7 +77,7 @@ async fn serve(
     published: &Published,
 ) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(address).await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
+    let address = listener.local_addr().expect("the socket is bound");
     let (acceptor, published) = (leaf.acceptor(), Arc::clone(published));
     let task = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -93,7 +93,7 @@ async fn serve(
                     async { Ok::<_, Infallible>(reply.expect("a response")) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new();
-                // The client has closed the connection.
+                // The client may disconnect at any time.
                 let _ = connection
                     .serve_connection(TokioIo::new(stream), reply)
                     .await;

@@ -23,11 +23,11 @@ fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, Path
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    let mut stdin = child.stdin.take().expect("piped");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
     // The program may exit without reading its input.
     let _ = std::io::Write::write_all(&mut stdin, input.as_bytes());
     drop(stdin);
-    child.wait_with_output().expect("the binary ends")
+    child.wait_with_output().expect("the program exits")
 }
 
 /// Returns a command's output as a string.

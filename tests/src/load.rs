@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// Number of failures that a report keeps; later failures are only counted.
+/// Maximum number of failures that a report keeps; later failures are only counted.
 const KEPT: usize = 200;
 
-/// Maximum duration of a load that no test stops.
+/// Time after which workers stop by themselves, in case no test stops them.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The kernel has only 28,000 local ports. After a connection to another machine, the local port
@@ -115,7 +115,7 @@ impl Load {
         }
     }
 
-    /// Returns the current number of sent requests.
+    /// Returns the number of requests sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -226,7 +226,8 @@ impl Worker {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
-        // Without `share`, each request has its own connection, server name and protocol.
+        // Without `share`, requests may differ in address, server name or protocol, so each one has
+        // its own connection.
         let Plan {
             requests, share, ..
         } = &self.plan;
@@ -264,7 +265,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // Refused connections fail immediately, so without a pause this would be a busy loop.
+            // Refused connections fail immediately, so without a delay this would be a busy loop.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen

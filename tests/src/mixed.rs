@@ -1,4 +1,4 @@
-//! A Gateway that serves all kinds of traffic, and load of each kind.
+//! A Gateway that serves all kinds of traffic, and load for each kind.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl Mixed {
         let request = agent.get(80, HOST, "/");
         agent.wait_ok(&request).await;
         agent
-            .wait_status("all is served", |status| {
+            .wait_status("the Gateway is serving", |status| {
                 status["gateways"][0]["state"] == "Serving"
             })
             .await;

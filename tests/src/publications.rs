@@ -137,7 +137,7 @@ impl Published {
         let mut plain = zstd::decode_all(&*stored).expect("a shard");
         // Append field 500, a one-letter string.
         plain.extend([0xa2, 0x1f, 1, b'a']);
-        let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
+        let stored = zstd::encode_all(&*plain, 3).expect("compression in memory");
         reference.sha256 = sha256(&stored);
         reference.size = plain.len() as u64;
         shard["binaryData"] = json!({SHARD_ENTRY: base64(&stored)});

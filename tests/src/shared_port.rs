@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// Enough to receive nearly all connections instead of Envoy.
+/// Number of sockets, enough to receive nearly all connections instead of Envoy.
 const SOCKETS: usize = 200;
 
 /// Opens additional sockets on Envoy's port with a different certificate.
-pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
+pub fn open_rival_sockets(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {
         let kind = (

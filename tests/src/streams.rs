@@ -54,7 +54,7 @@ impl fmt::Display for Kind {
 /// Starts a server that echoes every byte, over TLS if `tls` is set.
 pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
+    let address = listener.local_addr().expect("the socket is bound");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let tls = tls.clone();
@@ -80,7 +80,7 @@ pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
 /// Starts a server that echoes gRPC messages as they arrive.
 pub async fn grpc_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
+    let address = listener.local_addr().expect("the socket is bound");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let service = service_fn(|request: Request<Incoming>| async {
@@ -282,7 +282,8 @@ impl StreamReport {
             self.failures
         );
         for (opened, cut) in &self.lives {
-            // The first restart that ended after the stream opened replaced the stream's Envoy.
+            // The stream's Envoy was replaced by the first restart that ended after the stream
+            // opened.
             let concerns = restarts.iter().find(|(_, end)| end > opened);
             let since = concerns.map(|(begin, _)| cut.saturating_duration_since(*begin));
             assert!(

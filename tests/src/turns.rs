@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of inotify instances of an agent and its Envoys.
+/// Maximum number of inotify instances that an agent and its Envoy processes use.
 const INSTANCES_PER_AGENT: usize = 128;
 
 /// Shared by all users, because a test in a user namespace does not know its real user.

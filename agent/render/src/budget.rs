@@ -12,8 +12,9 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// The kernel takes 10 ms to release each watch of a killed Envoy, and the next Envoy has to wait
-/// for all of them. This limit keeps the delay below 0.3 s.
+/// Maximum number of watched endpoint files. After Envoy is killed, the kernel takes 10 ms to
+/// release each watch, and the next Envoy has to wait for all of them. This limit keeps the delay
+/// below 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,7 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// LDS, CDS, RTDS and five for ECDS.
+/// Number of subscriptions that every Envoy has: LDS, CDS, RTDS and five for ECDS.
 const ALWAYS: usize = 8;
 
 pub(crate) fn plan<'a>(
@@ -141,7 +142,8 @@ pub(crate) fn plan<'a>(
     granted
 }
 
-/// Listeners that request client certificates never resume sessions.
+/// Returns true if a listener with these settings resumes sessions. Listeners that request client
+/// certificates never do.
 fn resumes(tls: &TlsTermination) -> bool {
     !tls.asks_for_certificate()
 }

@@ -45,7 +45,7 @@ pub struct RenderOptions {
     pub session_tickets: bool,
     /// The host's session ticket keys, for listeners whose own keys are not on this host.
     pub stand_in_tickets: Option<StandInTickets>,
-    /// Destination of access logs, or `None` to disable them.
+    /// Destination for access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
     /// Additional trusted authorities, by trust bundle name.
     pub retained: BTreeMap<String, RetainedAuthorities>,
@@ -79,7 +79,7 @@ pub struct RetainedAuthorities {
     pub crl: String,
 }
 
-/// Destination of Envoy's access logs.
+/// Destination for Envoy's access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogSink {
     /// A file, as Envoy sees it.

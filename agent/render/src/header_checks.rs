@@ -12,7 +12,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     Ok(check_name(name)?)
 }
 
-/// A name must be a token (RFC 9110).
+/// Checks that the name is a token (RFC 9110).
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
@@ -21,7 +21,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Envoy rejects line breaks, NUL and more than 16,384 bytes.
+/// Checks the value as Envoy does, which rejects line breaks, NUL and more than 16,384 bytes.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -32,7 +32,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A value in a request line or `Host` must not be able to end the line.
+/// Checks a value for a request line or `Host`, which must not be able to end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

@@ -25,52 +25,52 @@ impl XdsLayout {
         Self { root: root.into() }
     }
 
-    /// Root directory of all files.
+    /// Returns the root directory of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Path of the file with all listeners.
+    /// Returns the path of the file with all listeners.
     pub fn lds(&self) -> PathBuf {
         self.root.join("lds/lds.pb")
     }
 
-    /// Path of the file with all clusters.
+    /// Returns the path of the file with all clusters.
     pub fn cds(&self) -> PathBuf {
         self.root.join("cds/cds.pb")
     }
 
-    /// Path of the file with the connection limits of listeners and clusters.
+    /// Returns the path of the file with the connection limits of listeners and clusters.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
     }
 
-    /// Path of the file with the session ticket keys.
+    /// Returns the path of the file with the session ticket keys.
     pub fn tickets(&self) -> PathBuf {
         self.root.join("tickets/tickets.pb")
     }
 
-    /// Path of a route table's file.
+    /// Returns the path of a route table's file.
     pub fn rds(&self, name: &str) -> PathBuf {
         self.leaf("rds", name)
     }
 
-    /// Path of an endpoint set's file.
+    /// Returns the path of an endpoint set's file.
     pub fn eds(&self, name: &str) -> PathBuf {
         self.leaf("eds", name)
     }
 
-    /// Path of a secret's file.
+    /// Returns the path of a secret's file.
     pub fn sds(&self, name: &str) -> PathBuf {
         self.leaf("sds", name)
     }
 
-    /// Path of a filter's file.
+    /// Returns the path of a filter's file.
     pub fn ecds(&self, name: &str) -> PathBuf {
         self.leaf("ecds", name)
     }
 
-    /// Directory in which files are written before they are renamed into place.
+    /// Returns the directory in which files are written before they are renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }

@@ -6,22 +6,23 @@
 
 use std::collections::BTreeMap;
 
-/// Envoy's default of 1 MiB is meant for trusted clients.
+/// Buffer size per connection, in bytes. Envoy's default of 1 MiB is meant for trusted clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Bounds on the request body bytes kept for a retry. At 1 Gbit/s, such bodies arrive in 1 to 2 ms.
+/// Upper and lower bounds for the body size limit of retryable requests, in bytes. At 1 Gbit/s,
+/// such bodies arrive in 1 to 2 ms.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
 /// One request body may use the heap size divided by this number.
 const BODIES: u64 = 8_192;
 
-/// No host serves a million connections.
+/// Upper bound for the number of open files. No host serves a million connections.
 const MAX_FILES: u64 = 1 << 20;
 const FEWEST_FILES: u64 = 512;
-/// Reserved for watched files, listening sockets, logs, workers, the admin socket and a hot
-/// restart.
+/// Minimum number of files reserved for watches, listening sockets, logs, workers, the admin socket
+/// and a hot restart.
 const LEAST_RESERVE: u64 = 192;
-/// Includes the buffers in both directions.
+/// Heap for a connection, including its buffers in both directions.
 const HEAP_PER_CONNECTION: u64 = 64 << 10;
 /// Returns the heap size for this much memory on a host or in a cgroup. The rest is for the agent,
 /// the kernel and Envoy's other memory.
@@ -29,11 +30,12 @@ pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// Mainly the headers of a request that waits for a backend connection.
+/// Heap for a request that waits for a backend connection, mainly for its headers.
 const HEAP_PER_REQUEST: u64 = 64 << 10;
-/// More waiting requests than any healthy backend needs.
+/// Upper bound for waiting requests, more than any healthy backend needs.
 const MAX_WAITING: u32 = 100_000;
-/// A listener or backend with fewer connections is practically unusable.
+/// Lower bound for connection limits. With fewer connections, a listener or backend is practically
+/// unusable.
 pub(crate) const FEW: u32 = 16;
 
 /// Resource limits for one Envoy.
@@ -82,9 +84,9 @@ impl Limits {
         })
     }
 
-    /// Client connections for the Gateways' own ports: half, or their proportional share if that is
-    /// larger. `own` counts these ports, and `added` the ports that only ListenerSets declare. Each
-    /// added port keeps at least one connection.
+    /// Returns the number of client connections for the Gateways' own ports: half, or their
+    /// proportional share if that is larger. `own` counts these ports, and `added` the ports that
+    /// only ListenerSets declare. Each added port keeps at least one connection.
     pub(crate) fn gateway_connections(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -95,13 +97,14 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Request body bytes that Envoy keeps for a retry. A longer body prevents a retry, but Envoy
-    /// detects a refused connection before the buffer is full.
+    /// Returns the number of request body bytes that Envoy keeps for a retry. A longer body
+    /// prevents a retry, but Envoy detects a refused connection before the buffer is full.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
 
-    /// Requests that may wait for one backend. Together they may use one eighth of the heap.
+    /// Returns the number of requests that may wait for one backend. Together they may use one
+    /// eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_PER_REQUEST).clamp(FEW, MAX_WAITING)
     }
@@ -169,8 +172,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// `mix` is the number of users in each namespace, and `shared` the number in both of the first
-    /// two.
+    /// `mix` contains the number of users in each namespace. `shared` users belong to both of the
+    /// first two namespaces.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let counts = NAMES.iter().zip(mix);

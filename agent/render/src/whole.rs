@@ -61,8 +61,8 @@ pub(crate) fn render_around<E>(
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `options` replaces `addresses`, which are only a request, and `rotation`. `context` contains
-    // `edge`, `tracing`, `log_output` and `measured_routes`.
+    // `options` takes the place of `addresses`, which are only requested, and of `rotation`.
+    // `context` contains `edge`, `tracing`, `log_output` and `measured_routes`.
     let Snapshot {
         gateway: _,
         addresses: _,

@@ -35,7 +35,8 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years. Envoy stores durations as 64-bit nanoseconds, so it rejects much longer ones.
+/// Maximum duration: 100 years. Envoy stores durations as 64-bit nanoseconds, so it rejects much
+/// longer ones.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {

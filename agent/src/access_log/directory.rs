@@ -15,7 +15,7 @@ use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
 pub(super) const DEV_NULL: &str = "/dev/null";
-/// Readable by the file's group, for log collectors.
+/// Mode of log files, readable by the file's group for log collectors.
 const LOG_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -98,7 +98,7 @@ impl LogDirectory {
         })
     }
 
-    /// Number and size in bytes of each older file, oldest first.
+    /// Returns the number and size in bytes of each older file, oldest first.
     fn older(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut older = Vec::new();
         for path in entries(&self.directory)? {

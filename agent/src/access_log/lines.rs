@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{DEV_NULL, LogDirectory, open_log};
 
-/// Longer lines are split. Envoy truncates client-controlled fields, so real lines are far shorter.
+/// Maximum line length in bytes. Longer lines are split. Envoy truncates client-controlled fields,
+/// so real lines are far shorter.
 const MAX_BYTES: u64 = 1 << 20;
 /// Time after a rotation during which Envoy may still write to the old file.
 const LATE: Duration = Duration::from_secs(3);
@@ -24,7 +25,7 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Oldest first. The current file is last, unless it is already open.
+    /// Files still to be opened, oldest first. The current file comes last.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }

@@ -24,13 +24,13 @@ pub(crate) use self::rotator::LogRotator;
 
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
-/// Destination of the access logs.
+/// Destination for the access logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AccessLogTo {
     /// One file per Gateway.
     #[default]
     File,
-    /// The standard output of the agent, or of the launcher if there is one.
+    /// The agent's standard output, or the launcher's if there is one.
     Stdout,
     /// Access logs are off.
     Off,
@@ -39,7 +39,7 @@ pub enum AccessLogTo {
 /// Settings for access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
-    /// Destination of the access logs.
+    /// Destination for the access logs.
     pub to: AccessLogTo,
     /// Directory that contains the log files.
     pub directory: PathBuf,
@@ -56,6 +56,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Bytes to leave free on the disk, but at most a tenth of the disk.
+    /// Number of bytes to leave free on the disk, but at most a tenth of the disk.
     pub free_bytes: u64,
 }

@@ -18,7 +18,7 @@ pub(super) struct LogFacts {
 pub(super) struct LogPlan {
     pub(super) rotate: bool,
     pub(super) remove: Vec<u64>,
-    /// False if the disk is too full.
+    /// False if the disk is too full for logging.
     pub(super) write: bool,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct LogRotator {
     written: Option<WrittenFile>,
     /// Log file that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// The last reported reason why logging is off.
+    /// The last reported reason for disabled logging.
     reported: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl LogRotator {
         self.update_and_log();
     }
 
-    /// Calls `report` at the start, and whenever the reason why logging is off changes. Never
+    /// Calls `report` at the start, and whenever the reason for disabled logging changes. Never
     /// returns.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
@@ -77,7 +77,7 @@ impl LogRotator {
                 report(self.reported.clone());
             }
             if self.needs_reopen {
-                // The admin connection may lead to an Envoy that has since been replaced.
+                // The admin connection may still belong to an Envoy that has since been replaced.
                 admin.reconnect().await;
                 // If Envoy does not respond or is just starting, try again at the next check.
                 self.needs_reopen = admin.post("/reopen_logs").await.is_err();
@@ -137,7 +137,8 @@ impl LogRotator {
                 let file = self.log.current();
                 launcher::try_append(socket, &file).map_err(|error| {
                     io::Error::other(format!(
-                        "Envoy cannot write to it: {error}; run a launcher of this version in a unit or container that may write to the file"
+                        "Envoy cannot write to it: {error}; run a launcher of this version in a \
+                         unit or container that can write to it"
                     ))
                 })
             }
@@ -171,7 +172,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// If the current file was replaced, Envoy must reopen its log.
+    /// Detects a replaced log file, after which Envoy must reopen its log.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();

@@ -18,8 +18,8 @@ use crate::xds::XdsKind;
 
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// If a change adds more clusters, the shares file (RTDS) must come first. Until it is written,
-/// Envoy's default connection limit applies to added clusters.
+/// If a change adds more clusters than this, the shares file (RTDS) must come first. Until it is
+/// written, Envoy's default connection limit applies to the added clusters.
 const MAX_BEFORE_SHARES: usize = 4;
 
 /// Kinds of changes that are rendered but not applied yet.
@@ -28,7 +28,7 @@ const MAX_BEFORE_SHARES: usize = 4;
     clippy::struct_excessive_bools,
     reason = "each part of a change can wait independently"
 )]
-pub struct Waiting {
+pub struct PendingChanges {
     /// At least one existing endpoint file changes.
     pub endpoints: bool,
     /// At least one existing route table changes.
@@ -39,7 +39,7 @@ pub struct Waiting {
     pub rest: bool,
 }
 
-impl Waiting {
+impl PendingChanges {
     /// Compares the files on disk with the desired resources.
     pub fn of(old: &OnDisk, new: &Rendered) -> Self {
         let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
@@ -61,14 +61,14 @@ impl Waiting {
         }
     }
 
-    /// Returns true if route tables may be applied first. Inline endpoints may change.
+    /// Returns true if route tables may be applied first, even if inline endpoints change as well.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
-/// Querying Envoy for warming clusters takes milliseconds with thousands of clusters, so skip the
-/// query if this returns false.
+/// Returns true if a cluster may have to warm. Otherwise, callers skip the query for warming
+/// clusters, which takes milliseconds with thousands of clusters.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -204,7 +204,11 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
 
 /// Returns the content on disk with the new route tables, or `None` if they must not be applied
 /// first.
-pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
+pub fn route_tables_ahead(
+    old: &OnDisk,
+    new: &Rendered,
+    waiting: PendingChanges,
+) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),
         shares: new.shares.clone(),
@@ -419,17 +423,17 @@ mod tests {
             content: old.clone(),
             ..OnDisk::default()
         };
-        let waiting = |new: &Rendered| Waiting::of(&on_disk, new);
-        assert_eq!(waiting(&old), Waiting::default());
+        let waiting = |new: &Rendered| PendingChanges::of(&on_disk, new);
+        assert_eq!(waiting(&old), PendingChanges::default());
         let routes = Rendered {
             route_tables: resources(&[("r", vec![2])]),
             clusters: resources(&[("a", cluster("a", "ea", "")), ("c", inline("2"))]),
             ..old.clone()
         };
-        let both = Waiting {
+        let both = PendingChanges {
             route_tables: true,
             inline_endpoints: true,
-            ..Waiting::default()
+            ..PendingChanges::default()
         };
         assert_eq!(waiting(&routes), both);
         let ahead = route_tables_ahead(&on_disk, &routes, both).expect("route tables");

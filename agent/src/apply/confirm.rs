@@ -35,8 +35,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // If Envoy has never accepted any version of a list, it uses at most parts of the list, and
-        // would reject every union with it. Treat the list as empty.
+        // If Envoy has never accepted any version of a list, it uses at most parts of the list on
+        // disk. It would reject any union that contains this list, so treat the list as empty.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

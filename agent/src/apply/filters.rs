@@ -10,8 +10,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
-/// Returns `None` if the new file has all old entries. Protobuf merges concatenated messages, and
-/// later values win.
+/// Returns a file with the entries of both versions, or `None` if the new version already has them
+/// all. Protobuf merges concatenated messages, and later values win.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);

@@ -81,7 +81,7 @@ impl Files {
         &self.layout
     }
 
-    /// Oldest first.
+    /// Returns the entries, oldest first.
     pub(crate) fn entries(&self) -> &[JournalEntry] {
         &self.entries
     }
@@ -145,7 +145,8 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // `rename` does nothing if both paths are hard links to one inode, as after an agent crash.
+        // `rename` does nothing if both paths are hard links to one inode, which an agent crash can
+        // leave behind.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }

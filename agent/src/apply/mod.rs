@@ -20,7 +20,7 @@ pub mod state;
 mod transaction;
 mod wait;
 
-pub use ahead::{Waiting, endpoints_ahead, route_tables_ahead};
+pub use ahead::{PendingChanges, endpoints_ahead, route_tables_ahead};
 pub use on_disk::OnDisk;
 pub use removal::Removal;
 pub use report::{ApplyReport, Outcome, Refusal, StepReport};

@@ -18,7 +18,7 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
-/// In bytes. Larger files count as damaged.
+/// Maximum file size in bytes. Larger files count as damaged.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// Content of the intact files on disk. Each list is sorted by name.

@@ -17,7 +17,7 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Each unused cluster may cost Envoy an inotify instance.
+/// Maximum number of unused clusters to keep, low because each may cost Envoy an inotify instance.
 const MAX_UNUSED: usize = 16;
 
 /// When to remove resources that have become unused.
@@ -95,7 +95,8 @@ pub(super) fn clusters(
     }
 }
 
-/// A later cluster of the same name must not reuse connections that use a key or trust bundle.
+/// Returns true if the cluster's connections use a key or trust bundle. A later cluster of the same
+/// name must not reuse them.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }

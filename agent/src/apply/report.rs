@@ -1,4 +1,4 @@
-//! Report of a transaction.
+//! Report on a transaction.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub enum Outcome {
     Gone {
         /// Phase of the interrupted step.
         phase: Phase,
-        /// Last error of the admin interface.
+        /// Last error from the admin interface.
         reason: String,
     },
 }

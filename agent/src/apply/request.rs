@@ -30,7 +30,7 @@ pub enum ApplyError {
         action: &'static str,
         /// Root directory of Envoy's files.
         root: PathBuf,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: io::Error,
     },
 }
@@ -46,7 +46,7 @@ pub struct Desired<'a> {
     pub may_empty: bool,
 }
 
-/// Leftovers of an earlier agent.
+/// Leftovers from an earlier agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Number of changes undone because they belonged to an interrupted transaction.

@@ -10,8 +10,8 @@ use super::wait::{PollBackoff, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// Time for Envoy to reread restored files, whose content it has accepted before. The rollback then
-/// continues, because keeping the newer files would be worse.
+/// Time limit for Envoy to reread restored files, whose content it has accepted before. After that,
+/// the rollback continues anyway, because keeping the newer files would be worse.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
@@ -46,8 +46,8 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Comparing versions is not enough: a rejection leaves the version unchanged, but Envoy may use
-/// parts of the rejected file.
+/// Waits until Envoy has reread the restored files. Comparing versions is not enough: a rejection
+/// leaves the version unchanged, but Envoy may use parts of the rejected file.
 async fn await_restored(
     envoy: &Admin,
     restored: &[JournalEntry],

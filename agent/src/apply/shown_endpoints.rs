@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Limit for old and new endpoints together. Beyond it, a statistics query is cheaper.
+/// Maximum number of old and new endpoints together. Beyond it, a statistics query is cheaper.
 const MAX_ENDPOINTS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// In bytes. A snapshot from a cluster is always far smaller.
+/// Maximum snapshot size in bytes. A snapshot from a cluster is always far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -79,9 +79,9 @@ pub struct Meta {
 pub struct Generation {
     /// Metadata of the generation.
     pub meta: Meta,
-    /// Bytes of the snapshot.
+    /// The encoded snapshot.
     pub snapshot: Bytes,
-    /// Bytes of the keys.
+    /// The encoded keys.
     pub keys: Bytes,
 }
 
@@ -137,7 +137,8 @@ pub struct StateDir {
 impl StateDir {
     /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// Limit for all generations together. The accepted one and the newest two are always kept.
+    /// Maximum total size of all generations in bytes. The accepted one and the newest two are
+    /// always kept.
     const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates the directory. `keep` is the number of generations to keep, at least two.
@@ -230,7 +231,7 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // Newer generations are complete, but were never marked as accepted.
+        // Try newer generations last. They are complete, but were never marked as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();

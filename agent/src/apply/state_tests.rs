@@ -124,7 +124,7 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             }
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
-            assert!(!staged.exists(), "what was cut is removed");
+            assert!(!staged.exists(), "the incomplete generation is removed");
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }

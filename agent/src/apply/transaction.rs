@@ -79,13 +79,13 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets the reserve from which transactions lend inotify instances to Envoy.
+    /// Sets the reserve from which transactions borrow inotify instances for Envoy.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps, for use while two Envoys read the same files.
+    /// Sets the delay between steps, for use while two Envoy processes read the same files.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }

@@ -174,7 +174,7 @@ impl Watcher<'_> {
             if expected.iter().all(is_reported) {
                 return Ok(versions);
             }
-            // The short response omits names that are invalid as labels, and files that no resource
+            // That response omits names that are invalid as labels, and files that no resource
             // uses.
         }
         self.envoy.version_texts_without_endpoints().await
@@ -355,7 +355,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Ignores the last segment of a counter's name.
+/// Adds up each subscription's counters, whose names differ only in the last segment.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,

@@ -17,8 +17,8 @@ const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 )]
 #[command(next_help_heading = "Access logs")]
 pub(crate) struct AccessLogArgs {
-    /// Destination of the access logs, one JSON object per line: a file per Gateway (`sesame-agent
-    /// logs`), the standard output of the agent or its launcher, or none.
+    /// Destination for the access logs, one JSON object per line: a file per Gateway (`sesame-agent
+    /// logs`), the agent's or its launcher's standard output, or none.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG",
@@ -27,7 +27,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "PLACE"
     )]
     access_log: AccessLogTo,
-    /// Directory of the access log files, writable by Envoy; by default the unit's log directory,
+    /// Directory for the access log files, writable by Envoy; by default the unit's log directory,
     /// else `access-logs` in the state directory.
     #[arg(long, env = "SESAME_ACCESS_LOG_DIR", value_name = "DIR")]
     access_log_dir: Option<PathBuf>,

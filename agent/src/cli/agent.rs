@@ -29,14 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 256 << 20;
 const MAX_ERROR: usize = 64 << 10;
 
-/// Options of every command that talks to an agent. They may precede or follow the command's name.
+/// Options for commands that talk to an agent. They may precede or follow the command's name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Talking to a running agent")]
 pub(crate) struct AgentArgs {
     /// Runtime directory of the agent to talk to.
     #[arg(long, global = true, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(super) runtime_dir: PathBuf,
-    /// Gateway to serve, show or act on; by default, all Gateways of the agent.
+    /// Gateway to serve, show or act on; by default, all of the agent's Gateways.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
     /// Output format.

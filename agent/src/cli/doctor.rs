@@ -108,10 +108,10 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         found.and_then(|setting| setting.values.first())
     };
     let state_dir = value("state-dir").map(PathBuf::from).unwrap_or_default();
-    let left_to = left_to(&state_dir);
+    let unprivileged_owner = unprivileged_owner(&state_dir);
     let cluster = options
         .as_ref()
-        .filter(|_| left_to.is_none())
+        .filter(|_| unprivileged_owner.is_none())
         .and_then(|options| cluster(&runtime, options, &agent.runtime_dir));
     let port_map = options
         .as_ref()
@@ -128,7 +128,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         addresses: options.map(|options| options.addresses).unwrap_or_default(),
         agent: facts,
         cluster,
-        left_to,
+        unprivileged_owner,
     };
     let facts = runtime.block_on(gather(inputs));
     Ok(Examined { facts, settings })
@@ -284,7 +284,7 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
 
 /// Returns the state directory's owner if this process is root and the owner is not. Root must not
 /// use a kubeconfig that another user can modify.
-fn left_to(state_dir: &Path) -> Option<String> {
+fn unprivileged_owner(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {
         let user = User::from_uid(owner.into()).ok().flatten();

@@ -62,7 +62,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     agent::command(agent, command)
 }
 
-/// Also stops Envoys that are running without an agent.
+/// Also stops Envoy processes that are running without an agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let requested_grace = if agent::is_there(agent).await {
         // Stop even if the drain fails, connections remain at the timeout, or there are no

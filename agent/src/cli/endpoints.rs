@@ -1,4 +1,4 @@
-//! `sesame-agent endpoints`: shows backend endpoints as the running Envoys see them.
+//! `sesame-agent endpoints`: shows backend endpoints as Envoy sees them.
 
 use std::fmt::Write as _;
 
@@ -133,7 +133,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         let clusters = clusters
             .with_context(|| gateway.gateway.clone())?
             .into_iter();
-        // Filter again, because older Envoys ignore the filter parameter and return all clusters.
+        // Filter again, because older Envoy versions ignore the filter parameter and return all
+        // clusters.
         let chosen = |name: &str| {
             let mut patterns = args.backends.iter();
             patterns.len() == 0 || patterns.any(|pattern| pattern.names(name))
@@ -149,7 +150,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// The regular expression may also match other clusters.
+/// Returns a regular expression, which may also match other clusters.
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();

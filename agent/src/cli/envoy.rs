@@ -27,7 +27,7 @@ pub(crate) struct EnvoyArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
-    /// Time to keep serving before Envoys drain, so that load balancers notice the loss of
+    /// Time to keep serving before Envoy drains, so that load balancers notice the loss of
     /// readiness. Applies with --on-stop drain, and when a launcher stops.
     #[arg(
         long,

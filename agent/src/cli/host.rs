@@ -39,7 +39,7 @@ pub(crate) struct HostArgs {
     /// manifests; experimental).
     #[arg(long, env = "SESAME_EXTRA_MINIMAL_OCG")]
     pub(crate) extra_minimal_ocg: bool,
-    /// Follow symbolic links that lead out of the manifest directory.
+    /// Follow symbolic links that point outside the manifest directory.
     #[arg(long, env = "SESAME_FOLLOW_LINKS")]
     pub(crate) follow_links: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.

@@ -33,7 +33,7 @@ const EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The token. Prefer standard input or a file, because command lines are visible to every user
-    /// of this host.
+    /// on this host.
     #[arg(value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
     /// File with the token, readable only by you; `-` is standard input, the default.
@@ -117,7 +117,7 @@ pub(crate) fn main(
     }
     // The token can be used only once, so first do everything that can fail on this host.
     let owner = owner::find(state_dir)?;
-    let state = there(state_dir, owner.is_none())
+    let state = resolved_state_dir(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
     let other_dir = (state_dir != Path::new(DEFAULT_STATE_DIR)).then_some(state.as_path());
     let kubeconfig = credentials::kubeconfig_path(&state);
@@ -193,7 +193,7 @@ impl Joined {
 }
 
 /// Resolves symbolic links.
-fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
+fn resolved_state_dir(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
     }

@@ -1,4 +1,4 @@
-//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit.
+//! `sesame-agent launcher`: starts Envoy for an agent in another container or unit.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -26,12 +26,12 @@ pub(crate) struct LauncherArgs {
     #[arg(long)]
     prepare: bool,
     /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
-    /// then moves to this launcher's Envoys. The other launcher, which needs this option, too,
-    /// exits after its own Envoys.
+    /// then moves to this launcher's Envoy processes. The other launcher needs this option, too,
+    /// and exits after its own Envoy processes.
     #[arg(long)]
     take_over: bool,
-    /// For a startup probe: exit with 0 if this container's launcher and its Envoys have replaced
-    /// all others.
+    /// For a startup probe: exit with 0 if this container's launcher and its Envoy processes have
+    /// replaced all others.
     #[arg(long, conflicts_with_all = ["prepare", "take_over"])]
     check: bool,
 }
@@ -80,7 +80,10 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                 () = tokio::time::sleep(PLACE), if *take_over => {
                     match server.reclaim() {
                         Ok(false) => {}
-                        Ok(true) => tracing::info!("the other launcher has exited; this one responds again"),
+                        Ok(true) => tracing::info!(
+                            "the other launcher has exited; this launcher responds on the socket \
+                             again"
+                        ),
                         Err(error) => tracing::error!(%error, "no launcher responds"),
                     }
                     continue;
@@ -115,7 +118,7 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// Lets the kernel move waiting connections from a closed socket to another socket of the same
+/// Lets the kernel move waiting connections from a closed socket to another socket on the same
 /// port.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {

@@ -114,7 +114,7 @@ fn leave_cluster(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> an
     })
 }
 
-/// The agent's user owns the credential.
+/// Runs `leave --only-cluster` as the agent's user, who owns the credential.
 fn leave_cluster_as(
     owner: owner::Owner,
     agent: &AgentArgs,

@@ -110,8 +110,8 @@ enum Command {
     Top(top::TopArgs),
     /// Show backend endpoints as Envoy sees them: connections, waiting requests, failures.
     Endpoints(endpoints::EndpointsArgs),
-    /// Show this host's events: applied and rejected configurations, Envoy starts, certificates and
-    /// the source.
+    /// Show this host's events: configurations applied or rejected, Envoy starts and failures,
+    /// certificate changes, and problems with the configuration source.
     Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
@@ -145,7 +145,7 @@ enum Command {
     /// Leave the cluster that this host has joined.
     #[cfg(feature = "cluster")]
     Leave(leave::LeaveArgs),
-    /// Store the credentials of this host.
+    /// Store this host's credentials.
     #[cfg(feature = "cluster")]
     #[command(hide = true)]
     StoreCredentials(store_credentials::StoreArgs),
@@ -163,7 +163,7 @@ enum Command {
     Trust(trust::TrustCommand),
     /// Print this program's version and source revision.
     Version(version::VersionArgs),
-    /// Start Envoys for an agent in another container or unit, and stop them when this process is
+    /// Start Envoy for an agent in another container or unit, and stop it when this process is
     /// stopped.
     Launcher(launcher::LauncherArgs),
     /// Make the agent's user the owner of directories that were created as root.

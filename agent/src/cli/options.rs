@@ -140,10 +140,10 @@ mod tests {
                 [program, command, &options].concat(),
                 [program, &options, command].concat(),
             ] {
-                let cli = parse(line.iter().copied()).expect("understood");
+                let cli = parse(line.iter().copied()).expect("valid arguments");
                 assert_eq!(cli.agent.runtime_dir.to_string_lossy(), "/r", "{line:?}");
                 assert!(cli.agent.runtime_dir_named, "{line:?}");
-                let gateway = cli.agent.gateway.expect("named");
+                let gateway = cli.agent.gateway.expect("a Gateway");
                 assert_eq!(gateway.to_string(), "a/b", "{line:?}");
                 assert_eq!(cli.agent.output, crate::cli::output::Format::Json);
             }

@@ -80,9 +80,11 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }
     if gateways.is_empty() {
-        let name = args.gateway.as_ref().map(|name| format!(" {name}"));
-        let name = name.unwrap_or_default();
-        tracing::error!("no Gateway{name} is accepted; see `sesame-agent validate`");
+        let problem = match &args.gateway {
+            Some(name) => format!("Gateway {name} does not exist or is not accepted"),
+            None => "there are no accepted Gateways".to_owned(),
+        };
+        tracing::error!("{problem}; see `sesame-agent validate`");
         return Ok(EXIT_FAULT);
     }
     if let Some(dir) = &args.snapshot_dir {

@@ -96,12 +96,12 @@ pub(crate) struct RunArgs {
     /// the next agent adopts it, or is drained and stopped.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,
-    /// Heap limit of each Envoy; by default three quarters of the memory of the control group or
-    /// the host.
+    /// Heap limit for each Envoy; by default three quarters of the control group's or host's
+    /// memory.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
     /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; further
-    /// changes are delayed. A single change is applied immediately. With 100, nothing is delayed.
+    /// changes are delayed. A single change is applied immediately. At 100, nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -111,7 +111,7 @@ pub(crate) struct RunArgs {
     )]
     max_apply_share: u8,
     /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames
-    /// or backends. With 100, nothing is held.
+    /// or backends. At 100, nothing is held.
     #[arg(
         long,
         env = "SESAME_MAX_REMOVAL_SHARE",
@@ -187,7 +187,7 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
     Ok(0)
 }
 
-// This function is long because it names every argument, so that none is forgotten.
+// This function is long because it destructures every argument, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
@@ -274,7 +274,7 @@ fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpA
     Ok(addresses)
 }
 
-/// The kubelet sets this variable in every container.
+/// Returns true in a Pod, where the kubelet sets this variable in every container.
 fn is_in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }

@@ -14,7 +14,7 @@ pub(crate) struct SealArgs {
     /// a key file; with only one of the two; or not at all.
     #[arg(long, env = "SESAME_SEAL", value_enum, default_value_t)]
     seal: SealMethod,
-    /// Directory of the sealing key, which may be on a different disk from the state directory; by
+    /// Directory for the sealing key, which may be on a different disk from the state directory; by
     /// default `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,
@@ -40,8 +40,8 @@ pub(crate) struct SealLikeAgentArgs {
     /// How the agent seals private keys; defaults to the value in the settings file.
     #[arg(long, env = "SESAME_SEAL", value_enum)]
     seal: Option<SealMethod>,
-    /// Directory of the agent's sealing key; defaults to the value in the settings file, or else to
-    /// `seal` in the state directory.
+    /// Directory for the agent's sealing key; defaults to the value in the settings file, or else
+    /// to `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,
 }

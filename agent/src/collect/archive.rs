@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// If a part is larger, only its end is kept.
+/// Maximum size of a part in bytes. If a part is larger, only its end is kept.
 const MAX_PART: usize = 16 << 20;
 const MAX_ALL: usize = 128 << 20;
 const TOP: &str = "sesame";

@@ -160,8 +160,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns keys, tokens and passwords that the parts might contain. Each of `files` contains an
-/// additional token.
+/// Returns keys, tokens and passwords that the parts might contain. This includes the token in each
+/// of `files`.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -170,7 +170,7 @@ pub(crate) fn secrets(
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = Vec::new();
     for KeyPair { private_key, .. } in keys {
-        // Other data contains passwords and API keys without their names.
+        // Credentials are stored as `name:value`, but other parts may contain only the value.
         let credentials = String::from_utf8_lossy(private_key);
         let credentials = credentials.lines().filter_map(|line| line.split_once(':'));
         secrets.extend(credentials.map(|(_, value)| value.as_bytes().to_vec()));

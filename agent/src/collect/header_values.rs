@@ -55,7 +55,7 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Returns the redacted values, because other parts may contain them too.
+/// Returns the redacted values, so that the caller can redact them in other parts, too.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
 pub(super) const REDACTED: &str = "<redacted>";
-/// Shorter strings would match too often by chance.
+/// Minimum length of a string to redact. Shorter strings would match too often by chance.
 const SHORTEST: usize = 8;
 
 const SHAPES: [(&str, &str); 5] = [

@@ -21,9 +21,9 @@ pub struct HostFacts {
     pub first_free_port: u16,
     /// True if the agent's user may bind privileged ports.
     pub binds_low: bool,
-    /// Memory that the agent and its Envoys may use, in bytes.
+    /// Memory that the agent and Envoy may use, in bytes.
     pub memory: u64,
-    /// Heap limit of each Envoy in bytes, or `None` for the default.
+    /// Heap limit for each Envoy in bytes, or `None` for the default.
     pub heap: Option<u64>,
     /// Limit and current number of tasks in the agent's control group. `None` if unlimited.
     pub tasks: Option<(u64, u64)>,
@@ -43,11 +43,11 @@ pub struct HostFacts {
     pub envoy: Result<EnvoyFacts, String>,
     /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel lacks this setting.
     pub migrates: Option<bool>,
-    /// `Ok` if connections can be steered between two Envoys, or the reason why not.
+    /// `Ok` if connections can be steered between two Envoy processes; otherwise, the reason.
     pub steering: Result<(), String>,
     /// Owner of the state directory, if this process is root and the owner is not. Only that user
     /// can check the cluster and connection steering.
-    pub left_to: Option<String>,
+    pub unprivileged_owner: Option<String>,
     /// State of the cluster, or `None` if it was not checked.
     pub cluster: Option<ClusterFacts>,
     /// Certificate warnings. The flag is true if clients already reject the certificate.
@@ -78,13 +78,13 @@ pub struct AgentFacts {
 pub struct InotifyFacts {
     /// Maximum number of inotify instances per user.
     pub instances: usize,
-    /// Instances that each Envoy can use while two Envoys are running.
+    /// Instances that each Envoy process can use while two are running.
     pub each: usize,
     /// Instances that an Envoy needs if each resource is in its own file.
     pub wanted: usize,
-    /// Instances that the running Envoys use.
+    /// Instances that the running Envoy processes use.
     pub used: usize,
-    /// Instances reserved for the next Envoys. `None` if no agent is running.
+    /// Instances reserved for the next Envoy processes. `None` if no agent is running.
     pub held: Option<usize>,
     /// Maximum number of inotify watches per user.
     pub watches: usize,
@@ -103,7 +103,7 @@ pub struct PortFacts {
     pub port: u16,
     /// Process that holds the port, if any is visible.
     pub owner: Option<(u32, String)>,
-    /// True if one of this host's Envoys holds the port.
+    /// True if an Envoy process on this host holds the port.
     pub own: bool,
     /// True if the port can be bound now.
     pub bindable: bool,
@@ -159,7 +159,7 @@ pub struct EnvoyFacts {
     pub version: String,
     /// Version of the hot restart protocol, or why it is unknown.
     pub hot_restart: Result<String, String>,
-    /// `Ok` if shared memory for hot restarts can be created, or the reason why not.
+    /// `Ok` if shared memory for hot restarts can be created; otherwise, the reason.
     pub shared_memory: Result<(), String>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct GatherInputs {
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) envoy: Option<PathBuf>,
-    /// In bytes. `None` for the default.
+    /// Heap limit for each Envoy in bytes, or `None` for the default.
     pub(crate) heap: Option<u64>,
     /// Listener port → port that Envoy binds.
     pub(crate) port_map: BTreeMap<u32, u32>,
@@ -36,7 +36,7 @@ pub(crate) struct GatherInputs {
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
     /// Owner of the state directory, if this process is root and the owner is not.
-    pub(crate) left_to: Option<String>,
+    pub(crate) unprivileged_owner: Option<String>,
 }
 
 /// Takes a few milliseconds, plus the time for Envoy to print its version.
@@ -52,7 +52,7 @@ pub(crate) async fn gather(inputs: GatherInputs) -> HostFacts {
         gateways,
         agent,
         cluster,
-        left_to,
+        unprivileged_owner,
     } = inputs;
     let own = envoys(&runtime_dir, None);
     let process = agent
@@ -93,7 +93,7 @@ pub(crate) async fn gather(inputs: GatherInputs) -> HostFacts {
         migrates: moves_connections(),
         steering: restart::can_steer()
             .map_err(|error| format!("connections cannot be steered: {error}")),
-        left_to,
+        unprivileged_owner,
         cluster,
         certificates: expiries()
             .filter_map(|expiry| expiry.warning(now))

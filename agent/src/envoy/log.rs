@@ -13,10 +13,10 @@ use sesame_files::open::{self, Rule};
 pub const ENVOY_LOG: &str = "envoy.log";
 /// Log format for Envoy. Example: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
-/// In bytes. A larger log is copied to `<log>.1` and truncated.
+/// Maximum log size in bytes. A larger log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
 const MAX_READ: u64 = 256 << 10;
-/// In characters.
+/// Maximum length of a message in characters.
 const MAX_WORDS: usize = 2000;
 
 /// Log file of one Envoy.

@@ -16,14 +16,14 @@ use crate::host::reserve::EnvoyInstances;
 /// Default of [`SupervisorConfig::drain_time`].
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Backoff before a dead Envoy is restarted. The pause doubles with each death after the second.
+/// Backoff before a dead Envoy is restarted. The delay doubles with each death after the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death, in which the agent can repair Envoy's files.
+    /// Delay after the first death, during which the agent can repair Envoy's files.
     pub at_once: Duration,
-    /// Pause after the second death.
+    /// Delay after the second death.
     pub first: Duration,
-    /// Maximum pause.
+    /// Maximum delay.
     pub longest: Duration,
     /// If Envoy was live for this long, its death counts as the first.
     pub reset_after: Duration,
@@ -69,15 +69,15 @@ pub struct SupervisorConfig {
     pub log_level: String,
     /// Backoff before a dead Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// Maximum drain time of an Envoy that cannot be adopted.
+    /// Maximum drain time for an Envoy that cannot be adopted.
     pub replace_grace: Duration,
     /// Time limit for a new Envoy to take over.
     pub takeover: Duration,
     /// True if Envoy shares the launcher's or this process's standard output.
     pub has_stdout: bool,
-    /// Starts Envoys. If `None`, Envoy is a child of this process and cannot be hot-restarted.
+    /// Starts Envoy. If `None`, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Lends inotify instances to Envoys that are starting.
+    /// Lends inotify instances to Envoy processes that are starting.
     pub instances: EnvoyInstances,
 }
 
@@ -143,9 +143,9 @@ impl SupervisorConfig {
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if a restart would run a different binary, provided that the file at the
-    /// configured path has changed. A launcher service chooses the binary itself. Returns false if
-    /// its choice is unknown, to avoid an unnecessary restart.
+    /// Returns true if a restart would run a different binary. Call only if the file at the
+    /// configured path has changed. A launcher service chooses its own binary. If its choice is
+    /// unknown, returns false to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -179,7 +179,7 @@ pub enum State {
         /// True if hot restart is possible.
         hot_restart: bool,
     },
-    /// Envoy will be started after a pause.
+    /// Envoy will be started after a delay.
     Backoff {
         /// Consecutive deaths, or zero if Envoy is waiting for inotify instances.
         deaths: u32,

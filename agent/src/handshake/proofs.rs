@@ -14,7 +14,8 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Beyond this number, the agent checks only the serial numbers that Envoy reports.
+/// Maximum number of handshakes. Beyond it, the agent checks only the serial numbers that Envoy
+/// reports.
 const MAX_PROOFS: usize = 256;
 /// Replaces the `*` of a wildcard. No listener's hostname contains this label.
 const BELOW_WILDCARD: &str = "certificate-proof";
@@ -110,7 +111,7 @@ fn listener_proofs<'a>(
         })
 }
 
-/// The client does not support older TLS 1.2 cipher suites.
+/// Returns true if the client can connect. It does not support older TLS 1.2 cipher suites.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)

@@ -1,4 +1,4 @@
-//! Tests of the handshakes that prove a certificate change.
+//! Tests for the handshakes that prove a certificate change.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Never listens, because a test socket would receive connections. Returns true if no socket can be
-/// created.
+/// Returns true if the address can be bound, or if no socket can be created. Never listens, because
+/// a test socket would receive connections.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,

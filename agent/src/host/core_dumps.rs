@@ -1,4 +1,4 @@
-//! Keeps private keys out of core dumps of this process and its Envoys.
+//! Keeps private keys out of core dumps of this process and Envoy.
 
 use std::fs;
 use std::io;

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
-/// Envoy runs as the same user, so no other user needs access.
+/// Mode of directories. Envoy runs as the same user, so no other user needs access.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
-/// Even listener and cluster files are private, because they may contain inline keys.
+/// Mode of files. Even listener and cluster files are private, because they may contain inline
+/// keys.
 pub(super) const FILE_MODE: u32 = 0o600;
 
 /// Files must belong to this user, unless this user is root.
@@ -93,7 +94,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Sorted by name. Empty if the directory is missing.
+/// Returns the entries sorted by name, or none if the directory is missing.
 pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,

@@ -13,7 +13,7 @@ use sesame_proto::schema::Transport;
 
 use super::{can_bind, durable, written_by_agent};
 
-/// Name of the file with the chosen ports, below the state directory.
+/// Name of the file with the chosen ports, in the state directory.
 const FILE: &str = "free-ports.json";
 /// Maximum size of that file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -110,10 +110,10 @@ fn choose(outside: u32, taken: &BTreeSet<u32>) -> io::Result<u16> {
     Ok(port)
 }
 
-/// True if no socket is bound to the port, whatever its address and transport.
+/// Returns true if no TCP or UDP socket is bound to the port at any address.
 fn is_free(port: u16) -> bool {
     let any = (Ipv4Addr::UNSPECIFIED, port);
-    // A host without IPv6 has no conflict there.
+    // On a host without IPv6, binding fails with another error, which is not a conflict.
     let any6 = (Ipv6Addr::UNSPECIFIED, port);
     let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     TcpListener::bind(any).is_ok()
@@ -122,7 +122,7 @@ fn is_free(port: u16) -> bool {
         && !UdpSocket::bind(any6).is_err_and(|error| in_use(&error))
 }
 
-/// True if the port is free or an Envoy of this user holds it with `SO_REUSEPORT`.
+/// Returns true if the port is free or an Envoy of this user holds it with `SO_REUSEPORT`.
 fn is_ours(port: u16) -> bool {
     let address = (Ipv4Addr::UNSPECIFIED, port).into();
     can_bind(Transport::Tcp, address) && can_bind(Transport::Udp, address)

@@ -1,4 +1,4 @@
-//! Budget for inotify instances, which determines how many files Envoys may watch.
+//! Budget for inotify instances, which determines how many files Envoy may watch.
 //!
 //! Envoy uses one instance per watched file, and aborts if it would exceed the user's limit.
 //! Compute the budget before rendering any file.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::reserve::SPARE;
 
 const RESERVE: usize = 16;
-/// The kernel's default.
+/// The kernel's default limit on instances per user.
 const DEFAULT_LIMIT: usize = 128;
 
 /// Limit on inotify instances, and how many are in use.
@@ -19,11 +19,11 @@ const DEFAULT_LIMIT: usize = 128;
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances of this user's other visible processes.
+    /// Instances held by this user's other visible processes.
     pub others: usize,
-    /// Instances of this agent's Envoys.
+    /// Instances held by this agent's Envoy processes.
     pub own: usize,
-    /// Placeholder instances for the next Envoys.
+    /// Placeholder instances for the next Envoy processes.
     pub held: usize,
 }
 

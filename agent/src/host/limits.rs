@@ -17,12 +17,12 @@ pub(crate) fn open_files() -> u64 {
     })
 }
 
-/// The smaller of the control group's limit and the host's memory, in bytes.
+/// Returns the smaller of the control group's limit and the host's memory, in bytes.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
 
-/// In bytes. `process` is a process ID or `self`.
+/// Returns the memory limit in bytes. `process` is a process ID or `self`.
 pub(crate) fn memory_of(process: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn memory_of(process: &str) -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// Respects CPU affinity and the control group's quota.
+/// Returns the number of CPU cores, with CPU affinity and the control group's quota applied.
 #[cfg(feature = "cluster")]
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,7 +67,7 @@ pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     Some((most, u64::try_from(open).ok()?))
 }
 
-/// In bytes.
+/// Returns the host's memory in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()

@@ -26,7 +26,7 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists listening sockets first. Stop there, because a hundred thousand
+            // The kernel lists listening sockets first. Stop after them, because a hundred thousand
             // connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()

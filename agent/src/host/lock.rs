@@ -13,7 +13,8 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// If an agent is killed while forking, its child may briefly hold the lock.
+/// How long to wait for the lock. If an agent is killed while forking, its child may briefly hold
+/// the lock.
 const LOCK_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 

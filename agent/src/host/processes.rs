@@ -15,7 +15,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
-/// An exiting process may still have open sockets.
+/// Returns true if the process is exiting or has exited. An exiting process may still have open
+/// sockets.
 pub(crate) fn is_ending(pid: u32) -> bool {
     /// The kernel's `PF_EXITING` flag.
     const EXITING: u64 = 0x4;

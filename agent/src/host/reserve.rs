@@ -1,8 +1,8 @@
-//! Reserve of inotify instances for starting Envoys.
+//! Reserve of inotify instances for starting Envoy.
 //!
 //! Envoy needs one instance per watched file, and aborts if none is free. The agent therefore holds
-//! as many placeholders as the current Envoys use. Borrow instances before starting an Envoy or
-//! making it watch more files.
+//! as many placeholders as the current Envoy processes use. Borrow instances before starting an
+//! Envoy or making it watch more files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,22 +14,22 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// In case Envoy watches more files than were counted.
+/// Extra instances, in case Envoy watches more files than were counted.
 pub(crate) const SPARE: usize = 2;
 pub(crate) const VALIDATION: usize = 1;
-/// Holding more instances would leave too few for the user's other processes.
+/// Maximum number of instances to hold. More would leave too few for the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
 const LEFT_FREE: usize = 8;
 const REFILL: Duration = Duration::from_secs(2);
 
-/// Inotify instances for all Envoys. Clones share them.
+/// Inotify instances for all Envoy processes. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 
 #[derive(Debug, Default)]
 struct HeldInstances {
     placeholders: Vec<OwnedFd>,
-    /// Instances on loan to Envoys that are acquiring them.
+    /// Instances on loan to Envoy processes that are acquiring them.
     lent: usize,
     envoys: BTreeMap<String, InstanceNeed>,
 }
@@ -38,13 +38,13 @@ struct HeldInstances {
 struct InstanceNeed {
     /// Files that Envoy watches, or will watch once it is started.
     files: usize,
-    /// A running Envoy already has its instances.
+    /// True if Envoy is running and therefore already has its instances.
     runs: bool,
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// Includes the successor's instances and, unless Envoy is running, its own.
+    /// Counts the successor's instances and, unless Envoy is running, Envoy's own.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -59,9 +59,9 @@ impl InstanceNeed {
 pub struct ReserveLevel {
     /// Held instances, including those on loan.
     pub held: usize,
-    /// Instances to hold for the next Envoys.
+    /// Instances to hold for the next Envoy processes.
     pub wanted: usize,
-    /// Instances that replaced Envoys will release.
+    /// Instances that replaced Envoy processes will release.
     pub leaving: usize,
 }
 
@@ -71,13 +71,16 @@ impl ReserveLevel {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
             format!(
-                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: this user's other processes use the rest. Until more are free, a restarted Envoy watches fewer files, and changes to content without a file take longer; {REMEDY}"
+                "{held} inotify instances are held for the next Envoys of this host, which need \
+                 {wanted}: this user's other processes use the rest. Until more are free, a \
+                 restarted Envoy watches fewer files, so some changes take longer; {REMEDY}"
             )
         })
     }
 }
 
-pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
+pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances (or \
+    user.max_inotify_instances in the user namespace), or stop processes that use inotify";
 
 /// Too few inotify instances are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -280,7 +283,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// If possible, leaves `leave` instances free.
+    /// Acquires placeholders until there are `wanted`. If possible, leaves `leave` instances free.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {

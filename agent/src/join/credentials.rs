@@ -89,7 +89,8 @@ pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyho
         .map_err(anyhow::Error::msg)
 }
 
-/// Does not verify the signature, so use the claims only to find out when the token expires.
+/// Does not verify the token's signature, so use the claims only to find out when the token
+/// expires.
 pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
     let token = sealed.read(&token_path(state))?;
     Ok(token.and_then(|token| Credential::parse(&token)))

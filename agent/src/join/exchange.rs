@@ -60,7 +60,8 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Does not retry, because the token cannot be claimed again.
+/// Deletes the join token's service account. Does not retry, because the token cannot be claimed
+/// again anyway.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -70,7 +71,8 @@ pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<
     }
 }
 
-/// The token is bound to the host's Secret, so it becomes invalid when the Secret is deleted.
+/// Requests a token for the host. The token is bound to the host's Secret, so it becomes invalid
+/// when the Secret is deleted.
 pub(crate) async fn request(
     client: &Client,
     namespace: &str,
@@ -108,7 +110,7 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// True if the API server is unavailable, or permissions may not have taken effect yet.
+/// Returns true if the API server is unavailable, or permissions may not have taken effect yet.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,

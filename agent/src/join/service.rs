@@ -10,7 +10,8 @@ use super::settings_file;
 
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Unsets environment variables for other sources, which would override the settings file.
+/// Drop-in that unsets environment variables for other sources, because they would override the
+/// settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.

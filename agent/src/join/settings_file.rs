@@ -16,11 +16,11 @@ use sesame_published::join_token::JoinToken;
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
+const ASIDE: &str = "# Commented out by `sesame-agent join`: ";
 /// Value in the packaged settings file.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 const MAX_BYTES: u64 = 64 << 10;
-/// These settings select another source or specific Gateways.
+/// Settings that select another source or specific Gateways.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",
@@ -53,7 +53,7 @@ pub(crate) fn settings(
     all
 }
 
-/// Replaces the settings of an earlier `join`. Comments out `manifests` if its directory is empty
+/// Replaces the settings from an earlier `join`. Comments out `manifests` if its directory is empty
 /// (`holds_nothing`), or if it is the only setting and has the packaged value.
 pub(crate) fn with(
     text: &str,

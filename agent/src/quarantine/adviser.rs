@@ -275,7 +275,7 @@ impl Quarantine {
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
             let instead = match culprit.put_back {
                 Some(_) => "the previously accepted key is restored",
-                None => "it is left out",
+                None => "it is excluded",
             };
             let _object = tracing::error_span!("culprit", object = %piece).entered();
             tracing::error!(words = culprit.envoy_words, "Envoy rejects this; {instead}");

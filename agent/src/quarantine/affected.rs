@@ -245,7 +245,7 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
         }
         Piece::Route(_) | Piece::VirtualHost { .. } => "its requests get 500",
         Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is rejected",
-        Piece::Key(_) | Piece::TrustBundle(_) => "everything that needs it is left out",
+        Piece::Key(_) | Piece::TrustBundle(_) => "everything that depends on it is excluded",
         Piece::L4Route(_) => "its connections are closed",
         Piece::Listener(_) => "it is not open",
     };

@@ -17,9 +17,9 @@ pub(super) fn named(messages: &[String]) -> Vec<RefusedResource> {
     messages.iter().filter_map(|message| one(message)).collect()
 }
 
-/// True if Envoy could not read a file, for example because it had no free file descriptor. The
-/// file may be valid.
-pub(crate) fn let_down_by_host(messages: &[String]) -> bool {
+/// Returns true if Envoy could not read a file, for example because it had no free file descriptor.
+/// The file may be valid.
+pub(crate) fn is_file_read_failure(messages: &[String]) -> bool {
     messages
         .iter()
         .any(|message| message.contains("unable to read file: "))
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn unreadable_file_is_blamed_on_host() {
         let lines = |line: &str| vec![line.to_owned()];
-        assert!(let_down_by_host(&lines(
+        assert!(is_file_read_failure(&lines(
             "Filesystem config update failure: in /x/rds.pb, unable to read file: /x/rds.pb"
         )));
-        assert!(!let_down_by_host(&lines(
+        assert!(!is_file_read_failure(&lines(
             "cds: cluster 'a' config rejected: no"
         )));
     }

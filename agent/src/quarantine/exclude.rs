@@ -44,7 +44,7 @@ impl<'a> Removed<'a> {
         removed
     }
 
-    /// False if the previously accepted version is served instead.
+    /// Returns true if the piece is rejected and no previously accepted version is served instead.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
@@ -92,7 +92,7 @@ impl<'a> Removed<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Rejected keys count only if the listener has no other keys.
+    /// Rejected keys are a cause only if the listener has no other keys.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {

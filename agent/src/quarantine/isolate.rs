@@ -85,7 +85,8 @@ struct ProbeBuilder {
 }
 
 impl ProbeBuilder {
-    /// Pieces beyond the last port number are judged only in the final validation.
+    /// Returns the next port. Pieces for which no port number is left are judged only in the final
+    /// validation.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }

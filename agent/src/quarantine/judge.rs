@@ -14,7 +14,7 @@ use sesame_render::{AccessLogSink, RenderOptions};
 
 /// Scope of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub enum ValidationScope {
     /// Only some pieces, with placeholders for ports and addresses.
     Alone,
     /// The whole configuration.
@@ -27,7 +27,7 @@ pub trait Judge: Sync {
     fn judge(
         &self,
         snapshot: Snapshot,
-        trial: Trial,
+        scope: ValidationScope,
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
@@ -63,7 +63,11 @@ pub struct EnvoyJudge {
 }
 
 impl Judge for EnvoyJudge {
-    async fn judge(&self, snapshot: Snapshot, trial: Trial) -> Result<Option<String>, NoVerdict> {
+    async fn judge(
+        &self,
+        snapshot: Snapshot,
+        scope: ValidationScope,
+    ) -> Result<Option<String>, NoVerdict> {
         // In validate mode, Envoy watches no files, so the budget does not apply.
         let mut options = RenderOptions {
             subscription_budget: usize::MAX,
@@ -73,7 +77,7 @@ impl Judge for EnvoyJudge {
         if let Some(AccessLogSink::File(path)) = &mut options.access_log {
             *path = "/dev/null".into();
         }
-        if trial == Trial::Alone {
+        if scope == ValidationScope::Alone {
             options.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
             options.port_map.clear();
         }

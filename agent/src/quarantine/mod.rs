@@ -1,7 +1,7 @@
 //! Quarantine: excludes exactly the pieces that Envoy rejects, and keeps all others working.
 //!
-//! Envoy stops at the first error, and its message rarely shows the faulty piece. Bisection with
-//! `envoy --mode validate` finds it. A culprit is not tried again until its digest changes.
+//! Envoy stops at the first error, and its message rarely identifies the faulty piece. Bisection
+//! with `envoy --mode validate` finds it. A culprit is not tried again until its digest changes.
 //! Validation does not bind ports, so port conflicts are read from Envoy's log.
 //!
 //! Never write Envoy's files here: `apply` does that. Only `judge` runs Envoy, and `adviser`
@@ -26,9 +26,9 @@ mod tests;
 pub use accepted_keys::AcceptedKeys;
 pub use adviser::{Advice, Quarantine};
 pub use affected::{Affected, AffectedRoute, Refused, affected};
-pub(crate) use envoy_log::let_down_by_host;
+pub(crate) use envoy_log::is_file_read_failure;
 pub use exclude::exclude;
-pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
+pub use judge::{EnvoyJudge, Judge, NoVerdict, ValidationScope};
 pub use memory::{Culprit, Culprits, MatchVerdict};
 pub use piece::{Digest, Piece, digests};
 pub use search::{Search, SearchEnd, SearchLimits};

@@ -58,7 +58,7 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// True if the piece can respond with 500 instead of being removed.
+    /// Returns true if the piece can respond with 500 instead of being removed.
     pub(super) fn can_answer(&self) -> bool {
         matches!(self, Self::Route(_) | Self::VirtualHost { .. })
     }

@@ -12,7 +12,7 @@ use sesame_proto::schema::Snapshot;
 use super::accepted_keys::AcceptedKeys;
 use super::exclude::exclude;
 use super::isolate::{Depth, isolate};
-use super::judge::{Judge, NoVerdict, Trial};
+use super::judge::{Judge, NoVerdict, ValidationScope};
 use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
@@ -183,7 +183,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             // message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
-                let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
+                let Some(words) = self.ask(snapshot, ValidationScope::Alone, start).await? else {
                     self.absolve(pieces, &group.pieces, depth);
                     if let (true, Some(second_half)) = (group.first_half, groups.last_mut()) {
                         second_half.refused = true;
@@ -324,14 +324,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 },
             );
         }
-        self.ask(exclude(wanted, &excluded), Trial::Whole, start)
+        self.ask(exclude(wanted, &excluded), ValidationScope::Whole, start)
             .await
     }
 
     async fn ask(
         &mut self,
         snapshot: Snapshot,
-        trial: Trial,
+        scope: ValidationScope,
         start: Instant,
     ) -> Result<Option<String>, Halt> {
         let used_up = self.runs >= self.limits.runs || start.elapsed() > self.limits.time;
@@ -339,7 +339,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             return Err(Halt::Unfinished);
         }
         self.runs += 1;
-        let verdict = self.judge.judge(snapshot, trial).await;
+        let verdict = self.judge.judge(snapshot, scope).await;
         verdict.map_err(Halt::NoVerdict)
     }
 

@@ -95,7 +95,11 @@ struct OracleJudge {
 }
 
 impl Judge for OracleJudge {
-    async fn judge(&self, snapshot: Snapshot, _: Trial) -> Result<Option<String>, NoVerdict> {
+    async fn judge(
+        &self,
+        snapshot: Snapshot,
+        _: ValidationScope,
+    ) -> Result<Option<String>, NoVerdict> {
         *self.judged.lock().unwrap() += 1;
         let pieces = Pieces::new(&snapshot);
         let has = |piece: &Piece| match pieces.of.get(piece) {

@@ -24,7 +24,7 @@ pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 /// Time limit for the last reports when the agent stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Provides the reports of a host.
+/// Provides a host's reports.
 pub trait HostReports: Send {
     /// Switches to the current Gateways and settings, and returns the interval between reports
     /// while nothing changes.
@@ -133,7 +133,7 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // After a rejection, wait for the whole pause.
+                        // After a rejection, wait for the whole backoff delay.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }

@@ -14,10 +14,10 @@ use super::written::ReportChange;
 
 /// Minimum interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Maximum interval between two reports of progress.
+/// Maximum interval between two progress reports.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must be in progress before it is reported.
+/// Minimum time that a revision must be in progress before it is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// The next pause is doubled if this report came soon after the end of the previous pause.
+    /// Doubles the interval if this report was written soon after the previous interval ended.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {

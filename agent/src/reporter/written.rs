@@ -1,4 +1,4 @@
-//! Remembers the last reports of this host, and sends the requests that update them.
+//! Remembers this host's last reports, and sends the requests that update them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -23,11 +23,12 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
-/// The file contains the withdrawn Gateway's name.
+/// Marks a Gateway as withdrawn. The file contains the Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
-/// In bytes, decompressed.
+/// Maximum size of a decompressed snapshot in bytes.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// In bytes. Decoding usually multiplies the size by about seven.
+/// Maximum size of a decoded snapshot in bytes. Decoding usually multiplies the size by about
+/// seven.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// `config` is the digest of `wanted` without its endpoints.
@@ -105,8 +106,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// The next agent must not serve the Gateway, even if this agent dies before the Gateway's Envoy
-/// has exited.
+/// Marks the Gateway, so that the next agent does not serve it even if this agent dies before the
+/// Gateway's Envoy has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -124,7 +125,7 @@ pub(super) fn unmark_withdrawn(directories: &Directories, gateway: &NamespacedNa
     }
 }
 
-/// Returns withdrawn Gateways, whose Envoys may have outlived the previous agent.
+/// Returns withdrawn Gateways, whose Envoy processes may have outlived the previous agent.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {

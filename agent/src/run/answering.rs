@@ -1,6 +1,6 @@
-//! Answers certificate requests with a command or a signer in the cluster. The code that reads the
-//! written answer decides whether to accept it. This module must never have access to a private
-//! key.
+//! Answers certificate requests by running a command or asking a signer in the cluster. The code
+//! that reads the answer file decides whether to accept it. This module must never have access to a
+//! private key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an answer may take to be accepted before it is requested again.
+/// How long to wait for an answer to be accepted before requesting another one.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// In bytes.
+/// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Spawns one task per certificate, which runs until the agent exits.
@@ -86,7 +86,7 @@ impl Requester {
                 Err(why) => {
                     tracing::warn!(
                         object = self.object,
-                        "cannot get the certificate for a certificate request: {why}"
+                        "cannot obtain the requested certificate: {why}"
                     );
                     self.troubles.set(&self.object, Some(why));
                 }

@@ -1,4 +1,4 @@
-//! Reports the certificates and trust bundles that Envoys use. A report must never contain any part
+//! Reports the certificates and trust bundles that Envoy uses. A report must never contain any part
 //! of a private key.
 
 use std::collections::BTreeMap;
@@ -82,13 +82,13 @@ impl CertificatesSource {
     /// Returns the certificates in order of expiry.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // Query all Envoys concurrently, so that unresponsive ones cost only one timeout.
+        // Query all Envoy processes concurrently, so that unresponsive ones cost only one timeout.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
 
-    /// Does not query Envoys.
-    pub(super) fn unasked(&self) -> Vec<CertificateReport> {
+    /// Does not query Envoy.
+    pub(super) fn list_without_query(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];
         self.list(&observed, served)
@@ -327,7 +327,7 @@ mod tests {
             ..Snapshot::default()
         };
         let number = CertificateFacts::from_pem(leaf.cert.pem().as_bytes());
-        let number = number.into_iter().next().expect("one").serial;
+        let number = number.into_iter().next().expect("one certificate").serial;
         let files = [("Secret/ns/a", "a.yaml"), ("ConfigMap/ns/more", "b.yaml")];
         let files = files.map(|(name, place)| (name.to_owned(), place.to_owned()));
         let report = |served: &[String]| {

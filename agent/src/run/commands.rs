@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::envoy::restart::Strategy;
 
-/// A command for one Gateway's Envoy, or for all Envoys.
+/// A command for one Gateway's Envoy, or for every Gateway's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
@@ -43,7 +43,7 @@ pub enum InstanceCommand {
     Resume,
 }
 
-/// Limits of a drain.
+/// Limits for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {

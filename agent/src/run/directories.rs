@@ -56,7 +56,7 @@ pub enum DirectoriesError {
     TooLong {
         /// The runtime directory.
         path: PathBuf,
-        /// Length in bytes of the longest socket path.
+        /// Length of the longest socket path, in bytes.
         length: usize,
     },
 }

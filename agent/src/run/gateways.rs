@@ -24,7 +24,8 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Do not wait longer for a task, because restarting its Envoy can take a minute.
+/// How long to wait for a task on `Leave`. Restarting its Envoy can take a minute, which is too
+/// long.
 const LEAVING: Duration = Duration::from_secs(5);
 
 pub(super) struct Gateways {
@@ -34,7 +35,7 @@ pub(super) struct Gateways {
     observed: watch::Sender<AllObserved>,
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Gateways whose Envoys have not exited, with their addresses.
+    /// Gateways whose Envoy processes have not exited, with their addresses.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// True if the Envoy is known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,

@@ -39,7 +39,7 @@ pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     }
 }
 
-/// The accepted generations of one Gateway on disk.
+/// One Gateway's accepted generations on disk.
 #[derive(Debug)]
 pub struct History {
     directory: PathBuf,
@@ -54,7 +54,7 @@ impl History {
             None => match Directories::states_below(state_dir).as_slice() {
                 [only] => only.clone(),
                 [] => bail!(
-                    "{}: no Gateway was ever served from this directory",
+                    "{}: no Gateway has ever been served from this directory",
                     state_dir.display()
                 ),
                 more => bail!(
@@ -66,7 +66,7 @@ impl History {
         };
         if !directory.is_dir() {
             bail!(
-                "{}: this Gateway was never served from this directory",
+                "{}: this Gateway has never been served from this directory",
                 directory.display()
             );
         }

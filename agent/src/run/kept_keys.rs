@@ -103,7 +103,7 @@ pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     key.serial = leaf.map(|leaf| leaf.serial).unwrap_or_default();
 }
 
-/// Newest generation first.
+/// Returns all stored pairs, newest generation first.
 fn all(state: &StateDir) -> Vec<StoredPair> {
     let numbers = state.numbers().unwrap_or_default();
     let newest_first = numbers.into_iter().rev();

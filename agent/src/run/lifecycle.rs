@@ -1,7 +1,8 @@
 //! Decides which Gateways get an Envoy now, which ones wait, and which lose their Envoy.
 //!
-//! If two Envoys listened on one address, connections would be split between them. So a Gateway
-//! waits while a draining Envoy uses one of its addresses, or while its own previous Envoy drains.
+//! If two Envoy processes listened on one address, connections would be split between them. So a
+//! Gateway waits while a draining Envoy uses one of its addresses, or while its own previous Envoy
+//! drains.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ pub(super) struct LifecycleFacts<'a> {
     /// Gateways in the source, with their addresses.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways whose Envoys have not exited, with their addresses.
+    /// Gateways whose Envoy processes have not exited, with their addresses.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 

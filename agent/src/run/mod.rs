@@ -1,4 +1,4 @@
-//! A running agent: turns a source of configuration into Envoys that serve it.
+//! A running agent: reads a configuration source, and runs Envoy to serve the configuration.
 //!
 //! A `source` starts an engine. The engine computes each Gateway's `target`, and the Gateway's
 //! `instance` applies it to an Envoy. Channels keep only the newest value.
@@ -64,7 +64,7 @@ use crate::seal::SealSettings;
 use crate::source::local::LocalFile;
 use crate::source::manifests::ReadLimits;
 
-/// Name of the agent's socket in the runtime directory.
+/// Name of the agent's socket, in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Default runtime directory.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/sesame";
@@ -76,7 +76,7 @@ pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 pub struct RunOptions {
     /// The source of configuration.
     pub source: Source,
-    /// Options for the resolution of manifests.
+    /// Options for resolving manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
     /// Files on this host that replace Secrets and ConfigMaps.
     pub local_files: Vec<LocalFile>,
@@ -91,7 +91,7 @@ pub struct RunOptions {
     pub report_addresses: Vec<IpAddr>,
     /// Interval between reports to a cluster while nothing changes.
     pub report_every: Duration,
-    /// True if endpoints must not be addresses of this host.
+    /// True if endpoints must not have this host's addresses.
     pub refuse_host_endpoints: bool,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
@@ -109,14 +109,14 @@ pub struct RunOptions {
     pub concurrency: Option<u32>,
     /// Number of files that each Envoy may watch.
     pub subscription_budget: Option<usize>,
-    /// Heap limit of each Envoy, in bytes.
+    /// Heap limit for each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// Maximum time for connections to finish when Envoys are stopped.
+    /// Maximum time for connections to finish when Envoy is stopped.
     pub drain: Duration,
     /// Percentage of its time that each Envoy's main thread may spend on frequent changes; with
     /// 100, no change is delayed.
     pub apply_share: u8,
-    /// Percentage of the configuration that a revision may remove without being held; with 100,
+    /// Percentage of the configuration that a revision may remove without being held; at 100,
     /// revisions are never held.
     pub most_removed: u8,
     /// How long a revision that removes more than `most_removed` is held. It is then applied if the
@@ -127,9 +127,9 @@ pub struct RunOptions {
     pub bundle_overlap: Option<Duration>,
     /// Time between becoming unready and draining, if `on_stop` requests a drain.
     pub lame_duck: Duration,
-    /// True if a launcher in another container or unit starts Envoys.
+    /// True if a launcher in another container or unit starts Envoy.
     pub launcher: bool,
-    /// What happens to Envoys when a signal stops the agent.
+    /// What happens to Envoy when a signal stops the agent.
     pub on_stop: OnStop,
     /// Interval between rotations of session ticket keys; `None` means that Envoy manages the keys.
     pub session_tickets: Option<Duration>,
@@ -154,7 +154,7 @@ pub struct MetricsOptions {
     pub most_backends: usize,
 }
 
-/// Runs the agent until it is stopped. Envoys keep serving after that, unless a drain was
+/// Runs the agent until it is stopped. Envoy keeps serving after that, unless a drain was
 /// requested. `reader` rereads the settings.
 pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     core_dumps::prevent();

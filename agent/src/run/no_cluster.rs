@@ -1,4 +1,4 @@
-//! Stub for `cluster` in builds without cluster support. The types here have no values.
+//! Stub for `cluster` in builds without cluster support. The types here are uninhabited.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ pub(super) struct Observed {
     pub(super) applied_for: Option<Arc<Target>>,
     pub(super) applied_at: Option<Timestamp>,
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not present one of their certificates, with the result of handshakes.
+    /// Listeners that do not present one of their certificates, with the handshake results.
     pub(super) unshown: BTreeMap<String, String>,
     /// Listeners with certificates that no file on this host provides.
     pub(super) without_files: BTreeMap<String, String>,
@@ -109,7 +109,7 @@ impl Observed {
         all
     }
 
-    /// Also true if no address could be assigned.
+    /// Also returns true if no address could be assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)

@@ -9,7 +9,7 @@ use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
-/// The page shows at most this many events, newest first.
+/// Maximum number of events on the page, newest first.
 const MAX_EVENTS: usize = 30;
 /// Remaining lifetime below which a certificate is highlighted.
 const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;

@@ -144,9 +144,7 @@ impl LiveSettings {
         let refused = self.refused.iter();
         refused
             .map(|why| {
-                format!(
-                    "the settings were rejected, and the agent could not start with them: {why}"
-                )
+                format!("the settings were rejected; the agent would not start with them: {why}")
             })
             .collect()
     }

@@ -212,7 +212,7 @@ fn pages(
     Arc::new(move || {
         page::page(&PageFacts {
             report: &report(true),
-            certificates: &certificates.unasked(),
+            certificates: &certificates.list_without_query(),
             // The error is already logged.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),

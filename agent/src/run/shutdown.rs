@@ -1,5 +1,5 @@
-//! Stops an agent, and either stops its Envoys or leaves them running. A restarted or replaced
-//! agent leaves its Envoys to the next agent.
+//! Stops an agent, and either stops Envoy or leaves it running. A restarted or replaced agent
+//! leaves Envoy to the next agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,20 +22,20 @@ use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 use crate::host::processes;
 
-/// Maximum time for an agent to exit after its Envoys have exited.
+/// Maximum time for an agent to exit after Envoy has exited.
 const MAX_AGENT_EXIT: Duration = Duration::from_secs(15);
 /// Maximum delay in a Pod between starting the agent and the launcher, or between their stop
 /// signals.
 const MAX_SIGNAL_SKEW: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What happens to the Envoys when a signal stops the agent.
+/// What happens to Envoy when a signal stops the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnStop {
-    /// Envoys keep serving, and the next agent adopts them.
+    /// Envoy keeps serving, and the next agent adopts it.
     #[default]
     Leave,
-    /// Envoys drain, then exit.
+    /// Envoy drains, then exits.
     Drain,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// In a Pod, the launcher may still be starting.
+/// Waits briefly for the launcher, which may still be starting in a Pod.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -78,21 +78,22 @@ pub(super) async fn stop_requested(
     }
 }
 
-/// Load balancers must notice that the host is not ready before Envoys stop.
+/// Decides what happens to Envoy after a signal. Before it drains, load balancers get time to
+/// notice that the host is not ready.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // If the first process in a PID namespace exits, the kernel kills all others, so Envoys must
+    // If the first process in a PID namespace exits, the kernel kills all others, so Envoy must
     // drain.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
         (live.on_stop, live.lame_duck)
     };
-    let ends = on_stop == OnStop::Drain || is_end_of_all || ends_them(launcher).await;
+    let ends = on_stop == OnStop::Drain || is_end_of_all || launcher_is_stopping(launcher).await;
     if !ends {
         return Ending::Leave;
     }
@@ -104,8 +105,9 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// In a Pod, the launcher may get its signal slightly later.
-async fn ends_them(launcher: &Launcher) -> bool {
+/// Returns true if the launcher is stopping Envoy. In a Pod, it may get its signal slightly later
+/// than the agent.
+async fn launcher_is_stopping(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
     };
@@ -119,7 +121,7 @@ async fn ends_them(launcher: &Launcher) -> bool {
     false
 }
 
-/// Body of `POST /stop`, which stops an agent and its Envoys.
+/// Body of `POST /stop`, which stops an agent and Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
@@ -127,7 +129,7 @@ pub struct StopRequest {
     pub grace_seconds: u64,
 }
 
-/// Error while stopping Envoys.
+/// Error while stopping Envoy processes.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// The agent was asked to stop, but is still running.
@@ -146,8 +148,8 @@ pub enum EndError {
     },
 }
 
-/// Waits until no agent uses the runtime directory, then stops the remaining Envoys and returns
-/// their number.
+/// Waits until no agent uses the runtime directory, then stops the remaining Envoy processes and
+/// returns their number.
 ///
 /// `agent_grace` is the time that an agent was given to stop. If it is `None`, a running agent is
 /// an error.
@@ -194,7 +196,8 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Like [`end_all`], but only for Envoys that run the binary `own`, whose launcher is stopping.
+/// Like [`end_all`], but only for Envoy processes that run the binary `own`, whose launcher is
+/// stopping.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await

@@ -64,7 +64,7 @@ impl EngineTimes {
         self.resolved = Some(SystemTime::now());
     }
 
-    /// For changes that did not come from a cluster.
+    /// Used for changes that did not come from a cluster.
     pub(super) fn rendered_here(&self, before: &Targets, now: &Targets, objects: &[ObjectKey]) {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }

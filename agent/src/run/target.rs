@@ -108,12 +108,13 @@ impl Target {
         }
     }
 
-    /// SHA-256 in hexadecimal. Computed on first use, because applying a target does not need it.
+    /// Returns the SHA-256 in hexadecimal, computed on first use because applying a target does not
+    /// need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// The manifest's revision if there is one, or else the digest.
+    /// Returns the manifest's revision if there is one, or else the digest.
     pub(super) fn reported_revision(&self) -> &str {
         let from_manifest = self.manifest_revision.as_deref();
         from_manifest.unwrap_or_else(|| self.revision())
@@ -136,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Computed on first use.
+    /// Returns the expiries, which are computed on first use.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();

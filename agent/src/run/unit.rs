@@ -1,8 +1,7 @@
 //! Reports the agent's readiness, status and liveness to a service manager.
 //!
-//! A host counts as started once it is ready, as defined by `/readyz`, with the newest
-//! configuration. The watchdog is fed unless the engine or an instance has been busy with one task
-//! for too long.
+//! A host counts as started once it is ready (see `/readyz`) and serves the newest configuration.
+//! The watchdog is fed unless the engine or an instance has been busy with one task for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,16 +18,18 @@ use super::report::{GatewayReport, Report, SourceReport};
 use crate::host::service_manager;
 use sesame_gateway_api::status::AgentState;
 
-/// A host that is not ready counts as started after this time.
+/// Time after which a host counts as started even if it is not ready.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Used until the host is ready.
+/// Interval between checks until the host is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
-/// Resolving the largest configurations takes seconds.
+/// Time limit for a change. The engine is stuck if a change takes longer; the largest
+/// configurations take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Searching thousands of objects for rejected parts takes minutes.
+/// Time limit for a task. An instance is stuck if a task takes longer; a search for rejected parts
+/// can take minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Limits the status to about one screen line.
+/// Maximum length of the status in characters, about one screen line.
 const STATUS_CHARS: usize = 200;
 
 pub(super) struct Unit {
@@ -37,7 +38,7 @@ pub(super) struct Unit {
     ready: watch::Sender<bool>,
     status: String,
     ticks: Interval,
-    /// Maximum time for connections to finish when Envoys are stopped.
+    /// Maximum time for connections to finish when Envoy is stopped.
     drain: Duration,
 }
 
@@ -52,7 +53,7 @@ impl Unit {
         }
     }
 
-    /// The value becomes true once the agent has reported readiness to the manager.
+    /// Returns a value that becomes true once the agent has reported readiness to the manager.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -103,7 +104,8 @@ fn is_started(report: &Report, since: Duration) -> bool {
     since >= TIMEOUT || serves || has_no_bundle(report)
 }
 
-/// The bundle directory was read, but the first usable bundle may arrive much later.
+/// Returns true if the bundle directory has no usable bundle yet. The first one may arrive much
+/// later.
 fn has_no_bundle(report: &Report) -> bool {
     let SourceReport {
         bundle_dir, reason, ..
@@ -142,7 +144,7 @@ fn status(report: &Report) -> String {
     let mut text = if !reasons.is_empty() {
         format!("not ready: {}", reasons.join("; "))
     } else if report.gateways.is_empty() {
-        format!("{} contain no Gateway for this host", report.source.title())
+        format!("no Gateway for this host in {}", report.source.title())
     } else {
         let gateways = report.gateways.iter().map(|gateway| {
             let revision = if gateway.applied_revision.is_empty() {
@@ -268,7 +270,7 @@ mod tests {
         );
         assert_eq!(
             status(&report(None)),
-            "the manifests in /etc/m contain no Gateway for this host"
+            "no Gateway for this host in the manifests in /etc/m"
         );
         let mut refused = report(Some(true));
         refused

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 
-/// Enough for a canonical key set, quoted as JSON, and its URI.
+/// Maximum file size in bytes, enough for a canonical key set, quoted as JSON, and its URI.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const SUFFIX: &str = ".json";
 
@@ -28,7 +28,7 @@ impl FetchedKeySets {
         let store = CopyFiles { directory };
         let (requests, requested) = watch::channel(None);
         let (observed, copies) = watch::channel(Arc::new(store.read()));
-        // An agent is always active. Keep the sender, so that the channel stays open.
+        // An agent always fetches key sets. Keep the sender, so that the channel stays open.
         let (always, active) = watch::channel(true);
         let keeper = KeySetKeeper {
             store,

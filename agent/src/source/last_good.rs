@@ -175,7 +175,7 @@ mod tests {
         store.save(manifest, "a: 1\nb: 2\n").expect("saved");
         let path = dir.path().join(name(manifest));
         let whole = fs::read(&path).expect("read");
-        fs::write(&path, &whole[..whole.len() - 5]).expect("torn");
+        fs::write(&path, &whole[..whole.len() - 5]).expect("write a truncated file");
         assert_eq!(store.load(manifest, 100), None);
         store.save(manifest, "a: 2\n").expect("saved again");
         assert_eq!(store.load(manifest, 100).as_deref(), Some("a: 2\n"));

@@ -22,7 +22,7 @@ pub struct SourceProblem {
     pub object: Option<String>,
     /// The problem and its consequence.
     pub message: String,
-    /// The match that receives all requests of this unreachable match, such as
+    /// For an unreachable match, the match that receives all its requests instead, such as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_by: Option<String>,

@@ -47,7 +47,7 @@ impl TicketKeys {
         }
     }
 
-    /// Time until the next rotation. Zero if the clock was set back.
+    /// Returns the time until the next rotation, or zero if the clock was set back.
     pub(super) fn rests(&self, now: Timestamp, period: Duration) -> Duration {
         let age = u64::try_from(now.as_second().saturating_sub(self.made));
         age.map_or(Duration::ZERO, |age| {

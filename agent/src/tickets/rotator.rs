@@ -1,4 +1,4 @@
-//! Rotates a host's session ticket keys, and distributes them to its Envoys.
+//! Rotates a host's session ticket keys, and distributes them to Envoy.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,7 +19,7 @@ use crate::xds::{XdsKind, response};
 
 const FILE: &str = "session-ticket-keys";
 const MAX_FILE: u64 = 4096;
-/// Short, because the clock may be adjusted.
+/// Interval between checks, short because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -110,14 +110,14 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates keys that are never stored or rotated, for an Envoy that manages its own session
-    /// ticket keys.
+    /// Creates keys that are never stored or rotated, for a host where Envoy manages its own
+    /// session ticket keys.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Replaces session ticket keys that are missing from a Secret.
+    /// Returns the keys to use in place of session ticket keys that are missing from a Secret.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())

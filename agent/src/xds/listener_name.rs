@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use sesame_proto::schema::Transport;
 use sesame_render::Rendered;
 
-/// Returns the addresses of the TCP listeners in a configuration.
+/// Returns the addresses for the TCP listeners in a configuration.
 pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
     let all = rendered.listeners.iter();
     all.filter_map(|listener| match parse_listener_name(&listener.name)? {

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// In seconds.
+/// Time before expiry at which warnings start, in seconds.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
 /// Validity period of an item. Times are Unix timestamps.
@@ -175,7 +175,7 @@ impl Expiry {
             ),
             ExpiryOf::Staple { demanded: true } => (
                 format!("the OCSP staple of {name}"),
-                "the certificate requires one, so Envoy rejects clients that ask for it",
+                "the certificate requires a staple, so Envoy rejects clients that request one",
                 true,
             ),
         };

@@ -285,12 +285,12 @@ impl Kind {
         )
     }
 
-    /// Returns true for Contour's kinds.
+    /// Returns true if this is one of Contour's kinds.
     pub fn is_contour(self) -> bool {
         [CONTOUR, CONTOUR_ALPHA].contains(&self.api_versions())
     }
 
-    /// Returns true for Sesame's own kinds.
+    /// Returns true if this is one of Sesame's own kinds.
     pub fn is_own(self) -> bool {
         self.api_versions() == SESAME
     }
@@ -316,12 +316,12 @@ impl Kind {
         )
     }
 
-    /// Returns true for routes of connections or datagrams.
+    /// Returns true if this kind routes connections or datagrams.
     pub fn is_l4_route(self) -> bool {
         matches!(self, Self::TlsRoute | Self::TcpRoute | Self::UdpRoute)
     }
 
-    /// Returns true for Gateway API kinds.
+    /// Returns true if this is a Gateway API kind.
     pub fn is_gateway_api(self) -> bool {
         self.api_versions()
             .iter()

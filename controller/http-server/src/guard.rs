@@ -47,7 +47,7 @@ impl GuardFiles {
     }
 }
 
-/// Error for files that cannot protect an address.
+/// Error for missing or invalid access control files.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// A file is set, but a file that it requires is not.

@@ -59,7 +59,7 @@ const MAX_CONNECTIONS: usize = 64;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Minimum time that each client has to send its request, even at the connection limit.
+/// Minimum time that each client gets to send its request, even at the connection limit.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(100);
 

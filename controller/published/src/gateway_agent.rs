@@ -100,9 +100,9 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_WORD))]
     pub zone: String,
-    /// Number of CPU cores that the host's Envoys may use.
+    /// Number of CPU cores that Envoy may use on the host.
     pub cores: u32,
-    /// Memory that the host's Envoys may use, in MiB.
+    /// Memory that Envoy may use on the host, in MiB.
     #[serde(rename = "memoryMiB")]
     pub memory_mib: u64,
     /// IP addresses on which the Gateway is served.
@@ -163,7 +163,7 @@ pub struct UnusableAddress {
     /// The address.
     #[schemars(length(max = MAX_WORD))]
     pub address: String,
-    /// Reason why the address cannot be used.
+    /// Why the address cannot be used.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -174,7 +174,7 @@ pub struct RefusedListener {
     /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/http`.
     #[schemars(length(max = MAX_NAME))]
     pub name: String,
-    /// Reason why the listener is not open.
+    /// Why the listener is not open.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -212,7 +212,7 @@ pub struct RefusedRoute {
 pub struct RefusedRule {
     /// Index of the rule, starting at 0.
     pub rule: usize,
-    /// Reason why the rule does not work, with Envoy's message.
+    /// Why the rule does not work, with Envoy's message.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Defines names and permissions for hosts outside the cluster and for managed fleets. Pure.
+//! Defines names and permissions for hosts outside the cluster and for managed fleets. Does no I/O.
 //!
 //! The objects for the host `edge-1`, all in Sesame's namespace:
 //!

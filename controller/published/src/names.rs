@@ -1,4 +1,4 @@
-//! Defines the names, labels and data entries of the objects that contain a snapshot. Pure.
+//! Defines the names, labels and data entries of the objects that contain a snapshot. Does no I/O.
 //!
 //! The objects for the Gateway `ns/name`, all in Sesame's namespace:
 //!
@@ -57,8 +57,8 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry in a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets per Gateway, because a Role lists all their names. Together, the
-/// Secrets hold 10 kB for each of 2,048 listeners.
+/// Maximum number of key Secrets per Gateway, limited because a Role lists all their names.
+/// Together, the Secrets hold 10 kB for each of 2,048 listeners.
 pub const MAX_KEY_SECRETS: usize = 24;
 
 /// Suffix of host names that identify Pods on the Pod network, as in `POD.NAMESPACE.pod`.

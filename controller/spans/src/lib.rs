@@ -1,5 +1,5 @@
 //! Spans for configuration changes, and their export to an OpenTelemetry collector. A trace follows
-//! a change from the changed object to the Envoys that apply the change.
+//! a change from the changed object to the Envoy instances that apply the change.
 //!
 //! The controller and each agent export their own parts of a trace. Each program computes the trace
 //! id from the publication, so programs need not exchange ids. Spans must never delay a change or

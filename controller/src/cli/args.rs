@@ -28,12 +28,12 @@ use sesame_spans::SpanArgs;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published without a leader, so the default is short. Failover is cheap, because every
-/// replica is up to date.
+/// Default lease duration, short because nothing is published without a leader. Failover is cheap,
+/// because every replica is up to date.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
-/// The container's memory limit in `controller/deploy`.
+/// Default of `--memory-mib`, equal to the container's memory limit in `controller/deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
-/// Each namespace needs one watch per kind.
+/// Maximum number of namespaces, because each needs one watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]
@@ -92,7 +92,7 @@ pub(super) struct RunArgs {
     /// Default image for agents in managed fleets; a configuration can override it
     #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
-    /// Default image for Envoys in managed fleets; a configuration can override it
+    /// Default image for Envoy in managed fleets; a configuration can override it
     #[arg(long, env = "SESAME_ENVOY_IMAGE", value_name = "IMAGE")]
     envoy_image: Option<String>,
     /// Networks whose addresses hosts may report, in addition to their Nodes' addresses, such as
@@ -112,8 +112,8 @@ pub(super) struct RunArgs {
     /// ServiceAccount
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// File of Ed25519 private keys (PEM, PKCS#8). Each key signs every publication; agents verify
-    /// the signatures with --trusted-key
+    /// File with Ed25519 private keys (PEM, PKCS#8). Each key signs every publication; agents
+    /// verify the signatures with --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
     /// Address for /healthz, /readyz and, without --metrics-address, /metrics [default:
@@ -167,7 +167,7 @@ pub(super) enum LogFormat {
 }
 
 impl RunArgs {
-    // The function is long because it handles every argument, so that none is forgotten.
+    // The function is long because it destructures every argument, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,
@@ -338,7 +338,7 @@ mod tests {
         let made = settings(&process.flags, None, Resolving::new(true, 512)).expect("settings");
         assert_eq!(made.selection, SelectionRule::Single);
         assert_eq!(made.host_lost, Duration::from_secs(300));
-        let publishing = &process.flags.publishing.expect("none is wanted");
+        let publishing = &process.flags.publishing.expect("publishing type None");
         assert_eq!(publishing.type_, Some(PublishingType::None));
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
-use sesame_files::bundle::{self, BundleOrder};
+use sesame_files::bundle::{self, BundleInputs};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{KeyRef, Snapshot};
@@ -46,7 +46,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     let from = format!("{}/{}", args.namespace, manifest_name(&args.gateway));
     let label = args.bundle.label(&snapshot.gateway, now, from);
     let sequence = label.sequence;
-    let bytes = bundle::make(&BundleOrder {
+    let bytes = bundle::make(&BundleInputs {
         label,
         snapshot: &snapshot,
         pairs: &pairs,
@@ -57,7 +57,7 @@ pub(super) fn main(args: &ExportArgs) -> Result<()> {
     bundle::write(file, &bytes).with_context(|| file.display().to_string())?;
     let keys = match (published_keys(&snapshot).count(), hosts.len()) {
         (0, _) => "no private keys".to_owned(),
-        (keys, 0) => format!("{keys} private keys left out"),
+        (keys, 0) => format!("{keys} private keys omitted"),
         (keys, hosts) => format!("{keys} private keys encrypted to {hosts} hosts"),
     };
     writeln!(
@@ -97,7 +97,7 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Excludes key pairs in files on hosts, which are not published.
+/// Excludes key pairs that are files on hosts, because those are not published.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }

@@ -22,13 +22,13 @@ pub(super) struct MetricsAddressArgs {
     /// Certificate chain (PEM) for TLS on the metrics address, reloaded on changes
     #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
     metrics_certificate: Option<PathBuf>,
-    /// Private key (PEM) of the metrics certificate
+    /// Private key (PEM) for the metrics certificate
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
     /// CA certificates (PEM) for client certificates, which the metrics address then requires
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that clients of the metrics address must present
+    /// File with the bearer token that metrics clients must present
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
 }
@@ -70,7 +70,9 @@ mod tests {
             metrics_token_file: Some("token".into()),
             ..none()
         };
-        let error = guarded.address().expect_err("nothing is guarded");
+        let error = guarded
+            .address()
+            .expect_err("a token without an address is rejected");
         assert!(error.to_string().contains("--metrics-address"), "{error}");
         let metrics_address = "127.0.0.1:8082".parse().ok();
         let open = MetricsAddressArgs {

@@ -29,7 +29,7 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Paths that end with an entry of [`GROUPED_PATHS`] get one item for all their subfields.
+/// Paths that end with an entry in [`GROUPED_PATHS`] get one item for all their subfields.
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),

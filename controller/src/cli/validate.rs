@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::configuration::read;
 use sesame_gateway_api::resolve::settings::check::faults;
 
-/// Arguments of `validate`.
+/// Arguments for `validate`.
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     /// YAML file with a SesameConfiguration

@@ -9,7 +9,7 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// Keeps messages readable; the CRD allows longer messages.
+/// Maximum length of a message, which keeps it readable. The CRD allows longer messages.
 const MAX_MESSAGE: usize = 4096;
 
 /// Returns a status patch, or `None` if the stored status is up to date.

@@ -11,8 +11,8 @@ use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
 const MAX_BYTES: u64 = 64 * 1024;
-/// Kubernetes updates a mounted file by replacing a symbolic link, which a watch on the file would
-/// miss.
+/// Interval between reads. Kubernetes updates a mounted file by replacing a symbolic link, which a
+/// watch on the file would miss.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn unknown_field_is_refused_with_suggestion() {
         let text = format!("{HEAD}spec: {{hosts: {{lostAftr: 5m}}}}\n");
-        let read = parse(&text).expect("it can be read");
+        let read = parse(&text).expect("the file can be decoded");
         let why = settings(&read.spec, Some(&read), Resolving::new(true, 512))
-            .expect_err("it is refused");
+            .expect_err("the unknown field is rejected");
         assert!(
             why.contains("lostAftr") && why.contains("lostAfter"),
             "{why}"

@@ -12,8 +12,9 @@ use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// An update holds several copies of the routes in memory: resolved, encoded and previous.
-const ROUTES_OF_MEMORY: u64 = 4;
+/// Routes get the memory divided by this number, because an update holds several copies of them:
+/// resolved, encoded and previous.
+const ROUTE_MEMORY_DIVISOR: u64 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SelectionRule {
@@ -31,19 +32,19 @@ pub(crate) struct ControllerSettings {
     pub(crate) host_lost: Duration,
 }
 
-/// Set only by flags, because they are specific to the process.
+/// Settings that only flags can set, because they are specific to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
     pub(crate) incremental: bool,
     /// Memory limit for all Gateways' routes, in bytes.
-    pub(crate) most_of_gateways: u64,
+    pub(crate) max_route_bytes: u64,
 }
 
 impl Resolving {
     pub(crate) fn new(incremental: bool, memory_mib: u64) -> Self {
         Self {
             incremental,
-            most_of_gateways: memory_mib.saturating_mul(1 << 20) / ROUTES_OF_MEMORY,
+            max_route_bytes: memory_mib.saturating_mul(1 << 20) / ROUTE_MEMORY_DIVISOR,
         }
     }
 }
@@ -54,7 +55,7 @@ pub(crate) fn settings(
     configuration: Option<&SesameConfiguration>,
     Resolving {
         incremental,
-        most_of_gateways,
+        max_route_bytes,
     }: Resolving,
 ) -> Result<ControllerSettings, String> {
     let mut whole = configuration.cloned().unwrap_or_default();
@@ -97,7 +98,7 @@ pub(crate) fn settings(
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
             resolved_for: ResolvedFor::Cluster,
-            most_of_gateways,
+            max_route_bytes,
             incremental,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
@@ -216,7 +217,7 @@ mod tests {
         );
         assert_eq!(plain.host_lost, Duration::from_secs(300));
         assert_eq!(plain.host_addresses.len(), 1);
-        assert_eq!(plain.options.most_of_gateways, 128 << 20);
+        assert_eq!(plain.options.max_route_bytes, 128 << 20);
         let flags = SesameConfigurationSpec {
             gateway: Some(selection(None, Some(SelectionMode::Multiple))),
             publishing: Some(Publishing {
@@ -286,7 +287,7 @@ mod tests {
             ..SesameConfiguration::default()
         };
         let why = settings(&flags, Some(&configuration), Resolving::new(true, 512))
-            .expect_err("both are wrong");
+            .expect_err("both values are invalid");
         assert!(why.contains("example.com/controller"), "{why}");
         assert!(why.contains("spec.hosts.lostAfter: \"60s\""), "{why}");
     }

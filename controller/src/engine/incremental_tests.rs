@@ -169,7 +169,7 @@ fn rule_change_affects_own_virtual_hosts_and_backends() {
         WatchEvent::Applied(route("b", "HTTPRoute", other)),
     );
     state.record_resolved();
-    let delta = change(&mut state, &spec("/a", "s0")).expect("it is told");
+    let delta = change(&mut state, &spec("/a", "s0")).expect("a delta");
     assert!(delta.statuses.is_empty(), "{delta:?}");
     let [(gateway, delta)] = delta.gateways.as_slice() else {
         panic!("one Gateway: {delta:?}");
@@ -178,14 +178,14 @@ fn rule_change_affects_own_virtual_hosts_and_backends() {
     let hosts = delta.route_tables.hosts().iter();
     let domains: Vec<&str> = hosts.map(|host| host.after.domain.as_str()).collect();
     assert_eq!(domains, ["a.example.com"]);
-    let delta = change(&mut state, &spec("/a", "s1")).expect("it is told");
+    let delta = change(&mut state, &spec("/a", "s1")).expect("a delta");
     let [(_, delta)] = delta.gateways.as_slice() else {
         panic!("one Gateway: {delta:?}");
     };
     assert_eq!(delta.backends.removed, ["Service/default/s0/80"]);
     assert!(delta.backends.added.is_empty(), "{delta:?}");
     let extra_backend = spec("/a", "s1, port: 80}, {name: none");
-    let delta = change(&mut state, &extra_backend).expect("it is told");
+    let delta = change(&mut state, &extra_backend).expect("a delta");
     assert_eq!((delta.gateways.len(), delta.statuses.len()), (1, 1));
     assert_eq!(state.world().count(Kind::HttpRoute), 2);
 }

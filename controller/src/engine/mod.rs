@@ -146,7 +146,7 @@ impl Engine {
             Refresh::Same => {}
             Refresh::Changed(desired) => {
                 self.desired.send_replace(Some(Arc::new(desired)));
-                pending.offered(Instant::now());
+                pending.start_pause(Instant::now());
             }
             Refresh::Whole => pending.add(Effect::world(), Instant::now()),
         }

@@ -98,8 +98,9 @@ impl Pending {
         std::mem::take(&mut self.services)
     }
 
-    /// Call only after a publication changed, because unused Services must not delay other changes.
-    pub(super) fn offered(&mut self, now: Instant) {
+    /// Delays the next endpoint changes. Call only after a publication changed, because unused
+    /// Services must not delay other changes.
+    pub(super) fn start_pause(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
@@ -113,7 +114,7 @@ impl Pending {
         self.unresolved = false;
         self.services.clear();
         self.refresh = None;
-        self.offered(now);
+        self.start_pause(now);
     }
 }
 
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(pending.task(at(0)), Task::Wait(Some(BATCH_DELAY)));
         assert_eq!(pending.task(at(2)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 1);
-        pending.offered(at(2));
+        pending.start_pause(at(2));
         assert_eq!(pending.task(at(2)), Task::Wait(None));
         pending.add(endpoints_of("b"), at(10));
         pending.add(endpoints_of("c"), at(100));
@@ -151,7 +152,7 @@ mod tests {
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
-        // Nothing was published, so the next endpoints are published without a pause.
+        // Nothing was published, so the next endpoints are published without a delay.
         pending.add(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }

@@ -67,12 +67,12 @@ impl Cluster {
             .map_err(|error| HostsError::from_kube("use the join token", &error))
     }
 
-    /// PEM certificates, or empty if the kubeconfig has no certificate authority.
+    /// Returns PEM certificates, or an empty string if the kubeconfig has no certificate authority.
     pub(super) fn authority(&self) -> String {
         self.authority.clone()
     }
 
-    /// Name to verify in the server's certificate, instead of the URL's host name.
+    /// Returns the name to verify in the server's certificate, instead of the URL's host name.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

@@ -1,5 +1,5 @@
 //! Removes long-expired invitations. The running controller is not permitted to delete accounts, so
-//! the invite command does it.
+//! `sesame-controller hosts token` removes them.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -14,7 +14,8 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Long enough to tolerate a wrong clock on the caller's machine.
+/// Delay before an expired invitation is removed, which tolerates a wrong clock on the caller's
+/// machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Also removes the account of a host that never joined. Returns the affected hosts.

@@ -20,8 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// A retry recreates the Role, because the controller might write its rules before the Role is
-/// bound.
+/// Maximum number of attempts. A retry recreates the Role, in case the controller has written its
+/// rules before the Role is bound.
 const MAX_ATTEMPTS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -121,8 +121,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules. RBAC forbids binding permissions that
-            // the caller lacks.
+            // The controller may already have written the rules. RBAC forbids binding permissions
+            // that the caller lacks.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

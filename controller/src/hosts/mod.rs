@@ -31,12 +31,13 @@ pub(crate) enum HostsError {
     Joined(String),
     /// Without the policy, several hosts could use one join token.
     #[error(
-        "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
+        "the admission policy {0:?} is not installed, so two hosts could join with one token; \
+        apply controller/deploy of this version"
     )]
     NoPolicy(&'static str),
     #[error(
-        "the API server does not enforce the admission policy {0:?}, so one token could let in \
-        two hosts; apply controller/deploy of this version"
+        "the API server does not enforce the admission policy {0:?}, so two hosts could join \
+        with one token; apply controller/deploy of this version"
     )]
     PolicyNotFollowed(&'static str),
     #[error(
@@ -46,8 +47,8 @@ pub(crate) enum HostsError {
     Unknown(String),
     /// The host could not verify the API server.
     #[error(
-        "the kubeconfig does not verify the API server's certificate, so hosts could not either; \
-        set its certificate authority"
+        "the kubeconfig disables verification of the API server's certificate, so hosts could not \
+        verify it either; set a certificate authority"
     )]
     Insecure,
     /// The host would send its credentials to an unauthenticated server.

@@ -16,12 +16,12 @@ use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Limit for `status.addresses`.
+/// Maximum number of entries in `status.addresses`.
 pub(super) const MAX_ADDRESSES: usize = 16;
 /// Maximum number of load balancer ingresses, and of ports per ingress.
 pub(super) const MAX_READ: usize = 100;
 pub(super) const MAX_NOTES: usize = 8;
-/// In characters, for text from other controllers.
+/// Maximum length of text from other controllers, in characters.
 const MAX_TEXT: usize = 200;
 
 pub(super) fn assigned(

@@ -1,4 +1,4 @@
-//! Builds the endpoints of a Gateway's Service from the hosts that serve the Gateway.
+//! Builds the endpoints for a Gateway's Service from the hosts that serve the Gateway.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::statuses::HostEndpoint;
 
-/// The API's limit per EndpointSlice.
+/// Maximum number of endpoints per EndpointSlice, set by the API.
 const MAX_ENDPOINTS: usize = 1000;
 
 pub(super) struct SliceEndpoints {

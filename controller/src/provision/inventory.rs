@@ -15,11 +15,11 @@ pub(super) struct Inventory {
     /// The controller's namespace, where Gateways in other namespaces cannot own objects.
     pub(super) namespace: String,
     pub(super) fleet_spans: Option<String>,
-    /// Includes Gateways of other controllers.
+    /// Includes Gateways that belong to other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// Keyed by the published name of the class's merged Gateways.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
-    /// True if objects of GatewayClasses in the controller's namespace are not watched.
+    /// True if the GatewayClasses' objects in the controller's namespace are not watched.
     pub(super) unwatched_home: bool,
     /// UIDs of deleted owners, whose objects may still exist.
     pub(super) gone: BTreeSet<String>,

@@ -66,7 +66,7 @@ impl OwnedKind {
         }
     }
 
-    /// `group/version`, or only the version for the core group.
+    /// Returns `group/version`, or only the version for the core group.
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Self::TcpRoute | Self::UdpRoute | Self::Gateway => "gateway.networking.k8s.io/v1",

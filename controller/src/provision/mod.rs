@@ -1,6 +1,6 @@
 //! Maintains the objects that a Gateway owns: its Service, its managed fleet, and a second Gateway.
-//! Only the `provisioner` writes, and only on the leader. It never changes an object whose owner
-//! UID is not one of our Gateways or GatewayClasses.
+//! Only the `provisioner` writes, and only on the leader. It never changes an object unless its
+//! owner's UID belongs to one of our Gateways or GatewayClasses.
 
 mod adoption;
 mod assigned;

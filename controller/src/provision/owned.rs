@@ -14,7 +14,7 @@ use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gate
 /// Defined by the Gateway API.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Changes if Sesame no longer writes a field.
+/// Digest of all fields that Sesame writes, to detect fields that it no longer writes.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
 /// Replaces the owner reference for objects in other namespaces.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
@@ -174,7 +174,7 @@ pub(super) fn with_controller(mut object: OwnedObject, controller: &str) -> Owne
     object
 }
 
-/// Empty if the annotation is missing.
+/// Returns an empty string if the annotation is missing.
 pub(super) fn controller_of(object: &Value) -> &str {
     let name = &object["metadata"]["annotations"][CONTROLLER_ANNOTATION];
     name.as_str().unwrap_or_default()

@@ -35,7 +35,7 @@ pub(super) enum OwnedWrite {
 }
 
 impl OwnedWrite {
-    /// `None` for a deletion.
+    /// Returns `None` for a deletion.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -90,8 +90,9 @@ pub(super) fn record_problem(
 }
 
 /// Leaves a Gateway's objects unchanged if its settings are unknown. In the Gateways' namespaces,
-/// changes only objects with the owner UID of a known Gateway. If the owner is unknown, Kubernetes
-/// garbage-collects objects there, and the plan deletes objects in the controller's namespace.
+/// changes only objects with the owner UID of a known Gateway. If an object's owner is unknown,
+/// Kubernetes garbage-collects the object in a Gateway's namespace, and the plan deletes it in the
+/// controller's namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -266,7 +267,8 @@ fn settle(
     }
 }
 
-/// Without an accepted listener, existing objects and their addresses are kept.
+/// Returns true if existing objects and their addresses must be kept, because no listener is
+/// accepted.
 fn keeps_existing_objects(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
 }
@@ -304,7 +306,7 @@ fn leftovers(
     left.map(delete).collect()
 }
 
-/// The current owner, or else the oldest claimant.
+/// Returns the current owner, or else the oldest claimant.
 fn holder<'a>(claimants: &[ObjectClaim<'a>], found: Option<&ExistingObject>) -> Option<&'a Basis> {
     let mut claimants = claimants.iter().map(|claim| claim.basis);
     match found {

@@ -34,7 +34,7 @@ use sesame_published::names::PUBLISHER;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
-/// For an object that keeps changing, such as a DaemonSet during a rollout.
+/// Backoff after conflicts on an object that keeps changing, such as a DaemonSet during a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Delay before deleting Pods, so that all nodes first stop routing to them.
 const POD_DELETION_DELAY: Duration = Duration::from_secs(5);

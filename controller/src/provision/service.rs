@@ -95,7 +95,7 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     Some(spec)
 }
 
-/// The API requires ports unless the Service is headless.
+/// Returns true if the Service needs ports. The API requires them unless the Service is headless.
 pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     !matches!(
         settings.publishing_type(),

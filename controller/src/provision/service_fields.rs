@@ -54,7 +54,7 @@ pub(super) fn fields(
     fields
 }
 
-/// `None` lets the cluster choose.
+/// Returns `None` to let the cluster choose.
 pub(super) fn node_port(publishing: &Publishing, type_: &PublishingType, port: u16) -> Option<i32> {
     let pinned = publishing.node_ports.as_deref().unwrap_or_default();
     let mut pinned = pinned.iter().filter(|_| is_on_nodes(type_));

@@ -95,7 +95,7 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Also requires a valid signature if one is needed.
+    /// Returns true if the content is the same and the signature, if required, is valid.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
@@ -132,7 +132,7 @@ impl PublishedObject {
         }
     }
 
-    /// `None` if the object is not ours or lacks a part label.
+    /// Returns `None` if the object is not ours or lacks a part label.
     pub(super) fn from_received(
         kind: &'static str,
         received: &Received,
@@ -193,14 +193,15 @@ impl PublishedObject {
     }
 }
 
-/// Owner references cannot cross namespaces, and labels are copied with objects.
+/// Checks the field manager, because owner references cannot cross namespaces and labels are copied
+/// with objects.
 pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Empty for an invalid manifest, which will be replaced.
+/// Returns nothing for an invalid manifest, which will be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

@@ -28,7 +28,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// A disconnected leader must stop writing well before another replica starts.
+/// Timeout for writes. A disconnected leader must stop writing well before another replica starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 const GATEWAYS_AT_ONCE: usize = 4;
@@ -263,7 +263,7 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Exceeds all previous stamps, and is at least the Unix time in milliseconds.
+/// Returns a stamp that exceeds all previous ones and is at least the Unix time in milliseconds.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

@@ -55,7 +55,7 @@ impl Summary {
         for host in route_tables.hosts() {
             if [&host.before, &host.after]
                 .into_iter()
-                .any(ServedPorts::depend_on)
+                .any(ServedPorts::rejects_all_requests)
             {
                 return None;
             }

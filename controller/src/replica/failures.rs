@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An outage ends after this long without failures.
+/// Time without failures after which an outage ends.
 const QUIET_PERIOD: Duration = Duration::from_secs(10);
 /// Time between the first two warnings; later intervals double.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);

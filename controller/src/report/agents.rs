@@ -60,7 +60,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// No host counts as lost before [`Self::apply_rules`].
+    /// No host counts as lost until [`Self::apply_rules`] is called.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -102,7 +102,7 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Until this returns true, statuses could be wrong.
+    /// Returns true once all reports and Nodes are known. Until then, statuses could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
@@ -145,7 +145,7 @@ impl Agents {
         &self.fleets
     }
 
-    /// `None` if unknown or unchanged since the last call.
+    /// Returns `None` if unknown or unchanged since the last call.
     pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
@@ -322,7 +322,7 @@ impl Agents {
         }
     }
 
-    /// `None` if the report is accepted.
+    /// Returns `None` if the report is accepted.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {

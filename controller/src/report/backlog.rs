@@ -26,7 +26,7 @@ use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
 use sesame_gateway_api::status::RouteStatus;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// After a conflict with another writer.
+/// Delay after a conflict with another writer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
@@ -111,7 +111,7 @@ impl Backlog {
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
-        // The status of a changed object is outdated, so write it without a pause.
+        // The status of a changed object is outdated, so write it immediately.
         if before.is_some_and(|before| before.generation != stored.generation) {
             self.paces.remove(&key);
         }
@@ -241,7 +241,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// `None` if the status may be written now.
+    /// Returns `None` if the status may be written now.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))

@@ -20,6 +20,6 @@ pub(super) fn log(gateway: &NamespacedName, before: &FleetSummary, now: &FleetSu
             long, and its addresses are removed from the Gateway");
     }
     for host in were.difference(&are) {
-        tracing::info!(%gateway, host, "a lost host reports again, or was removed");
+        tracing::info!(%gateway, host, "a host is no longer lost: it reports again or was removed");
     }
 }

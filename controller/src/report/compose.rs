@@ -53,7 +53,8 @@ pub(super) struct Reports<'a> {
 }
 
 impl Reports<'_> {
-    /// True while Service addresses are unknown, because a write could remove valid addresses.
+    /// Returns true while Service addresses are unknown, because a write could remove valid
+    /// addresses.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -65,7 +66,7 @@ impl Reports<'_> {
         gateway.as_ref().is_some_and(is_by_service) && self.service_addresses.is_none()
     }
 
-    /// `None` without a report.
+    /// Returns `None` without a report.
     fn gateway_report(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let host_report = fleet.map(|fleet| programmed(fleet, key));
@@ -96,7 +97,7 @@ impl Reports<'_> {
     }
 }
 
-/// `None` if the object is not ours.
+/// Returns `None` if the object is not ours.
 pub(super) fn compose(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -125,7 +126,7 @@ pub(super) fn compose(
             add_provisioned(&mut status.conditions, provisioned, name);
             add_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
             add_listener_expiry(key, &mut status.listeners, resolved, now);
-            status::tell_lapsed(&mut status.conditions, now);
+            status::report_lapsed(&mut status.conditions, now);
             Status::Gateway(status)
         }
         Kind::ListenerSet => {
@@ -228,7 +229,7 @@ fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Sta
             let programmed = programmed(fleet, &Kind::Gateway.named(gateway));
             program_policy(&mut ancestor.conditions, &programmed);
         }
-        status::tell_lapsed(&mut ancestor.conditions, now);
+        status::report_lapsed(&mut ancestor.conditions, now);
     }
     Status::Policy(status)
 }
@@ -266,7 +267,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     }
     if key.kind == Kind::Gateway && !foreign_addresses.is_empty() {
         let all = foreign_addresses.join(", ");
-        notes.push(format!("addresses {all} are left out: {FOREIGN_ADDRESS}"));
+        notes.push(format!("addresses {all} are ignored: {FOREIGN_ADDRESS}"));
     }
     Programmed {
         notes,
@@ -333,7 +334,7 @@ fn add_listener_expiry(
     now: Timestamp,
 ) {
     if let Some(expiries) = resolved.listener_expiries.get(&key.to_string()) {
-        status::tell_expiry(listeners, expiries, now);
+        status::report_expiry(listeners, expiries, now);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Collects a Gateway's hosts as the endpoints of its Service. A host need not serve the newest
+//! Collects a Gateway's hosts as the endpoints for its Service. A host need not serve the newest
 //! revision, because clients must still be served during a change.
 
 use std::collections::BTreeMap;

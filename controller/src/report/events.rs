@@ -22,15 +22,17 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// Limits bursts, because a thousand certificates can expire on the same day.
+/// Minimum interval between Events, because a thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Per Gateway. Hosts lost during this interval share the next Event.
+/// Minimum interval between a Gateway's host Events. Hosts lost during this interval share the next
+/// Event.
 const HOST_EVENT_INTERVAL: Duration = Duration::from_secs(30);
-/// Limits repeated Events, because changes to other objects can make conditions flap.
+/// Minimum interval between repeated Events, because changes to other objects can make conditions
+/// flap.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) const MAX_UNREPORTED: usize = 1000;
-/// In characters. The API's limit is a kilobyte.
+/// Maximum length of a note in characters. The API's limit is a kilobyte.
 const MAX_NOTE: usize = 900;
 
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;

@@ -13,7 +13,7 @@ use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
-/// Reports of hosts that are silent for this long are deleted.
+/// Time after which the reports from a silent host are deleted.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 const MAX_ADDRESSES: usize = 16;
 const MAX_FOREIGN: usize = 8;
@@ -61,7 +61,7 @@ impl FleetSummary {
     }
 }
 
-/// A host that is still applying a revision counts as ready.
+/// Returns false if the host is still applying the newest revision; such a host counts as ready.
 fn refuses_newest(status: &GatewayAgentStatus) -> bool {
     status.state == AgentState::Degraded
         && !status.draining
@@ -138,7 +138,8 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Longer than the host's longest interval between reports.
+/// Returns the time after which a silent host counts as lost, longer than its longest interval
+/// between reports.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts delay reports by up to a quarter of the interval to spread them.
@@ -201,8 +202,8 @@ fn has_ended(agent: &GatewayAgent) -> bool {
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Agents of foreign Gateways, agents that were silent for a day, and Pods that ended or are lost.
-/// Pod names are never reused.
+/// Returns the names of stale reports: on foreign Gateways, from agents that were silent for a day,
+/// and from Pods that ended or are lost. Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,

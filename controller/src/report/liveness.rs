@@ -47,7 +47,8 @@ pub(super) struct AgentLiveness {
 }
 
 impl AgentLiveness {
-    /// Pass all reports of a list in one call: the latest timestamp among them counts for all.
+    /// Pass all reports of a list in one call, because the latest timestamp among them applies to
+    /// all.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -226,7 +227,7 @@ mod tests {
             for (minute, (host_jump, our_jump)) in (0_u64..).zip(jumps) {
                 host += 60 + host_jump;
                 wall += 60 + our_jump;
-                let passed = i64::try_from(minute * 60).expect("few");
+                let passed = i64::try_from(minute * 60).expect("fits into i64");
                 let now = ClockReading {
                     steady: start + Duration::from_secs(minute * 60),
                     wall: second(wall),

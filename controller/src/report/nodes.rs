@@ -58,7 +58,7 @@ impl Nodes {
         self.known.get_or_insert_default();
     }
 
-    /// True if all Nodes have been listed, or cannot be read.
+    /// Returns true if all Nodes have been listed, or cannot be read.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }
@@ -81,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// `None` if the host may not serve at this address.
+    /// Returns `None` if the host may not serve at this address.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> Option<Permission> {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         if node.is_some_and(|NodeAddresses(all)| all.contains(&ip)) {

@@ -25,7 +25,7 @@ impl Pace {
         self.last + self.pause
     }
 
-    /// If the write came soon after the pace allowed it, the next pause is longer.
+    /// Lengthens the interval if this write came soon after the pace allowed it.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -42,8 +42,7 @@ impl Pace {
     }
 }
 
-/// Summaries use at most 1/`SHARE` of the time, unless that would delay one by more than
-/// [`LONGEST`].
+/// Summaries use at most 1/`SHARE` of the time, but none is delayed by more than [`LONGEST`].
 const SHARE: u32 = 20;
 
 /// A summary examines all hosts of a Gateway, so a larger fleet is summarized less often.
@@ -57,7 +56,7 @@ impl SummaryPace {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// `None` if the summary may start now.
+    /// Returns `None` if the summary may start now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }

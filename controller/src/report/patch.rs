@@ -12,7 +12,7 @@ use sesame_gateway_api::status::{
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
-/// The API's limit. Messages that quote Envoy could exceed it.
+/// Maximum length of a message, set by the API. Messages that quote Envoy could exceed it.
 const MAX_MESSAGE: usize = 4096;
 
 /// `desired` is `None` if the object is not ours; then only our old entries are removed. Returns
@@ -73,7 +73,7 @@ pub(super) fn patch(
     }
 }
 
-/// `None` if the stored status is already equal.
+/// Returns `None` if the stored status is already equal.
 fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     let IngressStatus {
         addresses,
@@ -192,7 +192,7 @@ fn shortened(message: &str) -> &str {
         .unwrap_or(message)
 }
 
-/// For a kind with only one status writer. Returns `None` if nothing changes.
+/// Used for kinds with only one status writer. Returns `None` if nothing changes.
 fn own(
     stored: &Value,
     mut status: Value,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// If more hosts change, they share one Event.
+/// Maximum number of hosts with separate Events. If more hosts change, they share one Event.
 const MAX_ALONE: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,8 +49,8 @@ impl PresenceNews {
         }
         match presence {
             HostPresence::Lost => format!(
-                "no report for {seconds} seconds from {who}: the addresses are removed from the \
-                Gateway, and Envoys there keep serving"
+                "no report for {seconds} seconds from {who}: their addresses are removed from the \
+                Gateway, and their Envoys keep serving"
             ),
             HostPresence::Returned => format!("{who} reports again after being lost"),
         }

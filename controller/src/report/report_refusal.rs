@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Equals the maximum number of addresses per host.
+/// Maximum number of Gateways per host, equal to the maximum number of addresses.
 pub(super) const MAX_PER_HOST: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

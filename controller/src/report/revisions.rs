@@ -50,7 +50,7 @@ impl Revisions {
             .collect();
     }
 
-    /// `None` if the revision is older than the last change to the Gateway.
+    /// Returns `None` if the revision is older than the last change to the Gateway.
     pub(super) fn number(&self, reported: &str) -> Option<u64> {
         let mut known = self.known.iter();
         let (number, _) = known.find(|(_, known)| known == reported)?;

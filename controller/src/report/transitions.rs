@@ -8,7 +8,8 @@ use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Per write. A Gateway can lose hundreds of listeners at the same time.
+/// Maximum number of transitions per write. A Gateway can lose hundreds of listeners at the same
+/// time.
 const MAX_AT_ONCE: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     all.take(MAX_AT_ONCE).collect()
 }
 
-/// True if the condition is still undecided.
+/// Returns true if the condition is still undecided.
 fn is_awaited(reason: &str) -> bool {
     reason == Reason::Pending.as_str()
 }

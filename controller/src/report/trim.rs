@@ -11,8 +11,8 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Limit for the names and reasons in one report. A single condition message may use a quarter of
-/// it.
+/// Maximum total size of the names and reasons in one report, in bytes. A single condition message
+/// may use a quarter of it.
 const MAX_BYTES: usize = 16 * 1024;
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
@@ -83,7 +83,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// The function is long because it handles every field, so that none is forgotten.
+// The function is long because it destructures every field, so that none is forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,
@@ -160,7 +160,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
-        // Keep the message last, because it is only shown to users.
+        // Count the message last: it is the first to be dropped, because it is only shown to users.
         message: Some(short(&message, MAX_TEXT))
             .filter(|message| fits(message.len()))
             .unwrap_or_default(),
@@ -223,7 +223,7 @@ mod tests {
             "refusedRoutes": [{"route": "HTTPRoute/a/b", "rules": rules, "works": true}],
             "refused": all(json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(1000)})),
         }))
-        .expect("it can be read");
+        .expect("the report can be decoded");
         let kept = serde_json::to_string(&agent).expect("JSON").len();
         assert!(kept < 2 * MAX_BYTES, "{kept}");
         let status = agent.status.expect("a status");
@@ -243,12 +243,12 @@ mod tests {
                 "backends": [{"rule": 1, "reason": "worse"}], "works": true}],
             "heartbeat": "2026-01-01T00:00:00Z",
         });
-        let agent = keep(&status).expect("it can be read");
+        let agent = keep(&status).expect("the report can be decoded");
         let kept = serde_json::to_value(agent.status).expect("JSON");
         for (field, value) in status.as_object().expect("an object") {
             assert_eq!(kept[field], *value, "{field}");
         }
-        let managed = agent.metadata.managed_fields.expect("who wrote it");
+        let managed = agent.metadata.managed_fields.expect("managed fields");
         assert_eq!(managed.len(), 1);
         assert!(managed[0].time.is_some() && managed[0].fields_v1.is_none());
     }

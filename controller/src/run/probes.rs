@@ -26,7 +26,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// `None` if the first resolution is complete.
+    /// Returns `None` if the first resolution is complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,

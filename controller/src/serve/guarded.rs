@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// A page is built at most once per this interval.
+/// Minimum interval between builds of a page.
 const PAGE_TTL: Duration = Duration::from_secs(1);
-/// Building a page normally takes a few milliseconds.
+/// Time limit for building a page, which normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl StatusPages {
     }
 }
 
-/// Shown, for example, while the replica is starting.
+/// Returns the page that is shown, for example, while the replica is starting.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
     let why = unready.unwrap_or_else(|| "its objects are currently unavailable".to_owned());

@@ -74,11 +74,14 @@ impl Metrics {
         all.register("resolution_seconds", help, resolutions.clone());
         let help = "Expiry of each served certificate, in seconds since 1970";
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
-        let help = "Hostnames that none of their listener's certificates covers, so clients reject the certificate";
+        let help = "Hostnames not covered by any certificate of their listener, so clients reject \
+            the connection";
         let uncovered = add(all, "uncovered_hostnames", help);
-        let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first";
+        let help = "Time of the last successful fetch of each key set, in seconds since 1970, \
+            accurate to an hour; 0 before the first fetch";
         let key_sets = add(all, "key_set_fetched_timestamp_seconds", help);
-        let help = "GatewayAgents that are ignored because their name does not match their content, or their host reports about too many Gateways";
+        let help = "GatewayAgents that are ignored because their name does not match their \
+            content, or because their host reports on too many Gateways";
         let reports_refused = add(all, "reports_refused", help);
         let help = "Lost hosts, whose addresses are removed from their \
             Gateways";
@@ -104,7 +107,7 @@ impl Metrics {
             uncovered,
             key_sets,
             published: add(all, "publish_writes", "ConfigMap and Secret writes"),
-            statuses: add(all, "status_writes", "Writes of statuses, by kind"),
+            statuses: add(all, "status_writes", "Status writes, by kind"),
             reports_refused,
             hosts_lost,
             leader: add(all, "leader", "1 while this replica writes"),

@@ -15,7 +15,7 @@ use crate::retry::READ_BACKOFF;
 use sesame_gateway_api::api::GATEWAY_GROUP;
 use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
 
-/// CRDs can be upgraded while the controller is running.
+/// Interval between checks, because CRDs can be upgraded while the controller is running.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";

@@ -22,7 +22,7 @@ use sesame_proto::key_sets::is_copy_name;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this many rejections, which take about ten seconds, a rejection is final.
+/// Number of rejections, over about ten seconds, after which a rejection is final.
 const MAX_REFUSALS: u32 = 8;
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -37,7 +37,7 @@ pub(crate) enum FetchOutcome {
 #[derive(Debug)]
 pub(crate) enum Touched {
     Object(ObjectKey),
-    /// Listed again, so any object might have changed.
+    /// The kind was listed again, so any of its objects might have changed.
     Kind(Kind),
 }
 

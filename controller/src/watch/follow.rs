@@ -18,7 +18,7 @@ use crate::retry::{READ_BACKOFF, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Limits each watch, to distinguish a frozen API server or network from a quiet cluster.
+/// Maximum duration of a watch, to distinguish a frozen API server or network from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
 
 /// Delay before listing again after a resource version has expired.
@@ -76,7 +76,7 @@ where
     }
 
     /// Stops once `take` returns false. Failures are retried, and known objects are kept. `pause`
-    /// applies if the kind is not served; for `keep`, see [`follow`].
+    /// is the delay before the next attempt if the kind is not served; for `keep`, see [`follow`].
     pub(crate) async fn run<T>(
         self,
         pause: Duration,

@@ -33,29 +33,31 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Delay before retrying a kind that the API server served before.
 pub(super) const UNSERVED_PAUSE: Duration = Duration::from_secs(1);
-/// After this many rejections, the ClusterRole is assumed to lack the permission.
+/// Number of rejections after which the ClusterRole is assumed to lack the permission.
 const REFUSALS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NOT_SERVED_HERE: &str = "the API server does not serve it";
-const CERTIFICATES_FORBIDDEN: &str = "the controller's ClusterRole does not let it list clustertrustbundles \
-    of certificates.k8s.io; apply the ClusterRole of this release, and it is read within moments";
-const INGRESSES_FORBIDDEN: &str = "the controller's ClusterRole does not let it list the kind of \
-    networking.k8s.io; apply the ClusterRole of this release, and it is read within moments";
-const DEFINITION_FORBIDDEN: &str = "the controller's ClusterRole does not let it look for the kind's \
-    definition; apply the ClusterRole of this release, and the kind is read within moments";
+const CERTIFICATES_FORBIDDEN: &str = "the controller's ClusterRole does not permit listing \
+    clustertrustbundles.certificates.k8s.io; apply this release's ClusterRole, and the kind is \
+    read shortly afterwards";
+const INGRESSES_FORBIDDEN: &str = "the controller's ClusterRole does not permit listing this \
+    kind of networking.k8s.io; apply this release's ClusterRole, and the kind is read shortly \
+    afterwards";
+const DEFINITION_FORBIDDEN: &str = "the controller's ClusterRole does not permit reading the \
+    kind's definition; apply this release's ClusterRole, and the kind is read shortly afterwards";
 const NO_SUPPORTED_VERSION: &str =
     "its definition serves no supported version; install newer definitions";
 
-/// If their CRDs have never been found, the replica waits: empty kinds would withdraw all
-/// publications.
+/// The replica waits until the CRDs of these kinds have been found once, because empty kinds would
+/// withdraw all publications.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 
 /// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// ClusterRoles of earlier releases grant no access to these kinds.
+/// Returns true if ClusterRoles from earlier releases grant no access to this kind.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()

@@ -96,7 +96,7 @@ impl<T> MergedLists<T> {
         Vec::new()
     }
 
-    /// `None` until every watch has delivered its first list.
+    /// Returns `None` until every watch has delivered its first list.
     fn first_list(&mut self) -> Option<WatchEvent<T>> {
         self.whole = self.watches.iter().all(|watch| watch.early.is_some());
         if !self.whole {

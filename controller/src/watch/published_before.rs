@@ -73,7 +73,7 @@ async fn each(
     }
 }
 
-/// Empty if the content is invalid.
+/// Returns nothing if the content is invalid.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());

@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::merged::FromName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Small, because objects can be as large as the API server allows.
+/// Number of objects per page of a list, small because objects can be as large as the API server
+/// allows.
 pub(crate) const PAGE: u32 = 16;
 
 /// `Debug` omits the content, because the object may be a Secret.

@@ -26,7 +26,7 @@ impl StoredStatus {
         has_definition && !without || layered
     }
 
-    /// `None` if the controller does not write statuses for its kind.
+    /// Returns `None` if the controller does not write statuses for its kind.
     pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
         let value = received.value();
         let generation = &value["metadata"]["generation"];
@@ -44,7 +44,7 @@ impl StoredStatus {
         self.version.parse().unwrap_or(0)
     }
 
-    /// Null if the object has no status.
+    /// Returns null if the object has no status.
     pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Doubles the pause after each failed attempt, up to a limit.
+/// Doubles the delay after each failed attempt, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -11,7 +11,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates a backoff whose pauses grow from `first` to `longest`.
+    /// Creates a backoff whose delays grow from `first` to `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -20,19 +20,19 @@ impl Backoff {
         }
     }
 
-    /// Records a failure, and returns the pause before the next attempt.
+    /// Records a failure, and returns the delay before the next attempt.
     pub fn next_pause(&mut self) -> Duration {
         let pause = self.doubled(self.failures);
         self.failures = self.failures.saturating_add(1);
         pause
     }
 
-    /// Resets the pause after a success.
+    /// Resets the delay after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause, doubled `doublings` times up to the limit.
+    /// Returns the first delay, doubled `doublings` times up to the limit.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)
@@ -72,7 +72,7 @@ mod tests {
                 backoff.doubled(doublings.saturating_add(1)),
             );
             prop_assert!(pause <= longest);
-            // The factor saturates at `u32::MAX`, so later pauses might not double.
+            // The factor saturates at `u32::MAX`, so later delays might not double.
             if doublings < 31 {
                 prop_assert_eq!(next, pause.saturating_mul(2).min(longest));
             } else {

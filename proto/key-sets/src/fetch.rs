@@ -22,7 +22,7 @@ use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
 use tower::service_fn;
 
-/// Includes the time to connect.
+/// Timeout for a fetch, including the time to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a key set could not be fetched. Never contains any part of the response's body.

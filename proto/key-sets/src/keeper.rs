@@ -216,7 +216,8 @@ impl Kept {
     }
 }
 
-/// Longest overdue first, so slow issuers cannot starve the others.
+/// Starts fetches that are due. The longest overdue come first, so slow issuers cannot starve the
+/// others.
 fn start(
     kept: &mut BTreeMap<String, Kept>,
     requests: &KeySetRequests,

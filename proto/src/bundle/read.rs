@@ -143,7 +143,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     if found > MAX_SHARDS + 2 {
         let limit = MAX_SHARDS + 2;
         return Err(BundleError::Header(format!(
-            "its header names {found} parts; at most {limit} are allowed"
+            "its header lists {found} parts; at most {limit} are allowed"
         )));
     }
     for (index, part) in header.parts.iter().enumerate() {
@@ -168,7 +168,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
         let named = (kind(part)? == BundlePartKind::Shard) != part.name.is_empty();
         if !ordered || !named {
             return Err(BundleError::Parts(format!(
-                "its part {index} is its {}, which does not belong there",
+                "part {index} is its {}, which is not allowed at this position",
                 place(part)
             )));
         }
@@ -245,7 +245,7 @@ fn sort<'a>(
 fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     BundlePartKind::try_from(part.kind).map_err(|_| {
         BundleError::Header(format!(
-            "its header names a part of kind {}, which format {FORMAT} does not have",
+            "its header lists a part of kind {}, which format {FORMAT} does not define",
             part.kind
         ))
     })

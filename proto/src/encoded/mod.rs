@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(
             after.with_changed_hosts(&of(&changes)),
             None,
-            "it is not as before"
+            "the snapshot is already changed"
         );
         for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
             let nowhere = change(table, host(domain, 1), host(domain, 2));

@@ -109,7 +109,7 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns false for virtual hosts that only respond with 421.
+/// Returns false if the virtual host only responds with 421.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

@@ -9,7 +9,8 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// With 80 bits, accidental collisions are implausible.
+/// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
+/// implausible.
 const NAME_DIGITS: usize = 20;
 
 #[derive(Clone, Debug)]
@@ -17,7 +18,7 @@ pub(super) struct ConfigShard {
     /// `None` for contents without a bucket.
     pub(super) bucket: Option<usize>,
     pub(super) content: [u8; 32],
-    /// Bytes in memory after decoding.
+    /// Size in memory after decoding, in bytes.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,

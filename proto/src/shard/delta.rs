@@ -9,7 +9,7 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Maximum number of changed shards. With more changes, joining all shards is hardly slower.
+/// Maximum number of changed shards. With more changes, joining all shards takes little longer.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
 /// Difference between two configurations.
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(
             changed(&before, &after, 0),
             None,
-            "less than what they were"
+            "a limit below the previous size"
         );
     }
 

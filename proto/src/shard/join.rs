@@ -21,7 +21,7 @@ use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 pub struct Joined {
     /// Canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Bytes in memory after decoding.
+    /// Size in memory after decoding, in bytes.
     pub size: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Joined {
 pub struct Endpoints {
     /// Sets in the shard's order.
     pub sets: Vec<EndpointSet>,
-    /// Bytes in memory after decoding.
+    /// Size in memory after decoding, in bytes.
     pub size: u64,
 }
 

@@ -10,9 +10,9 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// In bytes before compression. Each change rewrites a whole shard.
+/// Target size of a shard in bytes before compression. Each change rewrites a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// With more endpoints, shards become larger instead.
+/// Maximum number of endpoint shards. Beyond it, more endpoints make the shards larger.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct LiveShard {
     /// Sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Bytes in memory after decoding.
+    /// Size in memory after decoding, in bytes.
     decoded: u64,
 }
 

@@ -177,7 +177,7 @@ fn bucket(name: &str, count: usize) -> usize {
 
 struct Packed {
     bytes: Bytes,
-    /// Bytes in memory after decoding.
+    /// Size in memory after decoding, in bytes.
     decoded: u64,
 }
 

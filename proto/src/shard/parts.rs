@@ -232,7 +232,9 @@ mod tests {
             })
             .collect();
         let mut splitter = Splitter::default();
-        let sharded = splitter.split(&mut large.clone()).expect("it fits");
+        let sharded = splitter
+            .split(&mut large.clone())
+            .expect("the snapshot fits");
         assert!(sharded.manifest.config.len() > 6);
         assert_eq!(joined(&sharded), large);
         // A new splitter must produce the same bytes.

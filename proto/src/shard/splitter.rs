@@ -18,10 +18,11 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// In bytes before compression. Smaller shards make edits cheaper; larger shards help readers that
-/// fetch all shards.
+/// Target size of a shard in bytes before compression. Smaller shards make edits cheaper; larger
+/// shards help readers that fetch all shards.
 const TARGET_BYTES: usize = 64 * 1024;
-/// For a larger configuration, shards become larger instead.
+/// Maximum number of configuration shards. Beyond it, a larger configuration makes the shards
+/// larger.
 const MAX_CONFIG_SHARDS: usize = 512;
 
 /// Splits one Gateway's snapshots.

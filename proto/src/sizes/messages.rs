@@ -219,7 +219,7 @@ pub(super) fn rewrite_size(rewrite: &UrlRewrite) -> u64 {
     ])
 }
 
-/// Doubled, because the path may need quoting.
+/// Returns twice the path's size, because the path may need quoting.
 pub(super) fn path_size(path: Option<&PathModifier>) -> u64 {
     path.map_or(0, message_size).saturating_mul(2)
 }

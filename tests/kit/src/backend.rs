@@ -32,7 +32,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// Further requests are only counted.
+/// Maximum number of requests that a backend keeps; further requests are only counted.
 const REMEMBERED: usize = 10_000;
 
 /// A running echo backend, which stops on drop.
@@ -50,7 +50,7 @@ struct Seen {
 }
 
 impl Backend {
-    /// Starts a backend on a free port of 127.0.0.1.
+    /// Starts a backend on a free port on 127.0.0.1.
     pub async fn start(name: &str) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_at(name, anywhere)

@@ -240,11 +240,14 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(certificate(directory.path()).expect("the same"), first);
+        assert_eq!(
+            certificate(directory.path()).expect("the same certificate"),
+            first
+        );
 
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("chmod");
         assert_ne!(
-            certificate(directory.path()).expect("a new one"),
+            certificate(directory.path()).expect("a new certificate"),
             first,
             "others could read the key"
         );

@@ -44,7 +44,7 @@ fn fetched() -> Option<PathBuf> {
     in_tools().pop()
 }
 
-/// Oldest version first.
+/// Returns the binaries, oldest version first.
 fn in_tools() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(workspace().join(".tools"))
         .into_iter()

@@ -29,7 +29,7 @@ impl Process {
 /// Returns all running processes whose command line contains `directory`.
 pub fn below(directory: &Path) -> Vec<Process> {
     let needle = directory.to_string_lossy().into_owned();
-    let entries = std::fs::read_dir("/proc").expect("/proc is there");
+    let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
     let mut found: Vec<Process> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -160,7 +160,7 @@ impl Setup {
         if let Some(user) = self.user {
             for name in ["", "m", "r", "s"] {
                 std::os::unix::fs::chown(directory.path().join(name), Some(user), Some(user))
-                    .expect("give the directory away");
+                    .expect("change the directory's owner");
             }
         }
         let ports = self

@@ -38,7 +38,7 @@ impl AgentUnderTest {
         eventually(what, TEST_TIMEOUT, async || match self.status() {
             Some(status) if good(&status) => Ok(status),
             Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
-            None => Err(format!("there is no status\n{}", self.log_tail())),
+            None => Err(format!("no status\n{}", self.log_tail())),
         })
         .await
     }
@@ -58,7 +58,7 @@ impl AgentUnderTest {
     /// Waits until the agent reports that it is healthy.
     pub async fn wait_healthy(&self) -> Value {
         let healthy = |status: &Value| status["healthy"] == true;
-        self.wait_status("all is well", healthy).await
+        self.wait_status("the agent is healthy", healthy).await
     }
 
     /// Waits until Envoy has accepted the latest change and the agent has stored it.
@@ -86,7 +86,7 @@ impl AgentUnderTest {
         i32::try_from(pid.unwrap_or(0)).expect("a process number")
     }
 
-    /// Waits until exactly `count` Envoys are running.
+    /// Waits until exactly `count` Envoy processes are running.
     pub async fn wait_envoys(&self, count: usize) {
         let what = format!("{count} Envoys are running");
         eventually(&what, TEST_TIMEOUT, async || {
@@ -98,7 +98,7 @@ impl AgentUnderTest {
         .await;
     }
 
-    /// Returns the process IDs of the agent's Envoys.
+    /// Returns the process IDs of the agent's Envoy processes.
     pub fn envoy_pids(&self) -> Vec<i32> {
         self.envoys().iter().map(|envoy| envoy.pid).collect()
     }

@@ -32,7 +32,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Long enough for a busy machine.
+/// Timeout per request, long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason for a failed request.
@@ -160,7 +160,7 @@ impl Client {
 
     /// Applies the objects in order until one is rejected.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
-        let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("the test's YAML");
         let mut stored = Vec::new();
         for object in &objects {
             stored.push(self.apply_value(object).await?);
@@ -335,7 +335,7 @@ impl Client {
     }
 }
 
-/// `/api/v1` for the core group, and `/apis/{group}/{version}` for others.
+/// Returns `/api/v1` for the core group, and `/apis/{group}/{version}` for others.
 fn group_path(version: &str) -> String {
     if version.contains('/') {
         format!("/apis/{version}")

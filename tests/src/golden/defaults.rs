@@ -1,5 +1,6 @@
 //! Defaults for the golden cases. A case contains only its difference from
-//! `tests/golden/_defaults`, as a JSON merge patch (RFC 7396). [`Defaults::merged`] must restore the complete value.
+//! `tests/golden/_defaults`, as a JSON merge patch (RFC 7396). [`Defaults::merged`] must restore
+//! the complete value.
 
 use std::path::Path;
 
@@ -84,7 +85,7 @@ impl Defaults {
         }
     }
 
-    /// Looks by type, then by path, then in the enclosing object's default.
+    /// Looks up defaults by type, then by path, and finally in the enclosing object's default.
     fn find<'a>(
         &'a self,
         map: &Map<String, Value>,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 const WIDTH: usize = 116;
 /// Other keys follow in alphabetical order.
 const FIRST: &[&str] = &["gateway", "name", "type", "status", "reason"];
-/// YAML 1.1 or 1.2 parsers do not read these as strings.
+/// YAML 1.1 or 1.2 parsers read these as booleans or null.
 const RESERVED: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 /// Returns the value as a YAML document.
@@ -71,7 +71,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Only scalars and shallow collections fit.
+/// Returns true if the value fits on one line: a scalar or a short, shallow collection.
 fn fits(value: &Value, indent: usize) -> bool {
     let mut line = String::new();
     inline(&mut line, value);
@@ -101,7 +101,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// A literal block must lose no information.
+/// Returns true if a literal block can represent the text without loss.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Stops the clients of a gateway that was left running.
+/// Time after which clients stop, in case the gateway is left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
 const PAUSE: Duration = Duration::from_millis(100);

@@ -18,7 +18,7 @@ impl Crowd {
                 &["--all-tasks", "--cpu-list", "--pid", "0", &pid],
             );
             // On Linux, each thread has its own priority.
-            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
             for thread in threads.flatten() {
                 let thread = thread.file_name().to_string_lossy().into_owned();
                 run("renice", &["-n", "19", "-p", &thread]);

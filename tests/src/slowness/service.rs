@@ -39,7 +39,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Starts an endpoint on a free port of 127.0.0.1.
+    /// Starts an endpoint on a free port on 127.0.0.1.
     pub async fn start(conduct: Conduct) -> Self {
         if let Conduct::Unreachable = conduct {
             return Self::unreachable();
@@ -47,7 +47,7 @@ impl Endpoint {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .expect("127.0.0.1 has a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the socket is bound");
         Self {
             address,
             task: Some(tokio::spawn(accept(listener, conduct))),
@@ -61,8 +61,8 @@ impl Endpoint {
         let listening = tcp();
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         listening.bind(&anywhere.into()).expect("a free port");
-        listening.listen(0).expect("it is bound");
-        let bound = listening.local_addr().expect("it is bound");
+        listening.listen(0).expect("the socket is bound");
+        let bound = listening.local_addr().expect("the socket is bound");
         let mut held = vec![listening];
         for _ in 0..4 {
             let waiting = tcp();
@@ -72,7 +72,7 @@ impl Endpoint {
             held.push(waiting);
         }
         Self {
-            address: bound.as_socket().expect("an address of IPv4"),
+            address: bound.as_socket().expect("an IP address"),
             task: None,
             _held: held,
         }

@@ -89,7 +89,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/two").await;
     wait_report(&cluster, &edge, "second version served", second.is_served()).await;
 
-    // Envoy cannot use an occupied port.
+    // Envoy cannot use a port that is already in use.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -116,7 +116,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{report:#}"
     );
 
-    // An agent reports when it stops. Its Envoy keeps serving, so the addresses remain.
+    // A stopped agent leaves a final report. Its Envoy keeps serving, so the addresses remain.
     let before = wait_report(&cluster, &edge, "third version served", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;

@@ -118,7 +118,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     let begun = Instant::now();
     host.cluster.stop_apiserver();
     host.agent
-        .wait_status("cannot watch the cluster", degraded)
+        .wait_status("the failed watch is reported", degraded)
         .await;
     for start in 1..=3 {
         while begun.elapsed() < OUTAGE * start / 4 {
@@ -169,7 +169,7 @@ async fn rotated_authorities_and_tokens_are_used() {
     second.publish(host.cluster.admin()).await;
     // The agent and the API server no longer trust each other.
     host.agent
-        .wait_status("cannot watch the cluster", degraded)
+        .wait_status("the failed watch is reported", degraded)
         .await;
     host.load.pass(100).await;
     host.cluster.kubeconfig(&host.user).await;

@@ -40,8 +40,11 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Failure>, words: &str) {
 
 async fn apply_file(cluster: &TestCluster, file: &str) {
     let path = workspace().join("controller/deploy").join(file);
-    let text = std::fs::read_to_string(path).expect("what is deployed");
-    cluster.apply(&text).await.expect("what is deployed");
+    let text = std::fs::read_to_string(path).expect("a manifest in controller/deploy");
+    cluster
+        .apply(&text)
+        .await
+        .expect("a manifest in controller/deploy");
 }
 
 async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
@@ -113,7 +116,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     let squatted = report("bank.vault.node-2", "default/edge", "node-1");
     two.delete(&report_path(&vault, "node-2"))
         .await
-        .expect("its own");
+        .expect("its own report");
     refused(
         one.apply_value(&squatted).await,
         "the name of a GatewayAgent",
@@ -143,7 +146,7 @@ async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Cli
     outside
         .delete(&report_path(&edge, OUTSIDE))
         .await
-        .expect("its own");
+        .expect("its own report");
 }
 
 /// The admission policy and the agent must compute the same report name.

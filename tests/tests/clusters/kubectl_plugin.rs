@@ -190,7 +190,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         .await;
     assert_eq!(
         found["spec"]["rules"][0]["backendRefs"][0]["name"], "cart",
-        "it writes nothing"
+        "the plugin must not write"
     );
 
     let reader = Plugin::new(&cluster, &User::service_account("default", "reader")).await;

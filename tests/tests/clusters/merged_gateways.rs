@@ -1,5 +1,5 @@
-//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). Changes to one Gateway
-//! must not affect requests to the other Gateways.
+//! Gateways of one class that share Envoy instances (`spec.fleet.gateways: Merged`). Changes to one
+//! Gateway must not affect requests to the other Gateways.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -226,7 +226,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     let load = Load::start(&Plan::new(vec![request]));
     let service = "/api/v1/namespaces/sesame-system/services/gateways-edge";
     let service = cluster
-        .until("there is one Service", service, |service| {
+        .until("the Service exists", service, |service| {
             service["spec"]["clusterIP"].is_string()
         })
         .await;
@@ -237,7 +237,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     let address = json!([{"type": "IPAddress", "value": service["spec"]["clusterIP"]}]);
 
     a_gateway_comes(&cluster, &agent, &address).await;
-    its_parameters_go_and_come_back(&cluster, &mut controller, &agent).await;
+    invalid_parameters_keep_previous_settings(&cluster, &mut controller, &agent).await;
     it_is_refused_and_goes(&cluster, &agent).await;
 
     load.stop().await.assert_clean();
@@ -256,7 +256,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
             .admin()
             .get("/api/v1/namespaces/sesame-system/services/gateways-edge")
             .await;
-        holds(answer.is_err(), || "it is still there".to_owned())
+        holds(answer.is_err(), || "the Service still exists".to_owned())
     })
     .await;
 }
@@ -297,7 +297,7 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
 
 /// A Gateway with invalid parameters must keep its previous settings, even after a restart. Changes
 /// to its routes must still take effect.
-async fn its_parameters_go_and_come_back(
+async fn invalid_parameters_keep_previous_settings(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,
     agent: &AgentUnderTest,

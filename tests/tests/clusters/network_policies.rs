@@ -52,7 +52,7 @@ async fn api_server_accepts_network_policies_that_select_controller() {
     let controller_policy = policies
         .iter()
         .find(|policy| policy["metadata"]["name"] == "sesame-controller")
-        .expect("its policy");
+        .expect("the controller's policy");
     let selected = &controller_policy["spec"]["podSelector"]["matchLabels"];
     for (label, value) in selected.as_object().expect("labels") {
         assert_eq!(template["metadata"]["labels"][label], *value, "{label}");

@@ -11,7 +11,7 @@ use sesame_tests::wait::eventually;
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Long enough for a new RBAC binding to take effect.
+/// Timeout for any expected event, long enough for a new RBAC binding to take effect.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {

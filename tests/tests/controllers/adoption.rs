@@ -195,7 +195,7 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
     let is_ours =
         |object: &Value| object["spec"]["template"]["metadata"]["labels"]["more"].is_null();
     cluster
-        .until("it is as it was shown", &paths[1], is_ours)
+        .until("the object matches the diff", &paths[1], is_ours)
         .await;
 
     give_up(&cluster, &paths).await;
@@ -219,7 +219,11 @@ async fn existing_fleet_is_adopted_only_as_diff_shows() {
         why.is_some_and(|why| why.contains("\"Helm\" manages it"))
     };
     cluster
-        .until("the Gateway reports it", GATEWAY, is_reported)
+        .until(
+            "the Gateway reports the foreign object",
+            GATEWAY,
+            is_reported,
+        )
         .await;
     assert!(cluster.get(&paths[1]).await["metadata"]["ownerReferences"].is_null());
 }

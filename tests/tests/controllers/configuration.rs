@@ -42,11 +42,15 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    eventually("the controller waits for it", TEST_TIMEOUT, async || {
-        let found = controller.get("/readyz").await;
-        let waits = matches!(&found, Ok((503, why)) if why.contains("sesame-system/sesame"));
-        holds(waits, || format!("{found:?}"))
-    })
+    eventually(
+        "the controller waits for its configuration",
+        TEST_TIMEOUT,
+        async || {
+            let found = controller.get("/readyz").await;
+            let waits = matches!(&found, Ok((503, why)) if why.contains("sesame-system/sesame"));
+            holds(waits, || format!("{found:?}"))
+        },
+    )
     .await;
     let class = cluster.get(CLASS).await;
     assert_ne!(accepted(&class)["status"], "True", "{class:#}");

@@ -76,7 +76,7 @@ async fn condition_change_emits_one_event_per_object() {
     .await;
     assert!(text.starts_with("listener http: "), "{text}");
 
-    // Events that the restart repeats would arrive before the new Event.
+    // If the restarted controller repeated an Event, it would arrive before the new one.
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;

@@ -1,4 +1,4 @@
-//! End-to-end tests of Gateway API 1.7's experimental channel. Statuses must report unsupported
+//! End-to-end tests for Gateway API 1.7's experimental channel. Statuses must report unsupported
 //! fields.
 
 use serde_json::{Value, json};

@@ -47,7 +47,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     all.push(route(0));
     cluster.apply_all(&all).await;
     wait_routes(&cluster, 1).await;
-    assert!(!leads(&second).await, "one at a time");
+    assert!(!leads(&second).await, "there are two leaders");
     let written = second.metric("publish_writes_total", "").await;
     let second_writes = second.metric("status_writes_total", "").await;
     assert!(written + second_writes < 0.5, "only the leader may write");

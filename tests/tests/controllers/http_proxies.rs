@@ -64,7 +64,9 @@ async fn proxy_is_published_and_its_status_written() {
     );
     assert_eq!(valid(&root)["reason"], "ErrorPresent");
     let orphan = cluster
-        .until("an orphan", &path("orphan"), |it| current(it) == "orphaned")
+        .until("the HTTPProxy is orphaned", &path("orphan"), |it| {
+            current(it) == "orphaned"
+        })
         .await;
     assert_eq!(valid(&orphan)["errors"][0]["type"], "Orphaned");
 
@@ -101,14 +103,16 @@ async fn proxy_is_published_and_its_status_written() {
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster
-        .until("unmanaged", &path("root"), |proxy| {
+        .until("the HTTPProxy is unmanaged", &path("root"), |proxy| {
             current(proxy) == "NotReconciled"
         })
         .await;
     assert_eq!(root["status"]["conditions"], json!([]));
     assert!(root["status"]["loadBalancer"]["ingress"].is_null());
     cluster
-        .until("an orphan", &path("child"), |it| current(it) == "orphaned")
+        .until("the HTTPProxy is orphaned", &path("child"), |it| {
+            current(it) == "orphaned"
+        })
         .await;
 
     // A GatewayClass can list an ingress class without an IngressClass object.
@@ -122,6 +126,8 @@ async fn proxy_is_published_and_its_status_written() {
     let parameters = json!({"spec": {"parametersRef": named}});
     cluster.merge(CLASS, &parameters).await;
     cluster
-        .until("valid again", &path("root"), |it| current(it) == "valid")
+        .until("the HTTPProxy is valid again", &path("root"), |it| {
+            current(it) == "valid"
+        })
         .await;
 }

@@ -1,4 +1,4 @@
-//! Tests of the controller against a real API server.
+//! Tests for the controller against a real API server.
 
 mod adoption;
 mod backends;

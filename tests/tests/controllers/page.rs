@@ -1,4 +1,4 @@
-//! The controller's protected address: access, content and escaping. One test uses a real browser.
+//! The controller's HTTP pages: access control, content and escaping. One test uses a real browser.
 
 use std::net::SocketAddr;
 
@@ -309,7 +309,7 @@ async fn controller_page_runs_no_script_in_browser() {
     let dom = document(&url).await;
     assert!(
         dom.contains("<title>Sesame controller</title>"),
-        "nothing has run: {dom}"
+        "a script has run: {dom}"
     );
     for part in [
         "<td>default/edge</td>",

@@ -45,7 +45,7 @@ async fn withdrawn(cluster: &TestCluster, gateway: &NamespacedName) {
             left.extend(objects(cluster.admin(), "secrets", gateway).await);
             match left.len() {
                 0 => Ok(()),
-                more => Err(format!("{more} objects are left")),
+                more => Err(format!("{more} objects remain")),
             }
         },
     )
@@ -120,8 +120,8 @@ async fn publications_are_whole_minimal_and_kept() {
     properties! {
         manifest_summarizes_its_publication,
         endpoints_change_no_manifest,
-        the_last_endpoint_goes,
-        a_backend_that_goes_is_there_until_the_manifest_is_new,
+        last_endpoint_is_removed,
+        removed_backend_stays_until_manifest_changes,
         a_bad_object_is_skipped,
         two_gateways_of_one_name_are_apart,
         keys_are_apart,
@@ -129,7 +129,7 @@ async fn publications_are_whole_minimal_and_kept() {
         foreign_objects_are_left_alone,
         nothing_is_written_after_a_restart,
         a_gateway_that_is_deleted_is_withdrawn_and_comes_back,
-        large_routes_of_one_namespace_stop_no_other,
+        large_routes_do_not_block_other_namespaces,
     }
 }
 
@@ -161,7 +161,7 @@ async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) 
 }
 
 /// kube-controller-manager writes null instead of an empty list.
-async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
+async fn last_endpoint_is_removed(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
     cluster.apply_all(&slices).await;
@@ -186,10 +186,7 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
 }
 
 /// Readers of the previous manifest still need a removed backend's endpoints.
-async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
-    shared: &mut Shared,
-    _: &Publication,
-) {
+async fn removed_backend_stays_until_manifest_changes(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let other = manifests::served("other", &["10.0.0.9:8080".parse().expect("an address")]);
     cluster.apply_all(&other).await;
@@ -386,9 +383,12 @@ async fn damaged_objects_are_repaired(shared: &mut Shared, _: &Publication) {
     let manifest = format!("{namespace}/configmaps/default.edge.manifest");
     let change = json!({"data": {"revision": "nonsense", "more": "of it"}});
     cluster.merge(&manifest, &change).await;
-    let after = published(cluster, &edge_name(), "what was damaged", |publication| {
-        publication.manifest_object["data"] == before.manifest_object["data"]
-    })
+    let after = published(
+        cluster,
+        &edge_name(),
+        "the damaged manifest is repaired",
+        |publication| publication.manifest_object["data"] == before.manifest_object["data"],
+    )
     .await;
     assert_eq!(after.snapshot, before.snapshot);
 }
@@ -432,7 +432,13 @@ async fn foreign_objects_are_left_alone(shared: &mut Shared, _: &Publication) {
         assert_eq!(theirs["data"]["whose"], "theirs", "{name}");
         admin.delete(&path).await.expect("deleted");
     }
-    published(cluster, &squat, "the name is free", |_| true).await;
+    published(
+        cluster,
+        &squat,
+        "the Gateway with the freed name is published",
+        |_| true,
+    )
+    .await;
     admin.delete(path).await.expect("deleted");
     withdrawn(cluster, &squat).await;
 }
@@ -510,14 +516,14 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     published(
         cluster,
         &edge_name(),
-        "the Gateway is back",
+        "the Gateway is published again",
         |publication| has_domain(publication, "app.example.com"),
     )
     .await;
 }
 
 /// Some routes' incompressible values exceed one shard. Another route would expand to 256 MiB.
-async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
+async fn large_routes_do_not_block_other_namespaces(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
     listener["allowedRoutes"] = json!({"namespaces": {"from": "All"}});

@@ -74,7 +74,7 @@ async fn gateway_addresses_follow_load_balancer() {
     // Before the Service exists, the message is different.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
-        .until("an address is awaited", GATEWAY, |gateway| {
+        .until("the missing address is reported", GATEWAY, |gateway| {
             let programmed = programmed(gateway);
             let message = programmed["message"].as_str().unwrap_or_default();
             addresses(gateway).is_empty()
@@ -101,7 +101,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let both = ["198.51.100.1", "lb.example.com"];
     let gateway = until(
         &cluster,
-        "its addresses are reported",
+        "the Service's addresses are reported",
         &both,
         "True",
         "Programmed",
@@ -143,7 +143,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});
     cluster.merge(GATEWAY, &label).await;
     let service = cluster
-        .until("the label is there", SERVICE, |service| {
+        .until("the Service has the label", SERVICE, |service| {
             service["metadata"]["labels"]["team"] == "a"
         })
         .await;

@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// Long enough for a debug build on a busy machine.
+/// Time limit, long enough for a debug build on a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {

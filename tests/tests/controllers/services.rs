@@ -90,9 +90,12 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
         )
     })
     .await;
-    let gateway = wait(admin, "the Gateway reports it", OTHER_GATEWAY, |gateway| {
-        gateway.is_some_and(|gateway| !nameless(gateway).is_null())
-    })
+    let gateway = wait(
+        admin,
+        "the Gateway reports the name conflict",
+        OTHER_GATEWAY,
+        |gateway| gateway.is_some_and(|gateway| !nameless(gateway).is_null()),
+    )
     .await;
     let why = nameless(&gateway)["message"].as_str().expect("a message");
     assert!(why.contains("Service default/other-edge exists"), "{why}");

@@ -106,11 +106,11 @@ async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
     assert_eq!(
         accepted(&second)["lastTransitionTime"],
         accepted(&first)["lastTransitionTime"],
-        "what stays has its time"
+        "an unchanged condition keeps its transition time"
     );
     cluster.apply_all(std::slice::from_ref(route)).await;
     let third = cluster
-        .until("all is well again", ROUTE, |route| {
+        .until("the reference is resolved again", ROUTE, |route| {
             condition(&ours(route)["conditions"], "ResolvedRefs")["status"] == "True"
         })
         .await;
@@ -310,7 +310,9 @@ async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
     elsewhere["spec"]["parentRefs"] = json!([{"name": "theirs"}]);
     cluster.apply_all(&[elsewhere]).await;
     let left = cluster
-        .until("our entry is removed", ROUTE, |route| ours(route).is_null())
+        .until("the controller's entry is removed", ROUTE, |route| {
+            ours(route).is_null()
+        })
         .await;
     assert_eq!(left["status"]["parents"], json!([foreign()]));
     let gateway = cluster

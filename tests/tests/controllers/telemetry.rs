@@ -1,4 +1,4 @@
-//! End-to-end tests of XTelemetryPolicies with a collector.
+//! End-to-end tests for XTelemetryPolicies with a collector.
 
 use serde_json::{Value, json};
 use sesame_tests::backend::Backend;
@@ -90,7 +90,7 @@ async fn telemetry_policies_trace_and_report_status() {
     let spans = collecting.wait(TRACE, 2).await;
     assert_eq!(spans[0].service, "edge.default");
     let found = cluster
-        .until("the collector is there", &a, |policy| {
+        .until("the collector is found", &a, |policy| {
             reason(policy, "ResolvedRefs") == "ResolvedRefs"
         })
         .await;
@@ -102,7 +102,7 @@ async fn telemetry_policies_trace_and_report_status() {
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster
-        .until("one policy is enough", &b, |policy| {
+        .until("the second policy is rejected", &b, |policy| {
             reason(policy, "Accepted") == "Conflicted"
         })
         .await;

@@ -73,7 +73,7 @@ async fn write_upstream_status(cluster: &TestCluster, accepted: bool, addresses:
 
 async fn has(cluster: &TestCluster, address: &str) {
     cluster
-        .until("it has the address", GATEWAY, |gateway| {
+        .until("the Gateway has the address", GATEWAY, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let addresses = &gateway["status"]["addresses"];
             *addresses == json!([{"type": "IPAddress", "value": address}])
@@ -119,7 +119,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     assert_eq!(ports(&made), [80], "{made:#}");
     let route = cluster
         .until(
-            "its TCPRoute",
+            "the TCPRoute exists",
             &format!("{ROUTES}/edge-edge-upstream-tcp-80"),
             |_| true,
         )
@@ -157,7 +157,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         .until("the port is added", UPSTREAM, |it| ports(it) == [80, 8080])
         .await;
     let more = format!("{ROUTES}/edge-edge-upstream-tcp-8080");
-    cluster.until("its TCPRoute", &more, |_| true).await;
+    cluster.until("the TCPRoute exists", &more, |_| true).await;
     cluster
         .delete(&format!("{API}/namespaces/default/listenersets/more"))
         .await;
@@ -169,7 +169,9 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     let port = json!({"spec": {"listeners": [{"name": "tcp-80", "port": 81, "protocol": "TCP"}]}});
     cluster.merge(UPSTREAM, &port).await;
     cluster
-        .until("it is repaired", UPSTREAM, |it| ports(it) == [80])
+        .until("the upstream Gateway is repaired", UPSTREAM, |it| {
+            ports(it) == [80]
+        })
         .await;
     let before = cluster.get(UPSTREAM).await["metadata"]["uid"].clone();
     cluster.delete(UPSTREAM).await;
@@ -213,7 +215,7 @@ async fn upstream_gateway_reports_cluster_without_tcproutes() {
     serve(&cluster).await;
     awaits(
         &cluster,
-        &["ports TCP 80 are left out", "does not serve TCPRoute v1"],
+        &["ports TCP 80 are omitted", "does not serve TCPRoute v1"],
     )
     .await;
     gone(&cluster, UPSTREAM).await;

@@ -50,7 +50,7 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
     found
 }
 
-/// `None` if the command is valid.
+/// Returns `None` if the command is valid.
 fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
     let line = words.join(" ");
     if let [kubectl, sesame, ..] = words

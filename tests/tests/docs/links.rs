@@ -24,7 +24,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// `None` if the target exists.
+/// Returns `None` if the target exists.
 fn fault(from: &Page, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -36,7 +36,7 @@ fn fault(from: &Page, target: &str) -> Option<String> {
         plain(&from.path.parent().expect("a file").join(file))
     };
     if !workspace().join(&path).exists() {
-        return Some(format!("{target}: there is no {}", path.display()));
+        return Some(format!("{target}: missing file {}", path.display()));
     }
     if anchor.is_empty() {
         return None;

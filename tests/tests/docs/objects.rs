@@ -9,12 +9,12 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML for other programs: its page and its first key.
+/// Pages with YAML for other programs, and the first key of that YAML.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
-    // Chart values: tests/tests/clusters/chart.rs renders the chart with them.
+    // Chart values, with which tests/tests/clusters/chart.rs renders the chart.
     ("docs/metrics.md", "controller"),
-    // Chart values: tests/tests/clusters/chart_in_a_cluster.rs sets the same keys.
+    // Chart values, which tests/tests/clusters/chart_in_a_cluster.rs also sets.
     ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];
@@ -29,7 +29,7 @@ fn yaml(block: &Block) -> Vec<String> {
             while let Some((_, after)) = rest.split_once("<<'YAML'\n") {
                 let (text, tail) = after
                     .split_once("\nYAML\n")
-                    .expect("the document has an end");
+                    .expect("the document is terminated");
                 found.push(text.to_owned());
                 rest = tail;
             }
@@ -54,7 +54,7 @@ pub(crate) fn documented_objects(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// `None` for YAML of other programs. Panics if no kind could contain the fragment.
+/// Returns `None` if the YAML is for another program. Panics if no kind could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {
         return Some(value);

@@ -108,7 +108,7 @@ fn item(argument: &Arg) -> String {
     format!("- `{option}`: {meaning}.{}\n", notes(argument))
 }
 
-/// Empty if there are no items.
+/// Returns an empty string if there are no items.
 fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
     let items: String = items.collect();
     if items.is_empty() {

@@ -244,13 +244,17 @@ impl Reading {
             let name = route["spec"]["rules"][0]["backendRefs"][0]["name"]
                 .as_str()
                 .expect("a name");
-            eventually("a datagram comes back", TEST_TIMEOUT, async || {
-                let answer = datagrams::ask(address, "ping", Duration::from_secs(1)).await;
-                let good = answer
-                    .as_deref()
-                    .is_ok_and(|answer| answer == format!("{name}: ping"));
-                holds(good, || format!("{answer:?}"))
-            })
+            eventually(
+                "the backend responds to a datagram",
+                TEST_TIMEOUT,
+                async || {
+                    let answer = datagrams::ask(address, "ping", Duration::from_secs(1)).await;
+                    let good = answer
+                        .as_deref()
+                        .is_ok_and(|answer| answer == format!("{name}: ping"));
+                    holds(good, || format!("{answer:?}"))
+                },
+            )
             .await;
         }
     }

@@ -17,11 +17,11 @@ use super::edit::{Form, edited};
 const TARGETS: u64 = 16;
 /// Limit for a single input, which has at most 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
-/// In bytes.
+/// Maximum memory in bytes.
 const MAX_MEMORY: u64 = 3 << 30;
 const MAX_SHRINKS: usize = 500;
 
-/// In memory, fsync costs nothing.
+/// A tmpfs, on which fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
 /// `Ok(true)` if the target parsed the input, `Ok(false)` if it rejected it. An `Err` fails the
@@ -101,7 +101,7 @@ pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(MEMORY).expect("a directory")
 }
 
-/// `$SESAME_SEED`, or a constant.
+/// Returns `$SESAME_SEED`, or a constant.
 fn seed() -> u64 {
     let given = std::env::var("SESAME_SEED").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -143,7 +143,7 @@ fn keep(target: &str, bytes: &[u8]) -> String {
 fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("without words").to_owned()
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 /// An allocation beyond the limit aborts the process, but leaves the input on disk; see

@@ -67,7 +67,7 @@ impl Tree {
             if fs::read(path).is_ok_and(|now| now == *bytes) {
                 continue;
             }
-            fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
+            fs::create_dir_all(path.parent().expect("a parent directory")).expect("a directory");
             fs::write(path, bytes).expect("write");
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a mode");
         }
@@ -122,7 +122,9 @@ fn state_directory() {
         .to_vec();
     let state = StateDir::open(root.path(), 5).expect("a state directory");
     for (snapshot, keys) in &kept {
-        state.accept(accepted(snapshot, keys)).expect("kept");
+        state
+            .accept(accepted(snapshot, keys))
+            .expect("store the generation");
     }
     fs::write(root.path().join("pinned"), "1\n").expect("write");
     let tree = Tree::read(root.path());
@@ -131,7 +133,7 @@ fn state_directory() {
         let state = StateDir::open(root.path(), 5).map_err(|error| error.to_string())?;
         let loaded = state.load_accepted().map_err(|error| error.to_string())?;
         let Some(generation) = loaded.generation else {
-            return Err(format!("nothing is found: {:?}", loaded.damage));
+            return Err(format!("no generation is found: {:?}", loaded.damage));
         };
         let found = (generation.snapshot.to_vec(), generation.keys.to_vec());
         if !kept.contains(&found) {

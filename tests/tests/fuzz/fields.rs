@@ -28,7 +28,7 @@ pub(crate) enum FieldEdit {
 
 const DEEPEST: usize = 12;
 
-/// `None` if the bytes are not a message.
+/// Returns `None` if the bytes are not a message.
 pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut rest = bytes;

@@ -11,7 +11,9 @@ use super::campaign::scratch;
 
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let cases = golden::cases().expect("golden cases");
-    let inputs = cases.iter().map(|case| case.input().expect("its input"));
+    let inputs = cases
+        .iter()
+        .map(|case| case.input().expect("the case's input"));
     inputs.map(String::into_bytes).collect()
 }
 

@@ -114,7 +114,7 @@ fn shards() {
     for gateway in seeds::gateways() {
         let sharded = shard::split(&gateway.snapshot).expect("golden cases fit");
         for piece in sharded.shards {
-            let plain = zstd::stream::decode_all(&piece.bytes[..]).expect("ours");
+            let plain = zstd::stream::decode_all(&piece.bytes[..]).expect("a valid shard");
             inputs.extend([plain, piece.bytes.to_vec()]);
         }
     }

@@ -82,14 +82,14 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     }
     let expected = lost.clone();
     agent
-        .wait_status("what is missing is named", move |status| {
+        .wait_status("the missing shard is reported", move |status| {
             is_degraded(status, &expected)
         })
         .await;
     wait(&agent, "/two").await;
     std::fs::write(dir.join(&lost), b"not this one").unwrap();
     agent
-        .wait_status("what is wrong is named", |status| {
+        .wait_status("the wrong digest is reported", |status| {
             is_degraded(status, "SHA-256")
         })
         .await;
@@ -98,7 +98,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
     agent.wait_stored().await;
     agent.restart();
     agent
-        .wait_status("still said", |status| is_degraded(status, "SHA-256"))
+        .wait_status("still degraded", |status| is_degraded(status, "SHA-256"))
         .await;
     wait(&agent, "/two").await;
 
@@ -108,7 +108,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
 
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
     agent
-        .wait_status("held", |status| {
+        .wait_status("the missing snapshot is reported", |status| {
             status["source"]["available"] == false && is_degraded(status, "contains no snapshot")
         })
         .await;
@@ -171,10 +171,15 @@ async fn world_readable_keys_are_rejected() {
             problems.contains("keys.pb") && problems.contains(word)
         }
     };
-    agent.wait_status("refused", mentions("0600")).await;
+    agent
+        .wait_status("the file mode is rejected", mentions("0600"))
+        .await;
     write(&keys::encode(&[]), 0o600);
     agent
-        .wait_status("the missing key is named", mentions("Secret/default/pair"))
+        .wait_status(
+            "the missing key is reported",
+            mentions("Secret/default/pair"),
+        )
         .await;
     assert_eq!(agent.envoys().len(), 0, "no snapshot has been complete");
     write(&keys::encode(&resolved.keys), 0o600);
@@ -219,7 +224,7 @@ async fn snapshot_cannot_route_to_host_itself() {
         .await;
     assert_eq!(none.status, 503);
     agent
-        .wait_status("what is refused is named", |status| {
+        .wait_status("the rejected endpoint is reported", |status| {
             let text = status.to_string();
             text.contains("endpoint 127.0.0.1 is rejected: loopback (127.0.0.0/8)")
         })
@@ -242,7 +247,7 @@ async fn pipe_in_place_of_shard_does_not_block() {
     std::fs::rename(&pipe, dir.join(&name)).unwrap();
     let expected = name.clone();
     agent
-        .wait_status("the pipe is named", move |status| {
+        .wait_status("the pipe is reported", move |status| {
             is_degraded(status, &expected) && is_degraded(status, "is a fifo")
         })
         .await;

@@ -135,7 +135,7 @@ async fn next_agent_removes_unused_resources_after_kill() {
         let done = limit_polls(apply(&mut applier, &three, Some(&envoy)), polls).await;
         if let Some(report) = done {
             assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
-            assert!(polls > 2, "it was never interrupted");
+            assert!(polls > 2, "the change was never interrupted");
             break;
         }
         let (next, opened) = Applier::open(host.layout.clone(), host.config().log(), Some(&envoy))
@@ -343,7 +343,7 @@ async fn next_agent_recovers_from_kill_in_transaction() {
             continue;
         };
         assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
-        assert!(polls > 2, "it was never interrupted");
+        assert!(polls > 2, "the change was never interrupted");
         break;
     }
     supervisor.stop(Duration::ZERO).await;

@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Enough routes to make each change slow.
+/// Number of routes, enough to make each change slow.
 const ROUTES: usize = 1000;
 
 fn route(number: usize, status: u16) -> Value {

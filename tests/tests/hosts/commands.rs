@@ -207,7 +207,9 @@ async fn running() -> AgentUnderTest {
         let gateway = &status["gateways"][0];
         gateway["state"] == "Serving" && gateway["applied"] == gateway["wanted"]
     };
-    agent.wait_status("it serves", generation).await;
+    agent
+        .wait_status("the newest version is served", generation)
+        .await;
     agent
 }
 
@@ -224,7 +226,7 @@ async fn agent_commands_take_options_before_or_after_name() {
         "default/edge",
     ];
     // The agent stores accepted generations asynchronously.
-    sesame_tests::wait::eventually("a generation is kept", TEST_TIMEOUT, async || {
+    sesame_tests::wait::eventually("the generation is listed", TEST_TIMEOUT, async || {
         let listed = agent.command(&[&["history"][..], &options].concat());
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
         holds(listed[0]["generation"] == 1, || listed.to_string())
@@ -254,7 +256,7 @@ async fn agent_commands_take_options_before_or_after_name() {
     let other = agent.command(&["history", "--runtime-dir", &runtime, "--gateway", "a/b"]);
     assert_eq!(other.status.code(), Some(3));
     let error = String::from_utf8_lossy(&other.stderr).into_owned();
-    assert!(error.contains("never served"), "{error}");
+    assert!(error.contains("never been served"), "{error}");
     let nowhere = agent.command(&["diff", "1", "1", "--runtime-dir", "/nonexistent"]);
     let error = String::from_utf8_lossy(&nowhere.stderr).into_owned();
     assert!(error.contains("no agent is running"), "{error}");
@@ -337,7 +339,7 @@ async fn status_watch_prints_changes() {
     });
     let next = || -> Value {
         let line = lines.recv_timeout(TEST_TIMEOUT).expect("a status");
-        serde_json::from_str(&line).expect("a value a line")
+        serde_json::from_str(&line).expect("one JSON value per line")
     };
     assert_eq!(next()["objects"].as_array().unwrap().len(), 2);
     let more = http_route("more", &["more.test"], &[rule_to("web", &[])]);

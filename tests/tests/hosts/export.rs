@@ -57,7 +57,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     assert!(identity.status.success(), "{}", words(&identity));
     let host = String::from_utf8(identity.stdout).unwrap();
 
-    // An agent's permissions must suffice.
+    // An agent's permissions must suffice for the export.
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
     let config = config.to_string_lossy();
@@ -118,7 +118,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     let without = export("without.bundle", &[]);
     assert!(without.status.success(), "{}", words(&without));
     assert!(
-        words(&without).contains("1 private keys left out"),
+        words(&without).contains("1 private keys omitted"),
         "{}",
         words(&without)
     );

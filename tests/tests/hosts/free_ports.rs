@@ -43,7 +43,7 @@ async fn free_port_is_kept_over_restarts() {
     let first = served_at(&agent, 1).await;
     agent.restart();
     assert_eq!(served_at(&agent, 1).await, first);
-    // The port must stay the same without Envoy, because clients and packet filters use it.
+    // Clients and packet filters use the port, so it must stay the same even if no Envoy runs.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

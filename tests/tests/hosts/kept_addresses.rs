@@ -73,11 +73,15 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
-    eventually("it is served there", TEST_TIMEOUT, async || {
-        let reply = Request::get(at, "here.test", "/").send().await;
-        let reply = reply.map_err(|error| format!("{error:#}"))?;
-        holds(reply.status == 404, || format!("status {}", reply.status))
-    })
+    eventually(
+        "the Gateway responds at its address",
+        TEST_TIMEOUT,
+        async || {
+            let reply = Request::get(at, "here.test", "/").send().await;
+            let reply = reply.map_err(|error| format!("{error:#}"))?;
+            holds(reply.status == 404, || format!("status {}", reply.status))
+        },
+    )
     .await;
     load.pass(100).await;
     load.stop().await.assert_clean();

@@ -1,4 +1,4 @@
-//! Tests of an agent on its host.
+//! Tests for an agent on its host.
 
 mod addresses;
 mod agent_snapshot_dir;

@@ -94,7 +94,9 @@ async fn reload_applies_live_settings_without_restart() {
         status["agent"]["pid"].as_i64() == Some(pid)
             && !status["warnings"].to_string().contains("agent.yaml")
     };
-    agent.wait_status("the mended file is taken", taken).await;
+    agent
+        .wait_status("the corrected file is applied", taken)
+        .await;
 
     load.pass(200).await;
     let report = load.stop().await;

@@ -161,7 +161,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
         agent.wait_status(what, move |status| has_state(status, "Degraded", words))
     };
     wait_degraded(
-        "a forged shard is named",
+        "the forged shard is reported",
         &["endpoints-1-0", "is for other content"],
     )
     .await;
@@ -179,7 +179,9 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     wait(&agent, &b).await;
     admin.apply_value(&again(good)).await.unwrap();
     let well = |status: &Value| has_state(status, "Serving", &[]);
-    agent.wait_status("the true one is taken", well).await;
+    agent
+        .wait_status("the original shard is accepted", well)
+        .await;
 
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
@@ -264,7 +266,7 @@ impl Renderer {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Signed unless `key` is empty.
+    /// Writes a snapshot, signed unless `key` is empty.
     fn render(&self, backend: &Backend, key: &str) {
         let objects = yaml(&objects(backend));
         std::fs::write(self.at("manifests/all.yaml"), objects).unwrap();
@@ -323,7 +325,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
     refused("is for other content").await;
-    // Its signature is valid.
+    // The older snapshot's signature is valid.
     copy(&kept, &dir);
     refused("is older than the previously accepted version").await;
 

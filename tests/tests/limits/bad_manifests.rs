@@ -148,7 +148,7 @@ async fn broken_manifest_is_named_with_line_and_isolated() {
     agent.write("other.yaml", &route("other", "b"));
     wait_backend(&agent, "other.test", "b").await;
     agent
-        .wait_status("mended", |status| {
+        .wait_status("the manifest is corrected", |status| {
             status["healthy"] == true && !names(status, "other.yaml", &[1, 2, 3, 4, 5, 7])
         })
         .await;

@@ -1,6 +1,6 @@
-//! A Gateway has more Services than files that Envoy can watch. Envoy aborts if it cannot get an
-//! inotify instance. By default, the kernel allows 128 instances per user. A user namespace can
-//! impose a lower limit.
+//! A Gateway has too many Services for Envoy to watch a file for each. Envoy aborts if it cannot
+//! get an inotify instance. By default, the kernel allows 128 instances per user. A user namespace
+//! can impose a lower limit.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 const SERVICES: usize = 300;
 const MORE_SERVICES: usize = 30;
 
-/// Per user, by default.
+/// Default limit on inotify instances per user.
 const LIMIT: usize = 128;
 
 fn limited(setup: Setup, limit: usize) -> Setup {
@@ -194,7 +194,7 @@ async fn changing_service_takes_over_file_without_failed_request() {
     let load = Load::start(&Plan::new(requests.collect()));
     let busy = (0..FEW)
         .find(|index| !before.contains(index))
-        .expect("one is inline");
+        .expect("a backend without a file");
     let file = format!("{}.yaml", name(busy));
     for change in 0..12 {
         let to = [&new, &old][change % 2];

@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 const FILES: &str = "--nofile=640:640";
-/// Exceeds the limit, because each connection needs two descriptors.
+/// Number of connections. Exceeds the limit, because each connection needs two descriptors.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -58,7 +58,7 @@ async fn floods_do_not_affect_other_clients() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
         .expect("a port");
-    let bytes = silent.local_addr().expect("it is bound");
+    let bytes = silent.local_addr().expect("the socket is bound");
     let held = tokio::spawn(async move {
         let mut held = Vec::new();
         while let Ok((connection, _)) = silent.accept().await {
@@ -136,8 +136,11 @@ async fn agent_refuses_to_start_with_few_descriptors() {
     let mut agent = Setup::with_ports(&[80])
         .wrapper(&["prlimit", "--nofile=400:400"])
         .start(&[("all.yaml", &yaml(&edge(&[http_listener("http", 80, "")])))]);
-    eventually("the agent ends", TEST_TIMEOUT, async || {
-        agent.ended().map(drop).ok_or_else(|| "it runs".to_owned())
+    eventually("the agent exits", TEST_TIMEOUT, async || {
+        agent
+            .ended()
+            .map(drop)
+            .ok_or_else(|| "the agent is still running".to_owned())
     })
     .await;
     let log = agent.log_tail();
@@ -158,7 +161,7 @@ async fn repeated_headers_do_not_fill_memory() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
         .expect("a port");
-    let nobody = silent.local_addr().expect("it is bound");
+    let nobody = silent.local_addr().expect("the socket is bound");
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &[web.address()]));
     // The kernel accepts connections to this backend, but no process reads them.
@@ -188,7 +191,7 @@ async fn repeated_headers_do_not_fill_memory() {
     }
     // Envoy has sent at least a SETTINGS frame on every open connection.
     join_all(attack.iter_mut().map(Repeater::answered)).await;
-    // Envoy closes silent connections.
+    // Once Envoy closes the silent connections, it serves other requests again.
     answers(&get).await;
     assert_eq!(envoy(&agent), before, "the same Envoy");
     let (_, most) = memory_mib(before);

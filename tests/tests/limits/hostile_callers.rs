@@ -18,10 +18,10 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Allowed in addition to the usual 30 MiB.
+/// Memory allowed in addition to the usual 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
-/// Longer than the agent's timeout for silent connections.
+/// How long clients stay silent: longer than the agent's timeout.
 const SILENCE: Duration = Duration::from_secs(8);
 
 #[derive(Clone)]
@@ -34,7 +34,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Socket {
-    /// `None` if the backlog is full.
+    /// Returns `None` if the backlog is full.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => match TcpStream::connect(address).await {
@@ -107,12 +107,12 @@ async fn silent(door: Socket, begin: &str, read: bool) {
             Err(_) => Ok(()),
             Ok(()) => Err("still connected".to_owned()),
         };
-        eventually("the agent hangs up", 2 * TEST_TIMEOUT, gone).await;
+        eventually("the agent closes the connection", 2 * TEST_TIMEOUT, gone).await;
     }
 }
 
 fn descriptors(pid: i32) -> usize {
-    let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs");
     listed.count()
 }
 

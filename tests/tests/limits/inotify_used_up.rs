@@ -70,7 +70,7 @@ fn warns(status: &Value, words: &[&str]) -> bool {
 
 async fn wait_well(agent: &AgentUnderTest) {
     let is_well = |status: &Value| status["healthy"] == true && !warns(status, INOTIFY_SHORTAGE);
-    agent.wait_status("all is well", is_well).await;
+    agent.wait_status("the agent is healthy", is_well).await;
 }
 
 fn run_in_namespace(test: &str) {
@@ -89,7 +89,7 @@ fn host_serves_and_finds_changes_without_inotify() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs its own user namespace, in which another test in this file runs it"]
+#[ignore = "another test in this file runs it in its own user namespace"]
 async fn without_inotify() {
     allow(128);
     let backend = Backend::start("a").await;
@@ -105,7 +105,7 @@ async fn without_inotify() {
     wait_round(&agent, 1, 3).await;
     let scarce = ["Envoy watches", "files instead of"];
     agent
-        .wait_status("it says what is used up", |status| {
+        .wait_status("the shortage is reported", |status| {
             warns(status, INOTIFY_SHORTAGE) && warns(status, &scarce)
         })
         .await;
@@ -133,7 +133,7 @@ async fn without_inotify() {
     agent.write("all.yaml", &round(5, 4, &backend));
     wait_round(&agent, 5, 4).await;
     wait_well(&agent).await;
-    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "Envoy was not replaced");
     load.stop()
         .await
         .clean("no inotify instances, at runtime and at startup");
@@ -144,7 +144,7 @@ async fn without_inotify() {
     allow(0);
     agent.restart();
     agent
-        .wait_status("the status says why Envoy is down", |status| {
+        .wait_status("the reason why Envoy is down is reported", |status| {
             status["gateways"][0]["state"] == "Down"
                 && has_reason(status, INOTIFY_SHORTAGE)
                 && has_reason(status, &["Envoy is not started"])
@@ -223,7 +223,7 @@ fn envoys_are_replaced_without_free_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs its own user namespace, in which another test in this file runs it"]
+#[ignore = "another test in this file runs it in its own user namespace"]
 async fn with_others() {
     const SERVICES: usize = 6;
     allow(64);
@@ -258,7 +258,7 @@ async fn with_others() {
         .wait_status("the status reports the shortage", lacks)
         .await;
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
-    assert!(doctor.contains("the agent holds"), "{doctor}");
+    assert!(doctor.contains("the agent has reserved"), "{doctor}");
 
     // The listener's route table has priority over endpoints.
     drop(taking);
@@ -281,7 +281,7 @@ async fn with_others() {
     );
     load.pass(100).await;
     drop(taking);
-    // With fewer files, there are enough instances for two Envoys.
+    // With fewer files, there are enough instances for two Envoy processes.
     others.let_go(files);
     agent.envoy_is_replaced("hot", "hot restart").await;
     agent.wait_envoys(1).await;
@@ -325,10 +325,10 @@ fn inline_certificates_and_routes_change_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs its own user namespace, in which another test in this file runs it"]
+#[ignore = "another test in this file runs it in its own user namespace"]
 async fn with_fewest_files() {
     const HOST: &str = "full.test";
-    // Enough for the agent, and for two Envoys with the minimum.
+    // Enough for the agent, and for two Envoy processes that watch the minimum number of files.
     allow(64);
     let others = Others::default();
     others.take_all();
@@ -352,7 +352,7 @@ async fn with_fewest_files() {
     agent.wait_ok(&get("/0")).await;
     let few = ["Envoy watches 8 files instead of"];
     agent
-        .wait_status("it says so", |status| warns(status, &few))
+        .wait_status("the problem is reported", |status| warns(status, &few))
         .await;
     assert_eq!(watched(&agent), 8);
     // Old connections may take a second to drain.

@@ -69,7 +69,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
 
 /// Returns the real user ID and the effective capabilities.
 fn rights(pid: i32) -> (String, String) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let field = line.and_then(|line| line.split_whitespace().next());
@@ -79,7 +79,7 @@ fn rights(pid: i32) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs its own network namespace, in which another test in this file runs it"]
+#[ignore = "another test in this file runs it in its own network namespace"]
 async fn with_the_capability() {
     let backend = Backend::start("a").await;
     let ports = [80, 443, 8080];
@@ -106,7 +106,7 @@ async fn with_the_capability() {
         agent.envoys().iter().map(|envoy| envoy.pid).collect()
     };
     agent
-        .wait_status("one Envoy is left", |_| envoys(&agent).len() == 1)
+        .wait_status("one Envoy remains", |_| envoys(&agent).len() == 1)
         .await;
     let before = envoys(&agent);
     agent.kill9();
@@ -115,11 +115,11 @@ async fn with_the_capability() {
     number += 1;
     agent.write("all.yaml", &round(number, &backend));
     wait_round(&agent, &ports, number).await;
-    assert_eq!(envoys(&agent), before, "it is adopted");
+    assert_eq!(envoys(&agent), before, "the agent adopts Envoy");
     agent.wait_healthy().await;
     load.stop()
         .await
-        .clean("ports 80 and 443 of an ordinary user: hot restart, handover, agent restart");
+        .clean("ports 80 and 443 as an unprivileged user: hot restart, handover, agent restart");
 }
 
 fn refused(status: &Value, listener: &str) -> bool {
@@ -137,7 +137,7 @@ fn refused(status: &Value, listener: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs its own network namespace, in which another test in this file runs it"]
+#[ignore = "another test in this file runs it in its own network namespace"]
 async fn without_the_capability() {
     let backend = Backend::start("a").await;
     let ports = [80, 443, 8080];
@@ -158,7 +158,7 @@ async fn without_the_capability() {
     wait_round(&agent, &[8080], 1).await;
     load.pass(50).await;
 
-    std::fs::write(FIRST_FREE, "80").expect("allow it");
+    std::fs::write(FIRST_FREE, "80").expect("set the sysctl");
     wait_round(&agent, &ports, 1).await;
     agent.wait_healthy().await;
     load.stop()

@@ -1,4 +1,4 @@
-//! Tests of hostile clients and manifests, and of resource exhaustion.
+//! Tests for hostile clients and manifests, and of resource exhaustion.
 //!
 //! | exhausted resource | effect | reported by | test |
 //! |---|---|---|---|

@@ -28,19 +28,23 @@ async fn serves_without_hot_restarts(make_unusable: &str, make_usable: &[&str]) 
     let backend = Backend::start("a").await;
     let agent = with_shared_memory(make_unusable, &backend);
     agent.wait_numbered(HOST, 0).await;
-    agent.wait_status("it says so", has_warning).await;
+    agent
+        .wait_status("the problem is reported", has_warning)
+        .await;
     assert!(!agent.log().contains("Envoy died"), "{}", agent.log_tail());
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let refused = words(&agent.replace_envoy("hot").await);
     assert!(refused.contains("without hot restart"), "{refused}");
     agent.envoy_is_replaced("auto", "handover").await;
-    agent.wait_status("it still says so", has_warning).await;
+    agent.wait_status("the warning remains", has_warning).await;
 
     assert!(agent.beside(make_usable).success());
     agent.wait_envoys(1).await;
     agent.envoy_is_replaced("auto", "handover").await;
     agent
-        .wait_status("hot restarts are back", |status| !has_warning(status))
+        .wait_status("hot restarts are possible again", |status| {
+            !has_warning(status)
+        })
         .await;
     agent.wait_envoys(1).await;
     agent.envoy_is_replaced("hot", "hot restart").await;

@@ -36,10 +36,7 @@ async fn slow_row(gateway: &SlowGateway, grouping: &str, name: &str, stage: &str
 }
 
 fn culprit(gateway: &SlowGateway) -> String {
-    gateway
-        .culprit
-        .expect("an endpoint is at fault")
-        .to_string()
+    gateway.culprit.expect("a slow endpoint").to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,15 +78,19 @@ async fn an_endpoint_that_cannot_be_connected_to() {
     let gateway = start(Cause::Unreachable).await;
     slow_row(&gateway, "route", "HTTPRoute/default/cart", "beforeBackend").await;
     let culprit = culprit(&gateway);
-    eventually("connections to it have failed", TEST_TIMEOUT, async || {
-        let answer = run_json(&gateway.agent, "endpoints default/cart --failing").await;
-        let endpoints = answer[0]["endpoints"].as_array().into_iter().flatten();
-        let mut failing = endpoints.filter(|it| it["failedConnections"].as_u64() > Some(0));
-        match (failing.next(), failing.next()) {
-            (Some(one), None) if one["address"] == culprit.as_str() => Ok(()),
-            _ => Err(answer.to_string()),
-        }
-    })
+    eventually(
+        "connections to the endpoint have failed",
+        TEST_TIMEOUT,
+        async || {
+            let answer = run_json(&gateway.agent, "endpoints default/cart --failing").await;
+            let endpoints = answer[0]["endpoints"].as_array().into_iter().flatten();
+            let mut failing = endpoints.filter(|it| it["failedConnections"].as_u64() > Some(0));
+            match (failing.next(), failing.next()) {
+                (Some(one), None) if one["address"] == culprit.as_str() => Ok(()),
+                _ => Err(answer.to_string()),
+            }
+        },
+    )
     .await;
 }
 

@@ -29,7 +29,7 @@ fn inside(container: &str) -> Vec<i32> {
             .split(|byte| *byte == 0)
             .any(|variable| variable == mark.as_bytes())
     };
-    let all = std::fs::read_dir("/proc").expect("/proc is there");
+    let all = std::fs::read_dir("/proc").expect("/proc is mounted");
     all.flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(is_inside)
@@ -80,9 +80,9 @@ impl Launcher {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        eventually("the launcher ends", TEST_TIMEOUT, async || {
+        eventually("the launcher exits", TEST_TIMEOUT, async || {
             let status = self.0.try_wait().map_err(|error| error.to_string())?;
-            status.ok_or_else(|| "it runs".to_owned())
+            status.ok_or_else(|| "the launcher is still running".to_owned())
         })
         .await
     }
@@ -142,7 +142,7 @@ async fn envoy_survives_end_of_agent_container() {
         agent.write("all.yaml", &numbered(HOST, 2 * number, backend.address()));
         agent.wait_numbered(HOST, 2 * number).await;
     }
-    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "Envoy was not replaced");
     for (strategy, by) in [("hot", "hot restart"), ("handover", "handover")] {
         agent.wait_live().await;
         agent.envoy_is_replaced(strategy, by).await;
@@ -185,13 +185,16 @@ async fn envoys_end_with_launcher_and_next_one_serves() {
     agent.wait_numbered(HOST, 0).await;
     agent.wait_live().await;
     let mut second = Launcher::start(&agent);
-    assert!(!second.ended().await.success(), "one is enough");
+    assert!(
+        !second.ended().await.success(),
+        "a second launcher must fail"
+    );
     agent.wait_live().await;
 
     launcher.signal();
     assert!(launcher.ended().await.success());
     agent
-        .wait_status("its end is told", |status| {
+        .wait_status("the Gateway is reported as down", |status| {
             status["gateways"][0]["state"] == "Down"
         })
         .await;
@@ -211,7 +214,7 @@ async fn launcher_in_other_pid_namespace_starts_nothing() {
     let launcher = Launcher::start_by(&command, &agent);
     agent.restart();
     agent
-        .wait_status("it is said what to do", |status| {
+        .wait_status("the remedy is reported", |status| {
             status.to_string().contains("shareProcessNamespace")
         })
         .await;

@@ -22,8 +22,8 @@ const HOST: &str = "clock.test";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// In seconds: years ahead, an hour behind, shortly after 1970 (without a battery), and the real
-/// time.
+/// Returns the jumps in seconds: years ahead, an hour behind, shortly after 1970 (without a
+/// battery), and the real time.
 fn jumps() -> [i64; 4] {
     let since_1970 = Timestamp::now().as_second();
     [10 * YEAR, -HOUR, 60 - since_1970, 0]
@@ -54,7 +54,7 @@ async fn clock_jump_changes_only_displayed_times() {
         .wrapper(&wrapper)
         .start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
     change(&agent, 0, &backend).await;
-    agent.wait_status("all is well", well).await;
+    agent.wait_status("the agent is healthy", well).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let mut number = 0;
     for ahead in jumps() {
@@ -78,7 +78,7 @@ async fn clock_jump_changes_only_displayed_times() {
         number += 1;
         change(&agent, number, &backend).await;
         every_generation_is_kept(&agent, number).await;
-        let status = agent.wait_status("all is well", well).await;
+        let status = agent.wait_status("the agent is healthy", well).await;
         assert!(is_near(&status["agent"]["started"], ahead), "{status:#}");
     }
     load.stop()
@@ -112,7 +112,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
         .expect("a process");
     for ahead in [YEAR, -YEAR, 0] {
         clock.set(ahead);
-        eventually("it is idle", TEST_TIMEOUT, async || {
+        eventually("the agent is idle", TEST_TIMEOUT, async || {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
             let used = cpu_seconds(pid) - before;
@@ -193,7 +193,7 @@ async fn controller_trusts_host_reports_after_clock_jump() {
             http_listener("http", 80, ""),
             http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),
         ];
-        let before = eventually("it is published", TEST_TIMEOUT, async || {
+        let before = eventually("the Gateway is published", TEST_TIMEOUT, async || {
             publication(cluster.admin(), &edge_name()).await
         })
         .await;

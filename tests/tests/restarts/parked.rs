@@ -16,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
-/// Per address.
+/// Number of workers per address.
 const WORKERS: usize = 2;
 
 fn config(backend: &Backend, ports: &[u16], routes: usize) -> String {
@@ -110,7 +110,7 @@ impl Visitors {
                         Ok(reply) => format!("status {}", reply.status),
                         Err(error) => format!("{error:#}"),
                     };
-                    let mut failed = failed.lock().expect("nobody panics with it");
+                    let mut failed = failed.lock().expect("no panic while holding this lock");
                     failed.push(Failed { begun, cause });
                 }
             }));
@@ -123,7 +123,12 @@ impl Visitors {
         for task in self.tasks {
             task.await.expect("no panic");
         }
-        let failed = std::mem::take(&mut *self.failed.lock().expect("nobody panics with it"));
+        let failed = std::mem::take(
+            &mut *self
+                .failed
+                .lock()
+                .expect("no panic while holding this lock"),
+        );
         (self.served.load(Ordering::Relaxed), failed)
     }
 }
@@ -138,7 +143,7 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let stat = format!("/proc/{}/stat", envoy.pid);
     let killed = Instant::now();
     agent.kill9_envoy();
-    eventually("it is gone", TEST_TIMEOUT, async || {
+    eventually("Envoy has exited", TEST_TIMEOUT, async || {
         let others = std::fs::read_dir(&threads).map_or(0, Iterator::count);
         match std::fs::read_to_string(&stat) {
             Ok(text) if others > 1 || !text.contains(") Z") => Err(text),
@@ -154,7 +159,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     if !inside_own("repeatedly_killed_envoy_refuses_no_new_connection") {
         return;
     }
-    std::fs::write(MIGRATE, "1").expect("a network of its own");
+    std::fs::write(MIGRATE, "1").expect("a private network namespace");
     let backend = Backend::start("a").await;
     let routes = count("SESAME_PARKED_ROUTES", 20, 1000);
     let agent = start(&backend, &[80], routes).await;
@@ -201,7 +206,7 @@ async fn parked_sockets_do_not_disturb_serving() {
     if !inside_own("parked_sockets_do_not_disturb_serving") {
         return;
     }
-    std::fs::write(MIGRATE, "1").expect("a network of its own");
+    std::fs::write(MIGRATE, "1").expect("a private network namespace");
     let backend = Backend::start("a").await;
     let mut agent = start(&backend, &[80, 81], 1).await;
     for port in [80, 81] {
@@ -264,7 +269,7 @@ async fn parked_sockets_close_if_no_envoy_takes_over() {
         .await;
     assert_eq!(listening(&agent, 80), WORKERS);
 
-    std::fs::write(MIGRATE, "1").expect("a network of its own");
+    std::fs::write(MIGRATE, "1").expect("a private network namespace");
     wait_listening(&agent, 80, WORKERS + 1).await;
     agent
         .wait_status("no hint is needed", |status| {

@@ -62,7 +62,7 @@ async fn drained_host_is_unready_but_still_serves() {
     wait_ready(health, 503).await;
     load.pass(100).await;
     assert!(
-        words(&output).contains("asking clients to leave") || output.status.success(),
+        words(&output).contains("asking clients to disconnect") || output.status.success(),
         "{}",
         words(&output)
     );
@@ -79,7 +79,7 @@ async fn drained_host_is_unready_but_still_serves() {
     let output = drain(&agent, &["--lame-duck", "0", "--timeout", "2"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
-        words(&output).contains("1 connections are left"),
+        words(&output).contains("1 connections remain"),
         "{}",
         words(&output)
     );

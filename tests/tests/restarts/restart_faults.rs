@@ -52,7 +52,7 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
 enum Second {
     NeverCame,
     Killed,
-    /// The test was too slow.
+    /// The test was too slow to kill the second Envoy before the takeover.
     TookOver,
 }
 
@@ -293,7 +293,7 @@ async fn second_envoy_is_replaced_if_killed_after_takeover() {
 }
 
 fn signal(pid: i32, signal: Signal) {
-    kill(Pid::from_raw(pid), signal).expect("the process is there");
+    kill(Pid::from_raw(pid), signal).expect("the process is running");
 }
 
 #[tokio::test(flavor = "multi_thread")]

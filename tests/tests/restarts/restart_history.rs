@@ -69,10 +69,10 @@ async fn large_removal_is_held_until_accepted() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));
     let held = |status: &Value| message(status).contains("would remove 10 of 1");
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     load.pass(50).await;
     agent.restart();
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     accept(&agent).await;
@@ -92,7 +92,9 @@ async fn removal_applies_if_source_keeps_it_past_hold() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(1, &backend));
     agent
-        .wait_status("it is held", |status| message(status).contains("is held"))
+        .wait_status("the change is held back", |status| {
+            message(status).contains("is held")
+        })
         .await;
     agent.write("services.yaml", &services(SERVICES, &backend));
     agent.wait_healthy().await;
@@ -112,16 +114,16 @@ async fn removal_of_only_gateway_is_held() {
         status["healthy"] == false && message(status).contains("no longer contain any Gateway")
     };
     agent.remove("gateway.yaml");
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     load.pass(50).await;
     agent.restart();
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     agent.write("gateway.yaml", &gateway());
     agent.wait_healthy().await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     agent.remove("gateway.yaml");
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     accept(&agent).await;
     wait_gone(&agent).await;
     agent.restart();
@@ -151,16 +153,16 @@ async fn missing_class_removes_gateways_only_when_accepted() {
             && message.contains("default/edge")
     };
     agent.remove("class.yaml");
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     load.pass(50).await;
     agent.restart();
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     agent.write("class.yaml", &yaml(&classes));
     agent.wait_healthy().await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     agent.remove("class.yaml");
-    agent.wait_status("it is held", held).await;
+    agent.wait_status("the change is held back", held).await;
     accept(&agent).await;
     wait_gone(&agent).await;
 }
@@ -176,10 +178,10 @@ async fn accepted_removal_survives_agent_death_before_drain_ends() {
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
     // The draining Envoy waits for this connection.
-    let connection = std::net::TcpStream::connect(agent.address(80)).expect("it listens");
+    let connection = std::net::TcpStream::connect(agent.address(80)).expect("the agent listens");
     agent.remove("gateway.yaml");
     agent
-        .wait_status("it is held", |status| {
+        .wait_status("the change is held back", |status| {
             message(status).contains("no longer contain any Gateway")
         })
         .await;
@@ -205,7 +207,9 @@ async fn removal_of_last_gateway_applies_after_hold() {
     wait_answer(&agent, 0, 200).await;
     agent.remove("gateway.yaml");
     agent
-        .wait_status("it is held", |status| status["healthy"] == false)
+        .wait_status("the change is held back", |status| {
+            status["healthy"] == false
+        })
         .await;
     wait_gone(&agent).await;
 }
@@ -227,7 +231,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
             0 => Ok(()),
-            left => Err(format!("{left} kept\n{}", agent.log_tail())),
+            left => Err(format!("{left} directories remain\n{}", agent.log_tail())),
         }
     })
     .await;
@@ -241,7 +245,7 @@ async fn healthy_agent_serves() {
         let agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
         let request = agent.get(80, "s-11.test", "/");
         sesame_tests::wait::eventually("a healthy agent", TEST_TIMEOUT, async || {
-            let status = agent.status().ok_or("there is no status")?;
+            let status = agent.status().ok_or("no status")?;
             if status["healthy"] != true {
                 return Err(status["reasons"].to_string());
             }
@@ -289,7 +293,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     agent.write("services.yaml", &services(3, &backend));
     agent.restart();
     let status = agent
-        .wait_status("it is rolled back", |status| {
+        .wait_status("the rollback takes effect", |status| {
             message(status).contains("rolled back to generation 1")
                 && status["source"]["available"] == true
         })
@@ -308,7 +312,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
 
 /// The agent stores generations asynchronously.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
-    sesame_tests::wait::eventually("kept generations", TEST_TIMEOUT, async || {
+    sesame_tests::wait::eventually("the generations are listed", TEST_TIMEOUT, async || {
         let (_, text) = run_command(agent, &["history"]).await;
         holds(text.lines().count() == count + 1, || text)
     })

@@ -41,7 +41,9 @@ async fn changes_apply_if_state_directory_is_not_writable() {
     agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
     agent.wait_numbered(HOST, 1).await;
     agent
-        .wait_status("it says so", |status| has_reason(status, "No space left"))
+        .wait_status("the problem is reported", |status| {
+            has_reason(status, "No space left")
+        })
         .await;
     std::fs::remove_file(filler).expect("remove the filler");
     agent.wait_healthy().await;
@@ -56,7 +58,9 @@ async fn changes_apply_if_state_directory_is_not_writable() {
     agent.write("all.yaml", &numbered(HOST, 2, backend.address()));
     agent.wait_numbered(HOST, 2).await;
     agent
-        .wait_status("it says so", |status| has_reason(status, "Read-only"))
+        .wait_status("the problem is reported", |status| {
+            has_reason(status, "Read-only")
+        })
         .await;
     assert!(agent.beside(&["umount", state]).success());
     agent.wait_healthy().await;
@@ -73,7 +77,9 @@ async fn change_waits_if_runtime_directory_is_full() {
         let filler = fill(&agent.visible(&agent.runtime()));
         agent.write("all.yaml", &numbered(HOST, number, backend.address()));
         agent
-            .wait_status("it says so", |status| has_reason(status, "No space left"))
+            .wait_status("the problem is reported", |status| {
+                has_reason(status, "No space left")
+            })
             .await;
         load.pass(50).await;
         agent.wait_numbered(HOST, number - 1).await;
@@ -97,7 +103,7 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
     let until = Instant::now() + Duration::from_secs(1);
     let more = std::thread::spawn(move || {
         let path = runtime.join("more");
-        let mut file = std::fs::File::create(&path).expect("a name needs no block");
+        let mut file = std::fs::File::create(&path).expect("an empty file needs no block");
         while Instant::now() < until {
             let _ = file.write_all(&[1; 4096]);
         }

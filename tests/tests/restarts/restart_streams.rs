@@ -41,7 +41,7 @@ async fn endures(strategy: &str) {
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
     agent
-        .wait_status("all is served", |status| {
+        .wait_status("the Gateway is serving", |status| {
             status["gateways"][0]["state"] == "Serving"
         })
         .await;

@@ -61,7 +61,7 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
         agent.write("all.yaml", &numbered(HOST, 3 * number, backend.address()));
         agent.wait_numbered(HOST, 3 * number).await;
     }
-    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "Envoy was not replaced");
     let report = load.stop().await;
     report.clean(&format!(
         "agent stopped, upgraded and killed {rounds} times each"
@@ -79,7 +79,7 @@ async fn agent_stops_during_envoy_restart_without_failed_request() {
         agent.wait_live().await;
         let before = agent.envoy_pids();
         let mut order = agent.begin_to_replace_envoy(strategy);
-        eventually("another Envoy is there", TEST_TIMEOUT, async || {
+        eventually("another Envoy has started", TEST_TIMEOUT, async || {
             let now = agent.envoy_pids();
             let is_new = now.iter().any(|pid| !before.contains(pid));
             is_new.then_some(()).ok_or_else(|| format!("{now:?}"))
@@ -134,7 +134,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     }
 
     // A running agent must be detected even without its socket.
-    std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
+    std::fs::remove_file(agent.runtime().join("agent.sock")).expect("the agent's socket");
     let output = agent.drain_stop();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
@@ -161,8 +161,10 @@ async fn container_init_drains_envoy_before_it_exits() {
         .find(|process| process.is("sesame-agent"))
         .expect("the agent");
     kill(Pid::from_raw(first.pid), Signal::SIGTERM).expect("the agent runs");
-    eventually("it ends", TEST_TIMEOUT, async || {
-        let ended = agent.ended().ok_or_else(|| "it runs".to_owned())?;
+    eventually("the agent exits", TEST_TIMEOUT, async || {
+        let ended = agent
+            .ended()
+            .ok_or_else(|| "the agent is still running".to_owned())?;
         (ended == 0).then_some(()).ok_or_else(|| ended.to_string())
     })
     .await;

@@ -58,9 +58,11 @@ impl Launcher {
     }
 
     async fn serves_alone(&self) {
-        eventually("the launcher serves alone", TEST_TIMEOUT, async || {
-            self.check()
-        })
+        eventually(
+            "the launcher is the only one serving",
+            TEST_TIMEOUT,
+            async || self.check(),
+        )
         .await;
     }
 
@@ -70,9 +72,9 @@ impl Launcher {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        eventually("the launcher ends", TEST_TIMEOUT, async || {
+        eventually("the launcher exits", TEST_TIMEOUT, async || {
             let status = self.child.try_wait().map_err(|error| error.to_string())?;
-            status.ok_or_else(|| "it runs".to_owned())
+            status.ok_or_else(|| "the launcher is still running".to_owned())
         })
         .await
     }
@@ -121,7 +123,7 @@ async fn new_launcher_takes_over_without_failed_request() {
     assert!(first.check().is_err(), "another launcher has taken over");
     first.signal();
     assert!(first.ended().await.success());
-    assert!(runs(&agent, &new), "the old Envoy has ended");
+    assert!(runs(&agent, &new), "the old Envoy has exited");
     agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
     agent.wait_numbered(HOST, 1).await;
     load.pass(100).await;
@@ -185,11 +187,13 @@ async fn old_launcher_keeps_serving_if_new_one_fails() {
 
     let mut second = Launcher::start(&agent, broken);
     agent
-        .wait_status("the agent says that Envoy cannot be replaced", |status| {
-            status.to_string().contains("cannot be")
+        .wait_status("the failed replacement is reported", |status| {
+            status.to_string().contains("cannot replace Envoy")
         })
         .await;
-    let why = second.check().expect_err("its Envoy does not serve");
+    let why = second
+        .check()
+        .expect_err("the launcher's Envoy does not serve");
     assert!(why.contains("to another launcher"), "{why}");
     second.signal();
     assert!(second.ended().await.success());

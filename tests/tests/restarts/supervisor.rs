@@ -220,7 +220,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
         matches!(state, State::Live { outdated: None, .. }),
         "{state:?}"
     );
-    until("the one before has ended", || !is_running(pid)).await;
+    until("the previous Envoy has exited", || !is_running(pid)).await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     supervisor.stop(Duration::ZERO).await;
@@ -303,7 +303,7 @@ async fn envoy_binary_reports_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// In one format, route table names are labels, which requires Envoy's tag extraction.
+/// One format has route table names as labels, which requires Envoy's tag extraction.
 #[tokio::test]
 async fn both_statistics_formats_report_same_versions() {
     let host = Host::new();

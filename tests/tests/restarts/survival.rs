@@ -14,9 +14,9 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// Longer than a change takes.
+/// Maximum delay before a kill, longer than a change takes.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// Longer than a restart takes.
+/// Maximum delay before a kill during a restart, longer than a restart takes.
 const LONGEST_RESTART_MS: u64 = 900;
 
 /// Service, route and response header differ in every round.
@@ -181,7 +181,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
         agent.write("round.yaml", &round(2 * number, &backend));
         wait_round(&agent, 2 * number).await;
     }
-    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "Envoy was not replaced");
     // A different bootstrap requires a new Envoy.
     agent.wait_live().await;
     agent.kill9();

@@ -197,7 +197,7 @@ async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;
     sesame_tests::wait::eventually(
-        "the old endpoint is out",
+        "only the new endpoint gets requests",
         sesame_tests::agent::TEST_TIMEOUT,
         async || {
             let reply = request.send().await.map_err(|error| format!("{error:#}"))?;

@@ -97,14 +97,14 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
         .map(|(from, to)| (from.clone(), inside(to).cloned().collect()))
         .collect();
     let mut closing = BTreeSet::new();
-    while let Some(circle) = table::circles(&left).into_iter().next() {
-        let thinnest = circle
+    while let Some(cycle) = table::cycles(&left).into_iter().next() {
+        let thinnest = cycle
             .iter()
             .flat_map(|from| left[from].iter().map(move |to| (from, to)))
-            .filter(|(_, to)| circle.contains(*to))
+            .filter(|(_, to)| cycle.contains(*to))
             .min_by_key(|(from, to)| arrows[*from][*to])
             .map(|(from, to)| (from.clone(), to.clone()))
-            .expect("a circle has arrows");
+            .expect("a cycle has arrows");
         left.get_mut(&thinnest.0)
             .expect("a room of it")
             .remove(&thinnest.1);
@@ -174,10 +174,10 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
         {
             problems.push(format!("{from} must not import {to}"));
         }
-        for (to, _) in may_import.iter().filter(|(_, circle)| **circle) {
+        for (to, _) in may_import.iter().filter(|(_, cycle)| **cycle) {
             if !imports.keys().any(|room| short(room) == to) {
                 problems.push(format!(
-                    "{from} no longer imports {to}: remove it and its \"(circle)\" mark"
+                    "{from} no longer imports {to}: remove it and its \"(cycle)\" mark"
                 ));
             }
         }
@@ -194,10 +194,10 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
             (from.clone(), right.collect())
         })
         .collect();
-    for circle in table::circles(&unmarked) {
-        let rooms: Vec<String> = circle.into_iter().collect();
+    for cycle in table::cycles(&unmarked) {
+        let rooms: Vec<String> = cycle.into_iter().collect();
         problems.push(format!(
-            "these rooms import each other in a circle: {}",
+            "these rooms import each other in a cycle: {}",
             rooms.join(", ")
         ));
     }
@@ -237,8 +237,8 @@ fn true_table(
     let closing = closing(arrows);
     let cells = arrows.iter().map(|(from, imports)| {
         let cells = imports.keys().map(|to| {
-            let circle = closing.contains(&(from.clone(), to.clone()));
-            (short(to).to_owned(), circle)
+            let cycle = closing.contains(&(from.clone(), to.clone()));
+            (short(to).to_owned(), cycle)
         });
         (from.clone(), cells.collect())
     });

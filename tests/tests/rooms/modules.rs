@@ -33,7 +33,7 @@ impl Modules {
         }
     }
 
-    /// `None` if the path leaves the workspace.
+    /// Returns `None` if the path leaves the workspace.
     pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;
@@ -226,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `None` if the path starts outside the workspace.
+    /// Returns `None` if the path starts outside the workspace.
     fn absolute(&self, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?.as_str();
         let mut base = self.path.to_vec();

@@ -11,7 +11,7 @@ use crate::modules::{is_cfg_test, is_mark, tokens};
 use crate::sources::{room, sources};
 use crate::workspace;
 
-/// Excludes comments.
+/// Maximum number of lines per function, excluding comments.
 const MAX_LINES: usize = 68;
 const KNOWN: &str = "tests/tests/rooms/shape.txt";
 const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
@@ -63,7 +63,7 @@ impl Shapes {
     }
 }
 
-/// A body in braces, or a semicolon.
+/// Returns true for a body in braces or a semicolon, either of which ends an item.
 fn is_end(token: &TokenTree) -> bool {
     let is_brace =
         matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
 /// Marks an import that closes a cycle.
-const CIRCLE: &str = "(circle)";
+const CYCLE: &str = "(cycle)";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -13,8 +13,8 @@ pub(crate) struct Row {
     pub(crate) modules: Vec<String>,
     pub(crate) purpose: String,
     pub(crate) never: String,
-    /// By short room name, `lib` for the crate root, or `sesame-…`. True if marked as closing a
-    /// cycle.
+    /// Keyed by short room name, `lib` for the crate root, or `sesame-…`. The value is true if the
+    /// import is marked as closing a cycle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
-        let plain = name.trim_end_matches(CIRCLE).trim().trim_matches('`');
-        (plain.to_owned(), name.ends_with(CIRCLE))
+        let plain = name.trim_end_matches(CYCLE).trim().trim_matches('`');
+        (plain.to_owned(), name.ends_with(CYCLE))
     })
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn write(
         let modules = modules.iter().map(|name| format!("`{name}`"));
         let imports = imports
             .iter()
-            .map(|(name, circle)| format!("`{name}`{}", if *circle { " (circle)" } else { "" }));
+            .map(|(name, cycle)| format!("`{name}`{}", if *cycle { " (cycle)" } else { "" }));
         let (modules, mut imports) = (list(modules), list(imports));
         if imports.is_empty() {
             "–".clone_into(&mut imports);
@@ -88,7 +88,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
 }
 
 /// Returns sets of rooms that all import each other, directly or indirectly.
-pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
+pub(crate) fn cycles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()
         .map(|room| (room, reachable(arrows, room)))

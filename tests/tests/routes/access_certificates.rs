@@ -81,8 +81,8 @@ fn listeners(ours: &Authority) -> Vec<Value> {
     all
 }
 
-/// Each policy, and whether a request with the certificate `cart`, `other`, `wildcard` or `forged`
-/// passes, or without a valid certificate.
+/// Each host, whether its policy admits the certificates `cart`, `other`, `wildcard` and `forged`,
+/// and whether it admits a client without a valid certificate.
 const CASES: [(&str, [bool; 4], bool); 7] = [
     ("uri.test", [true, true, false, false], false),
     ("dns.test", [true, true, false, false], false),
@@ -121,7 +121,7 @@ async fn only_validated_certificates_match_rules() {
         ours.issue_with_uris(&["client.test"], &["spiffe://a/cart"]),
         ours.issue_with_uris(&["x.clients.test"], &["spiffe://a/ns/b"]),
         ours.issue_with_uris(&["*.test"], &["spiffe://a/cart/x"]),
-        // The URI is the text of a subject.
+        // This URI looks like a subject.
         ours.issue_with_uris(&["clients.test"], &["CN=admin"]),
     ];
     let stranger = theirs.issue_with_uris(&["client.test"], &["spiffe://a/cart"]);

@@ -119,7 +119,7 @@ async fn requests_need_credentials_of_all_policies() {
         checks.finish();
         Checks::default()
     };
-    // Clients must not set the headers, and backends do not receive credentials.
+    // Clients must not be able to set these headers, and backends must not receive credentials.
     let seen = by_ann(to("shop.test", "/")).header("x-user", "eve");
     if let Some(reply) = checks.reply(&seen).await {
         checks.same("user", &reply.echo().value("x-user"), &Some("ann"));

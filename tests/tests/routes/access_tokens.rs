@@ -319,7 +319,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
-        // Every second version contains an additional key.
+        // Every other version contains an additional key.
         let other = Issuer::new(ISSUER, &format!("k-{number}"));
         let keys = Issuer::jwks(&[&other, &issuer][number % 2..]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",

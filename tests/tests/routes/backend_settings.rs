@@ -130,7 +130,7 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may send several requests in a row to one endpoint.
+        // After a slow start, several requests in a row may go to one endpoint, so `turn` retries.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";

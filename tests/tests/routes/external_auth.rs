@@ -16,7 +16,7 @@ use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
-/// Larger than a connection's default buffer.
+/// Body size larger than a connection's default buffer.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {

@@ -1,5 +1,5 @@
-//! Invalid listeners and routes that might be security-relevant. Their requests must be rejected,
-//! even if a wider listener or route matches.
+//! Invalid listeners and routes that might be security-relevant. Requests for them must be
+//! rejected, even if a wider listener or route matches.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;

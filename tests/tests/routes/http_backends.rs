@@ -216,7 +216,7 @@ async fn upgrade_passes_if_the_gateway_allows_it() {
         object["metadata"]["annotations"] = json!({"projectsesame.io/upgrades": "SPDY/3.1"});
     }
     agent.write("all.yaml", &yaml(&objects));
-    eventually("the upgrade passes", TEST_TIMEOUT, async || {
+    eventually("the upgrade succeeds", TEST_TIMEOUT, async || {
         let answer = exec.upgraded("SPDY/3.1", b"frames").await;
         holds(answer.as_ref().is_ok_and(|it| it == b"frames"), || {
             format!("{answer:?}")

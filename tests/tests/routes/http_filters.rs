@@ -154,7 +154,7 @@ async fn request_headers(agent: &AgentUnderTest, checks: &mut Checks) {
         checks.same("set", echo.values("x-set"), vec!["ours"]);
         checks.same("set a new one", echo.values("x-new"), vec!["new"]);
         let added = echo.values("x-add").join(",").replace(' ', "");
-        checks.same("add to what is there", added.as_str(), "theirs,added");
+        checks.same("add to the existing value", added.as_str(), "theirs,added");
         checks.same("add a new one", echo.values("x-alone"), vec!["alone"]);
         checks.same("remove", echo.values("x-remove"), vec![]);
         checks.same("others", echo.values("x-untouched"), vec!["theirs"]);

@@ -510,7 +510,7 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// The next less specific route must serve other requests.
+/// If the most specific route does not match, the next less specific one must serve the request.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;

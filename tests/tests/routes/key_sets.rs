@@ -67,7 +67,7 @@ async fn fetched_keys_rotate_and_survive_outages() {
     let load = Load::start(&Plan::new(vec![by_new.clone()]));
     server.publish(200, r#"{"keys": []}"#);
     let no_key = |status: &Value| errors(status).iter().any(|it| it.contains("no usable key"));
-    agent.wait_status("an error", no_key).await;
+    agent.wait_status("the error is reported", no_key).await;
     server.stop();
     load.stop().await.clean("an invalid key set");
     agent.end();
@@ -77,7 +77,7 @@ async fn fetched_keys_rotate_and_survive_outages() {
         let mut errors = errors(status).into_iter();
         errors.any(|it| it.contains("refused") || it.contains("no usable key"))
     };
-    agent.wait_status("an error", refused).await;
+    agent.wait_status("the error is reported", refused).await;
     let rejected = by_old.send().await.expect("a reply");
     assert_eq!(rejected.status, 401);
 }

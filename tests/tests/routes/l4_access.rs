@@ -141,7 +141,7 @@ async fn denied_tcp_client_gets_no_bytes() {
     }
     checks.finish();
 
-    // A policy of the Gateway also protects the routes that have no policy.
+    // A policy on the Gateway also protects routes that have no policy.
     objects.push(access_policy(
         "all",
         json!({"kind": "Gateway", "name": "edge"}),

@@ -21,7 +21,7 @@ use sesame_tests::wait::eventually;
 
 const SWITCHES: usize = 40;
 
-/// Enough for every backend to be chosen at least once.
+/// Number of connections, enough for every backend to be chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {
@@ -280,7 +280,7 @@ async fn udp_datagrams_split_by_weight_on_shared_port() {
     let position = objects
         .iter()
         .position(|object| object["metadata"]["name"] == "udp");
-    objects[position.expect("the route is there")] = moved;
+    objects[position.expect("the route exists")] = moved;
     agent.write("all.yaml", &yaml(&objects));
     wait_answer(&agent, agent.address(53), "b: x").await;
 }

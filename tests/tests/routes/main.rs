@@ -1,4 +1,4 @@
-//! Tests of routes and listeners with a real Envoy.
+//! Tests for routes and listeners with a real Envoy.
 
 mod access_certificates;
 mod access_credentials;

@@ -85,7 +85,7 @@ async fn over_tls(
     Ok(exchange(stream, &request(host)).await)
 }
 
-/// The echo of a request from this client. Envoy sets `x-forwarded-for` differently for loopback.
+/// Returns how an echo shows this client. Envoy sets `x-forwarded-for` differently for loopback.
 fn from(client: &str) -> String {
     format!("[\"x-envoy-external-address\",\"{client}\"]")
 }
@@ -144,7 +144,7 @@ async fn proxy_header_determines_client_address() {
             version_2([203, 0, 113, 66].into()),
             "HTTP/1.1 403".to_owned(),
         ),
-        // The connection's own address applies.
+        // These headers carry no address, so the connection's own address applies.
         (b"PROXY UNKNOWN\r\n".to_vec(), from(&own)),
         (local_version_2(), from(&own)),
     ] {
@@ -199,7 +199,7 @@ async fn addresses_are_logged(agent: &AgentUnderTest) {
                 .cloned()
                 .ok_or_else(|| format!("no {client} in {printed}"))
         };
-        // Connections over TCP and TLS have this address.
+        // The connections to the TCPRoute and the TLSRoute have this address.
         of("203.0.113.9:4711")?;
         of("203.0.113.8:4711")
     })

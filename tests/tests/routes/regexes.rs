@@ -199,7 +199,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let rendered = sesame_render::render(&snapshot, &[], &options);
     assert_eq!(rendered.problems, [], "{pattern}");
     let mut bootstrap = sesame_render::static_bootstrap(&rendered)
-        .expect("what was rendered")
+        .expect("the rendered bootstrap")
         .to_vec();
     let (placeholder, field) = (encoded(&placeholder), encoded(pattern));
     let mut places = (0..bootstrap.len()).filter(|at| bootstrap[*at..].starts_with(&placeholder));
@@ -240,14 +240,14 @@ async fn regex_programs_stay_within_counted_instructions() {
         if moments.below(5) == 0 {
             pattern.insert_str(0, "(?i)");
         }
-        let size = expressions::instructions(&pattern).expect("it parses");
+        let size = expressions::instructions(&pattern).expect("the pattern parses");
         if size < 5000 {
             patterns.push(pattern);
         }
     }
     let mut checks = Checks::default();
     for (pattern, re2) in patterns.iter().zip(program_sizes(&patterns).await) {
-        let ours = expressions::instructions(pattern).expect("it parses");
+        let ours = expressions::instructions(pattern).expect("the pattern parses");
         checks.that(
             ours >= re2,
             format!("{pattern}: {ours}, but RE2 counts {re2}"),
@@ -302,7 +302,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
         "[[:punct:]]",
         "[[:^word:]x]",
     ];
-    let mut pick = |bound: u64| usize::try_from(moments.below(bound)).expect("it is small");
+    let mut pick = |bound: u64| usize::try_from(moments.below(bound)).expect("fits into usize");
     if depth == 0 || pick(10) < 3 {
         return LEAVES[pick(LEAVES.len() as u64)].to_owned();
     }
@@ -356,7 +356,7 @@ async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     });
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("bootstrap.json");
-    std::fs::write(&file, bootstrap.to_string()).expect("it is written");
+    std::fs::write(&file, bootstrap.to_string()).expect("written");
     let run = tokio::process::Command::new(envoy_binary())
         .args([
             "--mode",

@@ -301,7 +301,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
                 };
                 checks.same(request, reply.backend(), backend.clone());
                 checks.same(
-                    format!("{request}: told again"),
+                    format!("{request}: session set again"),
                     reply.header(carrier),
                     None,
                 );
@@ -319,7 +319,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     let dead = backends
         .iter()
         .find(|it| Some(it.name()) == backend.as_deref());
-    let dead = dead.expect("one of these").address();
+    let dead = dead.expect("a known backend").address();
     backends.retain(|it| it.address() != dead);
     wait_closed(&agent, dead).await;
     for _ in 0..5 {

@@ -72,7 +72,10 @@ fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
         let is_below = spans.iter().any(|other| other.id == span.parent);
         let is_root = span.id == root.id && span.parent.is_empty();
         checks.that(is_below || is_root, format!("{} has a parent", span.name));
-        checks.that(span.time.1 >= span.time.0, format!("{} ends", span.name));
+        checks.that(
+            span.time.1 >= span.time.0,
+            format!("{} ends after it starts", span.name),
+        );
         checks.same("Gateway", span.attribute("sesame.gateway"), Some(GATEWAY));
         let revision = root.attribute("sesame.revision");
         checks.same("revision", span.attribute("sesame.revision"), revision);
@@ -151,7 +154,7 @@ fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
         .iter()
         .filter(|span| span.parent == apply.id)
         .collect();
-    checks.that(!steps.is_empty(), "there are steps");
+    checks.that(!steps.is_empty(), "the apply span has child spans");
     for write in steps.iter().filter(|span| span.name.starts_with("write ")) {
         let verify = write.name.replace("write ", "verify ");
         let verify = named(spans, &verify);
@@ -275,11 +278,11 @@ async fn spans_and_token_go_only_to_trusted_collector() {
             agent.wait_ok(&agent.get(80, "app.test", prefix)).await;
         }
         if is_trusted {
-            let spans = collecting.wait_trace("any", |_| true).await;
+            let spans = collecting.wait_trace("any spans", |_| true).await;
             let key = spans[0].header("authorization");
             assert_eq!(key, Some("Bearer of-the-collector"));
         } else {
-            eventually("the log says why", TEST_TIMEOUT, async || {
+            eventually("the log states the reason", TEST_TIMEOUT, async || {
                 let log = agent.log();
                 let is_logged = log.contains("spans cannot be sent to the collector")
                     && log.contains("UnknownIssuer");
@@ -304,7 +307,7 @@ async fn unavailable_collector_delays_no_change_or_request() {
     let request = agent.get(80, "all.test", "/");
     agent.wait_ok(&request).await;
     with_route(&agent, "/first");
-    collecting.wait_trace("any", |_| true).await;
+    collecting.wait_trace("any spans", |_| true).await;
     let address: SocketAddr = collecting.address();
     let load = Load::start(&Plan::new(vec![request]));
     drop(collecting);

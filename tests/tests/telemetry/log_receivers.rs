@@ -307,7 +307,7 @@ async fn lost_or_stalled_log_receiver_fails_no_request() {
     all.extend(served("collector", &[collecting.address()]));
     all.extend(served(
         "stalled",
-        &[stalled.local_addr().expect("it is bound")],
+        &[stalled.local_addr().expect("the socket is bound")],
     ));
     let agent = start(&all);
     let request = agent.get(80, HOST, "/load");

@@ -1,4 +1,4 @@
-//! Tests of logs, metrics, traces and status pages.
+//! Tests for logs, metrics, traces and status pages.
 
 mod access_logs;
 mod change_spans;

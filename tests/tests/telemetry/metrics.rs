@@ -24,7 +24,10 @@ async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let request = format!(
         "GET /metrics HTTP/1.1\r\nhost: agent\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await.expect("taken");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("write the request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
@@ -63,7 +66,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
-    // The initial configuration needs no steps, but this change needs one.
+    // Envoy starts with the initial configuration, so only this change is applied in steps.
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
@@ -113,7 +116,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
         ("sesame_agent_inotify_instances_wanted".to_owned(), 1.0),
         ("sesame_agent_ready".to_owned(), 1.0),
     ];
-    eventually("every one of the values", TEST_TIMEOUT, async || {
+    eventually("all values are high enough", TEST_TIMEOUT, async || {
         let (_, text) = scrape(address, "*/*").await;
         let values = values(&text);
         let short = least.iter().find(|(series, least)| {
@@ -325,7 +328,7 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The expected value includes both virtual hosts.
+    // The route's two virtual hosts are counted together.
     eventually(
         "only the configured route is counted",
         TEST_TIMEOUT,

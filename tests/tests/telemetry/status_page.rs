@@ -18,7 +18,10 @@ const HOSTILE: &str = "<img src=x onerror=alert(1)><script>document.title='owned
 async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!("GET {path} HTTP/1.1\r\nhost: agent\r\n{more}connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("taken");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("write the request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
@@ -54,14 +57,18 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
 }
 
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
-    eventually("the page says it", TEST_TIMEOUT, async || {
-        let (head, body) = ask(address, "/status", "").await;
-        let missing = parts.iter().find(|part| !body.contains(**part));
-        holds(missing.is_none(), || {
-            format!("{missing:?} is not in {body}")
-        })?;
-        Ok::<_, String>((head, body))
-    })
+    eventually(
+        "the page has the expected parts",
+        TEST_TIMEOUT,
+        async || {
+            let (head, body) = ask(address, "/status", "").await;
+            let missing = parts.iter().find(|part| !body.contains(**part));
+            holds(missing.is_none(), || {
+                format!("{missing:?} is not in {body}")
+            })?;
+            Ok::<_, String>((head, body))
+        },
+    )
     .await
 }
 
@@ -160,7 +167,7 @@ async fn status_page_runs_no_script_in_browser() {
     let dom = document(&url).await;
     assert!(
         dom.contains("<title>Sesame</title>"),
-        "nothing has run: {dom}"
+        "a script has run: {dom}"
     );
     for part in [
         "<td>default/edge</td>",

@@ -1,4 +1,4 @@
-//! Traces of a real Envoy. Requests must succeed without the collector.
+//! Traces from a real Envoy. Requests must succeed without the collector.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -96,7 +96,7 @@ async fn spans_join_caller_trace_with_configured_attributes() {
     let server = find_span(CALLER);
     let client = find_span(&server.id);
     checks.same(
-        "what the backend gets",
+        "traceparent at the backend",
         passed_on.values("traceparent"),
         vec![format!("00-{trace}-{}-01", client.id).as_str()],
     );
@@ -186,6 +186,6 @@ async fn lost_collector_fails_no_request() {
     drop(collecting);
     load.pass(2_000).await;
     let report = load.stop().await;
-    report.print("the collector goes away");
+    report.print("the collector exits");
     report.assert_clean();
 }

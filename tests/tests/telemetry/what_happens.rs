@@ -58,7 +58,7 @@ async fn top_and_logs_find_failing_and_slow_backends() {
     checks.finish();
 
     let top = "top --once --window 1h --by route,backend,endpoint";
-    let report = eventually("all requests in top", TEST_TIMEOUT, async || {
+    let report = eventually("`top` shows all requests", TEST_TIMEOUT, async || {
         let report = run_json(&agent, top).await.remove(0);
         let rows = report["rows"]["route"].as_array().into_iter().flatten();
         let all: u64 = rows.filter_map(|row| row["requests"].as_u64()).sum();
@@ -120,7 +120,7 @@ async fn top_uses_metrics_without_log_files() {
         }
     };
     let mut asking = std::pin::pin!(asking);
-    eventually("backend failures in top", TEST_TIMEOUT, async || {
+    eventually("`top` shows backend failures", TEST_TIMEOUT, async || {
         let report = tokio::select! {
             report = run_json(&agent, "top --once --window 1s") => report,
             () = &mut asking => Vec::new(),

@@ -147,7 +147,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("serial-negative", Served),
     ("serial-long", Served),
     ("broken-extension", Served),
-    ("for-clients", Advised("is not for servers")),
+    ("for-clients", Advised("is not valid for servers")),
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
@@ -194,7 +194,7 @@ const KINDS: &[(&str, Expected)] = &[
         Refused("tls.crt contains no PEM certificate, but a private key"),
     ),
     ("request", Refused("but a certificate request")),
-    ("common-name", Advised("do not look at the common name")),
+    ("common-name", Advised("ignore the common name")),
     ("chain", Served),
     ("root-first", Mended("its certificates are sent as 2, 1, 0")),
     ("swapped", Advised("its certificates are sent as 0, 2, 1")),
@@ -233,7 +233,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
     for (kind, expected) in KINDS {
         let read = |end: &str| {
             let path = directory.path().join(format!("{kind}.{end}"));
-            std::fs::read(path).expect("what openssl has made")
+            std::fs::read(path).expect("openssl has created the file")
         };
         let (chain, key) = (read("crt"), read("key"));
         let ours = resolved(&chain, &key);
@@ -330,7 +330,7 @@ fn resolved(chain: &[u8], key: &[u8]) -> Result<ServedPair, String> {
     Ok(ServedPair {
         pair: pair.clone(),
         snapshot: gateway.snapshot,
-        advice: advice.expect("it is resolved").to_owned(),
+        advice: advice.expect("all references are resolved").to_owned(),
     })
 }
 
@@ -342,7 +342,7 @@ async fn envoy_says(
 ) -> Result<(), String> {
     let options = options(vec![Ipv4Addr::LOCALHOST.into()]);
     let rendered = sesame_render::render(snapshot, &[pair], &options);
-    let bootstrap = sesame_render::static_bootstrap(&rendered).expect("what was rendered");
+    let bootstrap = sesame_render::static_bootstrap(&rendered).expect("the rendered bootstrap");
     match validate(envoy, directory, &bootstrap)
         .await
         .expect("Envoy runs")

@@ -19,7 +19,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Long enough for a few connections, but short enough to expire during the test.
+/// Lifetime of a certificate, long enough for a few connections, but short enough to expire during
+/// the test.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {

@@ -165,12 +165,14 @@ async fn new_revocation_list_refuses_client_without_restart() {
     assert_eq!(status(&request(&good)).await, Some(200));
     // With an invalid revocation list, every client is rejected.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
-    eventually("nobody is let in", TEST_TIMEOUT, async || {
-        match status(&request(&good)).await {
+    eventually(
+        "every client is rejected",
+        TEST_TIMEOUT,
+        async || match status(&request(&good)).await {
             None => Ok(()),
             Some(status) => Err(format!("{status}")),
-        }
-    })
+        },
+    )
     .await;
     assert_eq!(agent.envoys().len(), envoys.len());
 }

@@ -28,7 +28,7 @@ fn says_kept(status: &Value) -> bool {
 }
 
 async fn refused(request: &Request) {
-    eventually("nobody answers", TEST_TIMEOUT, async || {
+    eventually("the request fails", TEST_TIMEOUT, async || {
         match request.send().await {
             Ok(reply) => Err(format!("status {}", reply.status)),
             Err(_) => Ok(()),
@@ -252,7 +252,7 @@ async fn agent_reports_expiring_certificates() {
             == 1
     };
     let status = agent
-        .wait_status("both are told", |status| {
+        .wait_status("both problems are reported", |status| {
             names_once(&status["reasons"], "Secret/default/over expired at")
                 && names_once(&status["warnings"], "Secret/default/soon expires at")
         })
@@ -322,7 +322,12 @@ async fn published_keys_survive_broken_secret_in_cluster() {
         })
         .await;
     };
-    published("the first", "", Some(&first.certificate_pem)).await;
+    published(
+        "the first certificate is published",
+        "",
+        Some(&first.certificate_pem),
+    )
+    .await;
 
     let other_key = &second.secret("pair")["data"]["tls.key"];
     let broken = json!({"data": {"tls.key": other_key}});
@@ -350,22 +355,36 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     wait_kept().await;
 
     cluster.delete(SECRET).await;
-    published("it is withdrawn", "", None).await;
+    published("the certificate is withdrawn", "", None).await;
     cluster.apply_all(&[second.secret("pair")]).await;
-    published("the second", "a.test", Some(&second.certificate_pem)).await;
+    published(
+        "the second certificate is published",
+        "a.test",
+        Some(&second.certificate_pem),
+    )
+    .await;
 
     let soon = authority.issue_until(&["a.test"], 5);
     cluster.apply_all(&[soon.secret("pair")]).await;
-    published("the last", "a.test", Some(&soon.certificate_pem)).await;
+    published(
+        "the last certificate is published",
+        "a.test",
+        Some(&soon.certificate_pem),
+    )
+    .await;
     cluster
-        .until("its expiry is told", GATEWAY, |gateway| {
-            let resolved = condition(&gateway["status"]["conditions"], "ResolvedRefs");
-            let message = resolved["message"].as_str().unwrap_or_default();
-            resolved["status"] == "True" && message.contains("Secret/default/pair expires at")
-        })
+        .until(
+            "the expiry is reported in the condition",
+            GATEWAY,
+            |gateway| {
+                let resolved = condition(&gateway["status"]["conditions"], "ResolvedRefs");
+                let message = resolved["message"].as_str().unwrap_or_default();
+                resolved["status"] == "True" && message.contains("Secret/default/pair expires at")
+            },
+        )
         .await;
     cluster
-        .until("an event tells it too", EVENTS, |events| {
+        .until("an Event reports it too", EVENTS, |events| {
             let items = events["items"].as_array().into_iter().flatten();
             let note = |event: &Value| event["note"].as_str().unwrap_or_default().to_owned();
             let matching = items.filter(|event| {

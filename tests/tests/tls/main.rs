@@ -1,4 +1,4 @@
-//! Tests of certificates, private keys and trust with a real Envoy.
+//! Tests for certificates, private keys and trust with a real Envoy.
 
 mod backend_tls;
 mod certificates;

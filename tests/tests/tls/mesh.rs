@@ -92,7 +92,7 @@ async fn gateway_and_mesh_verify_each_other() {
     let client =
         gateway_authority.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
     let meshed = Backend::start_mutual_tls("meshed", &peer, &gateway_authority).await;
-    // The name is correct, but the bundle does not contain the authority.
+    // The peer's name is correct, but its authority is not in the bundle.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
     let plain = Backend::start("plain").await;
@@ -250,8 +250,14 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
         "True",
         "{policy:#}"
     );
-    meshed(&cluster, "the Gateway says it", GATEWAY, "False").await;
-    meshed(&cluster, "the route says it", ROUTE, "False").await;
+    meshed(
+        &cluster,
+        "the Gateway reports the problem",
+        GATEWAY,
+        "False",
+    )
+    .await;
+    meshed(&cluster, "the route reports the problem", ROUTE, "False").await;
 
     cluster.apply_all(&[bundle(&[&mesh_authority])]).await;
     cluster
@@ -268,7 +274,7 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
 
     let broken = json!({"data": {"ca-bundle.crt": "no certificate"}});
     cluster.merge(BUNDLE, &broken).await;
-    meshed(&cluster, "the Gateway lacks it", GATEWAY, "False").await;
+    meshed(&cluster, "the Gateway is not meshed", GATEWAY, "False").await;
     published(&cluster, "no endpoint is published", |backend| {
         backend.tls.is_none() && backend.endpoints.is_empty()
     })

@@ -117,12 +117,12 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
     // An invalid option must close only its listener.
     agent.write("all.yaml", &objects(strict(&[("min-version", "TLSv1.3")])));
     agent
-        .wait_status("the listener says why", |status| {
+        .wait_status("the listener reports the reason", |status| {
             let (status, message) = accepted(status, "strict");
             status == "False" && message.contains("\"TLSv1.3\" is not 1.2 or 1.3")
         })
         .await;
-    eventually("nobody is let in", TEST_TIMEOUT, async || {
+    eventually("every client is rejected", TEST_TIMEOUT, async || {
         let result = client("strict.test").shake().await;
         holds(result.is_err(), || format!("{result:?}"))
     })

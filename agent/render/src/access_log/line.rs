@@ -82,7 +82,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // Keep an existing Envoy format, because it is more precise.
+                // An Envoy format takes precedence, because it is more precise than a fixed text.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }
@@ -98,7 +98,7 @@ impl LogLine {
             extra,
         } = form;
         let is_chosen = |fact: Fact| {
-            facts.is_empty() || log_facts::is_always_said(fact) || facts.contains(&i32::from(fact))
+            facts.is_empty() || log_facts::is_mandatory(fact) || facts.contains(&i32::from(fact))
         };
         let chosen = self.facts.iter().filter(|(fact, _)| is_chosen(**fact));
         let mut fields: BTreeMap<String, LoggedValue> = chosen

@@ -25,7 +25,7 @@ use crate::context::RenderContext;
 pub(crate) struct LoggedPlace<'a> {
     /// Used only if Envoy does not supply the protocol for each line.
     pub(crate) protocol: &'static str,
-    /// As seen by clients.
+    /// The port that clients connect to.
     pub(crate) port: u32,
     /// `None` if several listeners share this log.
     pub(crate) listener: Option<&'a str>,

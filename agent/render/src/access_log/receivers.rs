@@ -29,11 +29,11 @@ use crate::{collectors, wrappers};
 
 const PATH: &str = "/v1/logs";
 const FLUSH_MS: u64 = 1_000;
-/// Bytes that each worker buffers. A full buffer is sent at once, or dropped if the receiver is
+/// Buffer size per worker, in bytes. A full buffer is sent at once, or dropped if the receiver is
 /// unavailable.
 const MAX_GATHERED: u32 = 64 * 1024;
 
-/// Empty if this version does not support the receiver's protocol.
+/// Returns an empty list if this version does not support the receiver's protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,

@@ -110,9 +110,8 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
 
 /// Contains only one key, because prost writes map entries in random order.
 fn settings() -> RuntimeLayer {
-    // Rendering already limits the estimated size of expressions. This is a safety net: Envoy
-    // rejects the whole route table if one expression exceeds the limit. Envoy's default of 100 is
-    // too low.
+    // Envoy rejects a whole route table if one of its expressions exceeds this limit. Rendering
+    // keeps estimated sizes below it. Envoy's default of 100 is too low.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -125,13 +124,14 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Keep only statistics that show the host's state or verify an update. A hundred series for each
-/// of 5,000 clusters would take more memory than Envoy itself.
+/// Keeps only the statistics that show the host's state or verify an update. A hundred series for
+/// each of 5,000 clusters would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Exclude clusters: Envoy would keep a series even for clusters that are never updated.
+        // Clusters are excluded, because Envoy keeps these counters even for clusters that are
+        // never updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),

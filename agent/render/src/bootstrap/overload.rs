@@ -18,7 +18,8 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Short, because a few hundred clients can fill a gigabyte within a second.
+/// Interval between resource checks, short because a few hundred clients can fill a gigabyte within
+/// a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,
@@ -62,7 +63,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Minimum idle timeouts, in seconds, when the heap is exhausted.
+/// Returns the minimum idle timeouts, in seconds, when the heap is exhausted.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

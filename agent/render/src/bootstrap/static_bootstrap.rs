@@ -35,7 +35,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         endpoints,
         secrets,
         filters,
-        // Shares do not affect validity.
+        // Connection shares cannot make the configuration invalid.
         shares: _,
         problems: _,
         inline: _,
@@ -117,7 +117,8 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Envoy looks up a secret without a source among the static secrets.
+/// Removes the sources of the socket's secrets, so that Envoy looks them up among the static
+/// secrets.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())

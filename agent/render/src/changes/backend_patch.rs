@@ -26,7 +26,7 @@ pub(crate) fn render(
     options: &RenderOptions,
 ) -> Option<Rendered> {
     let changes = now.backend_changes(before, MAX_SEARCHES)?;
-    if !concerns_nobody_else(&changes, before, now) {
+    if !affects_only_these_backends(&changes, before, now) {
         return None;
     }
     let snapshot = now.without_route_tables_and_endpoints();
@@ -77,9 +77,9 @@ pub(crate) fn render(
     })
 }
 
-/// The backends must not use TLS, and no unchanged virtual host, listener or log receiver may refer
-/// to them.
-fn concerns_nobody_else(
+/// Returns true if the backends do not use TLS, and no unchanged virtual host, listener or log
+/// receiver refers to them.
+fn affects_only_these_backends(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,

@@ -17,7 +17,7 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Beyond this number of cluster searches, a full rendering costs little more.
+/// Maximum number of cluster searches. Beyond it, a full rendering costs little more.
 const MAX_SEARCHES: usize = 16;
 
 /// Renders a Gateway if only its route tables changed. Returns `None` if anything else might be
@@ -36,7 +36,7 @@ pub fn routes_after(
         options,
         gateway: "",
         edge: now.edge(),
-        // Only listeners use these two fields.
+        // Route tables do not depend on these two fields.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
@@ -96,7 +96,8 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Both lists are sorted by name. Returns `None` if there are too many names to search for.
+/// Returns removed and added names, or `None` if there are too many to search for. Both lists must
+/// be sorted by name.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();

@@ -15,7 +15,8 @@ use crate::limits::Limits;
 use crate::wrappers;
 
 const MAX_IN_FLIGHT: u32 = 100_000;
-/// Envoy's default of 3 would cause errors during a rolling restart.
+/// Maximum number of concurrent retries. Envoy's default of 3 would cause errors during a rolling
+/// restart.
 const MAX_RETRIES: u32 = 1_024;
 
 pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {

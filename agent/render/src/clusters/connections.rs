@@ -24,8 +24,8 @@ use crate::wrappers;
 
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// A response above either limit becomes a 502. Envoy's defaults of 100 and 60 reject responses
-/// that clients accept without a proxy.
+/// Maximum number and total size of a response's headers. A response above either limit becomes a
+/// 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
 const MAX_RESPONSE_HEADERS: u32 = 1_000;
 const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 

@@ -93,7 +93,8 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     }
     if !rules.host.is_empty() && addresses::forms(ip).any(|ip| rules.host.contains(&ip)) {
         return Err(format!(
-            "endpoint {ip} is rejected: it is an address of this host; --host-endpoints allow permits such endpoints"
+            "endpoint {ip} is rejected: it is an address of this host; `--host-endpoints allow` \
+             permits such endpoints"
         ));
     }
     if rules

@@ -27,7 +27,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         Some(Kind::QueryParameter(name)) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
         }
-        // Envoy reads a cookie without a TTL but never sets it.
+        // Without a TTL, Envoy reads the cookie but never sets it.
         Some(Kind::Cookie(name)) => {
             headers::check_name(name).map_err(|why| format!("hash cookie: {why}"))?;
             PolicySpecifier::Cookie(Cookie {

@@ -100,8 +100,8 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// Connection limits that backends set themselves. Clusters already contain these limits, so a
-/// share is needed only if it is lower.
+/// Returns the connection limits that backends set themselves. Clusters already contain these
+/// limits, so a share is needed only if it is lower.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -119,7 +119,7 @@ struct Owners<'s> {
 }
 
 impl Owners<'_> {
-    /// For ports whose listener names do not identify owners.
+    /// Used for ports whose listener names do not identify an owner.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -128,7 +128,7 @@ impl Owners<'_> {
     }
 }
 
-/// Keyed by the port number that the host binds.
+/// Returns owners by the port number that the host binds.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {

@@ -8,7 +8,7 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Limit on decompressed bytes, about three times the actual size.
+/// Maximum decompressed size in bytes, about three times the actual size.
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// The first call takes about 10 ms to build the pool, which is not needed to serve traffic.

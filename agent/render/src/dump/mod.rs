@@ -49,7 +49,7 @@ pub enum DumpError {
         /// Decoding error.
         source: prost::DecodeError,
     },
-    /// The descriptors lack a type inside the resource.
+    /// The descriptors lack a type that the resource contains.
     #[error(
         "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes the descriptors"
     )]

@@ -1,9 +1,9 @@
 //! Values that gRPC authorization services receive with each check.
 //!
 //! Envoy reads these values from a filter's configuration for the route or the virtual host. The
-//! route's configuration already contains the filter itself, so each distinct context of a virtual
-//! host takes one of the filters' places, which the virtual host configures. Never let a service
-//! receive another service's context.
+//! route's configuration already contains the filter itself, so the context must be in the virtual
+//! host's. Therefore, each distinct context of a virtual host occupies one of the [`FILTERS`].
+//! Never let a service receive another service's context.
 
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
     CheckSettings, ExtAuthzPerRoute, ext_authz_per_route::Override,
@@ -14,12 +14,12 @@ use sesame_proto::schema::{ContextValue, ExternalAuth, Route};
 
 use super::external_auth::FILTERS;
 
-/// The contexts of a virtual host. They take the last places, in reverse order.
+/// The contexts of a virtual host, which occupy the last places in [`FILTERS`], in reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct HostContexts<'h>(Vec<&'h [ContextValue]>);
 
 impl<'h> HostContexts<'h> {
-    /// Contexts only take places that no route needs for authorizations without context.
+    /// Contexts get only places that no route needs for authorizations without a context.
     pub(crate) fn of_routes(routes: &'h [Route]) -> Self {
         let mut contexts: Vec<&[ContextValue]> = Vec::new();
         let mut without = 0;
@@ -59,7 +59,7 @@ impl<'h> HostContexts<'h> {
             let Some((place, name)) = place else {
                 return Err(format!(
                     "the routes of its host have too many different authorization contexts; \
-                     contexts and authorizations without context share {} places",
+                     contexts, and authorizations without a context, share {} places",
                     FILTERS.len()
                 ));
             };

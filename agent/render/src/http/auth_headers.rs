@@ -42,7 +42,7 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
         };
         shown.extend(request_headers.iter().map(|name| name.to_ascii_lowercase()));
         if matches!(&auth.protocol, Some(Protocol::Http(http)) if http.subrequest) {
-            // Of all headers that it receives, the service can only check credentials.
+            // The service receives all request headers, but can check only credentials.
             shown.insert("cookie".to_owned());
         }
         let set = response_headers

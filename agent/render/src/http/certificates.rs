@@ -1,8 +1,8 @@
 //! Conditions on the names in client certificates.
 //!
 //! Only certificates that Envoy has validated match, so plaintext requests and unverified
-//! certificates never do. Listeners that ask for certificates never resume sessions, for which
-//! Envoy would not know whether the certificate was valid.
+//! certificates never do. Listeners that request certificates never resume sessions, because Envoy
+//! would not know whether the certificate of a resumed session was valid.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::rbac::v3::{
@@ -39,7 +39,9 @@ pub(crate) fn principal(names: &CertificateNames) -> Result<Principal, String> {
     }
     let is_bad = |name: &&String| name.is_empty() || name.chars().any(char::is_control);
     if let Some(name) = lists.into_iter().flatten().find(is_bad) {
-        return Err(format!("a rule's certificate has the name {name:?}"));
+        return Err(format!(
+            "a rule's certificate has the invalid name {name:?}"
+        ));
     }
     let names = PeerNames {
         dns_names,
@@ -62,8 +64,8 @@ pub(crate) fn principal(names: &CertificateNames) -> Result<Principal, String> {
     Ok(all_of(parts))
 }
 
-/// Envoy compares principal names with URIs and DNS names first, so exclude certificates that have
-/// the subject's text there.
+/// Envoy compares a principal name with URIs and DNS names before the subject. Certificates whose
+/// URI or DNS name equals the subject are therefore excluded.
 fn subject_principal(subject: &str) -> Principal {
     let authenticated = Authenticated {
         principal_name: Some(wrappers::exact(subject)),

@@ -76,8 +76,8 @@ pub(crate) fn vary() -> HeaderValueOption {
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Limits the cost of origins, because the snapshot is not trusted to do so. For Envoy's own
-/// responses, a single expression contains all of them.
+/// Omits and reports origins that cost too much, because the snapshot is not trusted to limit the
+/// cost. For Envoy's own responses, a single expression contains all origins.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -107,7 +107,7 @@ fn usable<'c>(
     usable
 }
 
-/// True if RE2 may be unable to cache all states of an origin's expression.
+/// Returns true if RE2 may be unable to cache all states of an origin's expression.
 fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }

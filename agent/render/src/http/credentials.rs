@@ -1,8 +1,9 @@
-//! Checks of passwords and API keys, in a separate file because routes must not repeat credentials.
+//! Checks passwords and API keys. The checks are in a separate file, so that routes do not repeat
+//! credentials.
 //!
-//! No request passes unchecked. If credentials are missing, their check responds with 500. Envoy
-//! silently skips chains that its file lacks, so each chain leaves a mark, and [`unmarked`] rejects
-//! requests without it.
+//! No request passes unchecked. A check whose credentials are missing responds with 500. Envoy
+//! silently skips filter chains that are missing from this file, so each chain marks the requests
+//! that it has checked, and [`unmarked`] rejects requests without this mark.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +130,7 @@ fn checking(
     }
 }
 
-/// Returns true if a check reads the same part of a request, so the part must be kept for it.
+/// Returns true if `check` reads one of `other`'s sources, so `other` must not remove the key.
 fn reads(check: &CredentialCheck, other: &ApiKeyAuth) -> bool {
     match &check.kind {
         Some(credential_check::Kind::ApiKey(api_key)) => {

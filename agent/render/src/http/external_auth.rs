@@ -32,7 +32,7 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// The Gateway API has no field for this timeout. Keep it short, because the client has to wait.
+/// Default timeout, short because the client has to wait. The Gateway API has no field for it.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service must never change: framing, connection, `host` and the pseudo-headers.
@@ -57,7 +57,7 @@ const DESCRIPTION: [(&str, &str); 4] = [
 /// Envoy adds this header to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Apply even if the snapshot sets a higher limit.
+/// Maximum body size in bytes, and maximum timeout, even if the snapshot sets higher ones.
 const MAX_BODY: u32 = 1024 * 1024;
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
@@ -115,7 +115,7 @@ fn config(
     };
     filter.with_request_body = (*max_body_bytes > 0).then(|| BufferSettings {
         max_request_bytes: (*max_body_bytes).min(MAX_BODY),
-        // Unless it expects one, a service would mistake a partial body for a complete one.
+        // A service that does not expect a partial body would mistake it for the complete body.
         allow_partial_message: *partial_body,
         pack_as_bytes: !matches!(protocol, Some(Protocol::Grpc(grpc)) if grpc.text_body),
     });
@@ -145,7 +145,7 @@ fn over_grpc(backend: &str, timeout_ms: u64, grpc: &ExternalAuthGrpc) -> Result<
     let ExternalAuthGrpc {
         request_headers,
         peer_certificate,
-        // Applied with the other settings for bodies.
+        // The caller applies this with the other body settings.
         text_body: _,
     } = grpc;
     Ok(ExtAuthz {

@@ -40,7 +40,8 @@ pub(super) fn render(
     (action.into(), parts)
 }
 
-/// Envoy itself removes the header if an optional certificate is missing.
+/// Returns true if Envoy verifies client certificates. If an optional certificate is missing, Envoy
+/// itself removes the header.
 fn verifies_clients(tls: &TlsTermination) -> bool {
     let is_verified = match ClientMode::try_from(tls.client_mode) {
         Ok(ClientMode::Required | ClientMode::Optional) => true,

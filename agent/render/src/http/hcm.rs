@@ -70,7 +70,7 @@ pub(crate) fn render(
         // The peer is the client unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
-        internal_address_config: Some(nobody_is_internal()),
+        internal_address_config: Some(no_internal_addresses()),
         forward_client_cert_details,
         set_current_client_cert_details,
         // Backends treat `/a/../b` as `/b`. Without normalization, a request could bypass the route
@@ -136,7 +136,7 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
 
 /// Internal clients could control retries and timeouts with `x-envoy-*` headers. An empty list
 /// would mean all private addresses, so list an address that no client has.
-fn nobody_is_internal() -> InternalAddressConfig {
+fn no_internal_addresses() -> InternalAddressConfig {
     InternalAddressConfig {
         cidr_ranges: vec![CidrRange {
             address_prefix: "0.0.0.0".to_owned(),

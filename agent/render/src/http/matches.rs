@@ -227,8 +227,8 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
     }
 }
 
-/// Envoy may evaluate the expression for every request, and the snapshot is not trusted to limit
-/// its cost.
+/// Limits the expression's cost, because Envoy may evaluate it for every request, and the snapshot
+/// is not trusted to limit it.
 fn check_expression(pattern: &str) -> Result<(), String> {
     if pattern.is_empty() {
         return Err("the regular expression is empty".to_owned());

@@ -11,7 +11,7 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// Limits the compiled expression, which is at least as long as the prefix.
+/// Maximum length of a prefix. Limits the compiled expression, which is at least as long.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// Never includes the query.

@@ -35,11 +35,11 @@ pub(crate) const FILTER: &str = "rate_limits";
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
-/// Key values that each connection manager remembers, across all limits. Envoy forgets the least
-/// recently seen value first.
+/// Maximum number of key values that each connection manager remembers, across all limits. Envoy
+/// evicts the least recently used value.
 const REMEMBERED: usize = 65_536;
 
-/// Milliseconds. The minimum is Envoy's; the maximum is one year.
+/// Allowed intervals in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
 pub(crate) fn render(

@@ -42,7 +42,8 @@ pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 const ROUTES: u32 = 3;
 const HTTPS_TABLES: &str = "https/";
 const MEASURED_HOSTS: usize = 64;
-/// The remaining virtual hosts may be much shorter than the measured ones.
+/// Maximum number of bytes to reserve, because later virtual hosts may be shorter than the measured
+/// ones.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
@@ -288,7 +289,9 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
-        "in virtual host `{domain}` earlier regular expressions have {before} instructions once compiled, and its own have {own}; at most {MAX_PER_VIRTUAL_HOST} are allowed; {consequence} there"
+        "in virtual host `{domain}`, the regular expressions of earlier routes compile to {before} \
+         instructions, and those of this route to {own}; at most {MAX_PER_VIRTUAL_HOST} are \
+         allowed; {consequence} there"
     )
 }
 

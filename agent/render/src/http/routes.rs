@@ -59,7 +59,7 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Empty if Envoy cannot express the match.
+/// Returns an empty list if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -100,7 +100,7 @@ pub(crate) fn render(
         filters.extend(policy_filters?);
         Ok(())
     });
-    let rule_request = take_for_backends(action.as_ref(), &mut request);
+    let rule_request = take_backend_header_changes(action.as_ref(), &mut request);
     let frame = RouteFrame {
         route,
         route_match,
@@ -157,7 +157,10 @@ fn authorization(
 
 /// Envoy applies a backend's header changes before the route's, but the rule's must come first. If
 /// a backend changes request headers, each backend applies the rule's changes itself.
-fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
+fn take_backend_header_changes(
+    action: Option<&Action>,
+    request: &mut HeaderChanges,
+) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
             std::mem::take(request)

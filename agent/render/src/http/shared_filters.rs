@@ -173,7 +173,8 @@ pub(crate) fn named(
     Ok(named)
 }
 
-/// In request order. Responses pass through in reverse, so the error page is applied last.
+/// Returns the filters in request order. Responses pass through them in reverse, so the error page
+/// is applied last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
@@ -335,8 +336,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Each filter must be its placeholder's last in that direction, because Envoy skips all filters
-/// after one that pauses.
+/// The request filter must come last for requests, and the response filter last for responses,
+/// because Envoy skips all filters after one that pauses.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,
@@ -358,7 +359,7 @@ fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, Strin
     });
     let filters: Vec<_> = filters.collect();
     if filters.is_empty() {
-        return Err("it has no bandwidth".to_owned());
+        return Err("no bandwidth limit is set".to_owned());
     }
     Ok(filters)
 }

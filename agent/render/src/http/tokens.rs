@@ -203,7 +203,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        // Another policy may need the token, so a later filter removes it.
+        // Another policy may need the token, so forward it. A later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,

@@ -26,7 +26,7 @@ use crate::context::RenderContext;
 use crate::wrappers;
 
 const PATH: &str = "/v1/traces";
-/// Further spans are dropped.
+/// Maximum number of buffered spans; further spans are dropped.
 const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 

@@ -1,8 +1,9 @@
-//! Divides the sources of connections into those that a route's address filters allow and deny.
+//! Divides source addresses into allowed and denied networks, according to a route's address
+//! filters.
 //!
-//! Filter chains select the sources. Envoy's RBAC filter is not used, because it decides only when
-//! the client sends the first byte. By then, the TCP proxy has connected to the backend, which may
-//! already have sent data to the client.
+//! Filter chains select connections by source. Envoy's RBAC filter is not used, because it decides
+//! only when the client sends the first byte. By then, the TCP proxy has connected to the backend,
+//! which may already have sent data to the client.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,7 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 
 use crate::wrappers;
 
-/// Matches for the filter chains of a route. Together, they are disjoint.
+/// Matches for the filter chains of a route. At most one applies to each connection.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct SourceMatches {
     /// `None` if all sources are denied.
@@ -87,13 +88,13 @@ fn by_address_kind(
     Ok(filters.iter().partition(is_of_peers))
 }
 
-/// The most specific of all networks in both lists decides. An empty list contains all networks
-/// that the other lists do not contain.
+/// The most specific network in any list decides. An empty list matches all addresses that no other
+/// list matches.
 #[derive(Debug, PartialEq)]
 struct Divided {
     allowed: Option<Vec<CidrRange>>,
-    /// If all addresses are denied by default: first an empty list, then networks inside allowed
-    /// networks.
+    /// The first is an empty list if all addresses are denied by default. The second contains the
+    /// denied networks inside allowed networks.
     denied: [Option<Vec<CidrRange>>; 2],
 }
 
@@ -165,7 +166,7 @@ pub(super) fn range(network: &str) -> Result<CidrRange, String> {
     Ok(Prefix::new(network).to_range())
 }
 
-/// How often a filter's lists contain the current network.
+/// Number of entries in a filter's lists that contain the current network.
 #[derive(Clone, Copy, Default)]
 struct Listed {
     allow: usize,
@@ -266,7 +267,7 @@ mod tests {
         ranges.iter().map(range).collect()
     }
 
-    /// Returns whether the most specific network that contains the address is an allowed one.
+    /// Returns true if the most specific network that contains the address is allowed.
     fn passes(matches: &SourceMatches, address: &str) -> bool {
         let address: IpAddr = address.parse().unwrap();
         let specificity = |ranges: &[CidrRange]| {

@@ -43,7 +43,7 @@ use crate::wrappers;
 /// bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Short, because each session holds a socket.
+/// Default idle timeout of a session, short because each session holds a socket.
 const SESSION_MS: u64 = 30_000;
 
 /// Uses the first route. Without a route, datagrams are dropped.
@@ -96,8 +96,8 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Envoy's threat model does not cover the UDP matcher, so use it only for several shares. The
-/// alternative is deprecated, but covered.
+/// Envoy's threat model does not cover the UDP matcher, so use it only for several shares. For one
+/// share, use the deprecated field, which the threat model covers.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "Envoy's threat model covers only this form")]
     let cluster = RouteSpecifier::Cluster;

@@ -42,7 +42,7 @@ pub(crate) fn shares<'a>(
         };
         shares.push(Share {
             cluster,
-            // Never round to zero, because every configured backend gets traffic.
+            // Never round to zero, because every configured backend must get traffic.
             weight: (backend.weight / divisor).max(1),
             backend,
         });
@@ -50,5 +50,5 @@ pub(crate) fn shares<'a>(
     shares
 }
 
-/// Leaves room for weights that are rounded up to 1.
+/// Maximum sum of all weights. Leaves room for weights that are rounded up to 1.
 const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;

@@ -20,7 +20,7 @@ use crate::{l4, tls, wrappers};
 
 /// In order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Without a timeout, a silent client would stay connected forever.
+/// Handshake timeout. Without it, a silent client would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(

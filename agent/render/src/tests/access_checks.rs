@@ -1,4 +1,4 @@
-//! Tests how protection against forged requests and conditions on client certificates are rendered.
+//! Tests the rendering of CSRF protection and of conditions on client certificates.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::{

@@ -10,7 +10,7 @@ use super::everything::everything;
 use super::parts::options;
 use crate::{RenderOptions, backends_after, endpoints_after, render, routes_after};
 
-fn everything_right() -> (Snapshot, Vec<KeyPair>) {
+fn everything_valid() -> (Snapshot, Vec<KeyPair>) {
     let (mut snapshot, keys) = everything();
     let found = render(&snapshot, &keys, &options()).problems;
     let wrong = |name: &str| found.iter().any(|problem| problem.object == name);
@@ -39,7 +39,7 @@ type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
 fn reused_virtual_hosts_match_full_rendering() {
-    let (mut old, keys) = everything_right();
+    let (mut old, keys) = everything_valid();
     let table = &mut old.route_tables[0];
     for index in 0..200 {
         let mut host = table.virtual_hosts[0].clone();
@@ -99,7 +99,7 @@ fn reused_virtual_hosts_match_full_rendering() {
 #[test]
 fn reused_parts_match_full_rendering_after_endpoint_changes() {
     // Use a snapshot without problems, because any problem prevents reuse.
-    let (mut old, keys) = everything_right();
+    let (mut old, keys) = everything_valid();
     let some = old
         .endpoints
         .iter()
@@ -158,7 +158,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
 
 #[test]
 fn reused_parts_match_full_rendering_after_backend_changes() {
-    let (mut old, keys) = everything_right();
+    let (mut old, keys) = everything_valid();
     let backend = |name: &str| Backend {
         name: name.to_owned(),
         endpoints: name.to_owned(),

@@ -121,7 +121,8 @@ fn only_invalid_parts_are_left_out() {
     }
 }
 
-/// A newer controller may use an unknown kind of match. A wider route must not serve its requests.
+/// A newer controller may use an unknown kind of match. Requests for such a route must not fall
+/// through to a wider route.
 #[test]
 fn unmatchable_protective_routes_are_refused_not_omitted() {
     let (mut snapshot, keys) = everything();

@@ -1,4 +1,4 @@
-//! Tests of complete renderings. They also run a real Envoy if one is available.
+//! Tests for complete renderings. They also run a real Envoy if one is available.
 
 mod access_checks;
 mod backend_changes;

@@ -316,7 +316,7 @@ fn filter_that_envoy_would_refuse_refuses_requests() {
     }
 }
 
-/// The filters of the credential set, and problems, with only these key pairs.
+/// Returns the credential set's filters, and the problems, for a host with only these key pairs.
 fn credential_filters(is_known: impl Fn(&str) -> bool) -> (Vec<Value>, Vec<String>) {
     let (snapshot, mut keys) = everything();
     keys.retain(|pair| is_known(&pair.name));

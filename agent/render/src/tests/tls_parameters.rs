@@ -1,4 +1,4 @@
-//! TLS parameters reach Envoy, and listeners with an invalid or insecure one are left out.
+//! TLS parameters reach Envoy, and listeners with invalid or insecure parameters are left out.
 
 use sesame_proto::schema::{TlsTermination, tls_termination::Version};
 

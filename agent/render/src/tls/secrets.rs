@@ -92,7 +92,7 @@ fn missing(on_host: bool) -> &'static str {
     }
 }
 
-/// Returns true for users and API keys, which filters contain instead.
+/// Returns true if the key holds passwords or API keys, which are in filters instead of secrets.
 fn is_credentials(name: &str) -> bool {
     CredentialSet::checks(name).next().is_some()
 }

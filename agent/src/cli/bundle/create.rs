@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
 use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
-use sesame_files::bundle::{self, BundleOrder};
+use sesame_files::bundle::{self, BundleInputs};
 use sesame_gateway_api::api::NamespacedName;
 
 use super::inspect::BundleSummary;
@@ -65,7 +65,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     if let Some(time) = created {
         label.created = u64::try_from(time.as_second()).context("--created")?;
     }
-    let bytes = bundle::make(&BundleOrder {
+    let bytes = bundle::make(&BundleInputs {
         label,
         snapshot: &resolved.snapshot,
         pairs: &resolved.keys,

@@ -15,7 +15,7 @@ pub(crate) struct SignArgs {
     /// Bundle to sign; overwritten unless -o names another file.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// File of Ed25519 private keys (PEM, PKCS#8). Each key signs the bundle.
+    /// File with Ed25519 private keys (PEM, PKCS#8). Each key signs the bundle.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// File to write; by default, the bundle itself.

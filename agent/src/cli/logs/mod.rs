@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Gateway whose access log to print; all Gateways of this host by default.
+    /// Gateway whose access log to print; all Gateways on this host by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     name: Option<NamespacedName>,
     /// Keep printing new lines.

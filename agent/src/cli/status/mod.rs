@@ -107,7 +107,8 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
-/// Older agents report no digest, so their inputs always count as changed.
+/// Returns `None` if the inputs are unchanged. Older agents report no digest, so their inputs
+/// always count as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,

@@ -244,7 +244,7 @@ mod tests {
             (&["httproute/default/web"], [true, false, false]),
             (&["httproute/other/web"], [false, false, false]),
         ] {
-            let selection = parse(words).expect("understood");
+            let selection = parse(words).expect("valid arguments");
             let taken = [&route, &policy, &class].map(|object| selection.selects(object));
             assert_eq!(taken, takes, "{words:?}");
         }

@@ -308,7 +308,7 @@ mod tests {
 
     fn plain(report: &Report, words: &[&str], all: bool) -> String {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        let selection = Selection::parse(&words, None, None, all).expect("understood");
+        let selection = Selection::parse(&words, None, None, all).expect("valid arguments");
         let text = text(report, &selection);
         anstream::adapter::strip_str(&text).to_string()
     }

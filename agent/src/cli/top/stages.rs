@@ -1,16 +1,16 @@
-//! Sums request durations by stage, without time that Envoy did not measure.
+//! Sums request durations by stage, excluding time that Envoy did not measure.
 
 use serde::Serialize;
 
 use crate::access_log::LogEntry;
 
-/// Milliseconds, summed over all requests.
+/// Time spent in each stage in milliseconds, summed over all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
     pub(super) authorization: u64,
-    /// Remaining time until the last attempt was sent, including earlier attempts and connection
-    /// setup.
+    /// Time until the last attempt was sent, including earlier attempts and connection setup, but
+    /// excluding authorization.
     pub(super) before_backend: u64,
     /// A slow client also increases this time.
     pub(super) upload: u64,

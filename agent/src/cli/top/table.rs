@@ -1,4 +1,4 @@
-//! Formats the report of `top` as tables.
+//! Formats the output of `top` as tables.
 
 use std::fmt::Write as _;
 

@@ -10,7 +10,7 @@ use super::stages::StageTimes;
 use super::{Grouping, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Names beyond this limit are counted together as `OTHERS`.
+/// Maximum number of names. Further names are counted together as `OTHERS`.
 const MAX_NAMES: usize = 10_000;
 const OTHERS: &str = "other";
 const NONE: &str = "none";

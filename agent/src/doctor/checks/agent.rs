@@ -1,4 +1,4 @@
-//! Checks of the agent and its settings.
+//! Checks the agent and its settings.
 
 use crate::doctor::facts::{AgentFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
@@ -56,9 +56,9 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Some checks must run as the agent's user.
+/// Reports if checks were skipped because they must run as the agent's user.
 pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
-    let user = facts.left_to.as_ref()?;
+    let user = facts.unprivileged_owner.as_ref()?;
     let found = format!(
         "the cluster and port-steering are not checked as root, because the agent runs as {user}"
     );

@@ -1,4 +1,4 @@
-//! Checks of the state and runtime directories: owners, modes and free space.
+//! Checks the state and runtime directories: owners, modes and free space.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -89,9 +89,10 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// A directory that others can read is less severe, because its files have their own modes.
+/// Returns the severity. A directory that others can read is less severe, because its files have
+/// their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Identifies directories, because no file has this expected mode.
+    /// Expected mode of directories. It identifies them, because no file is expected to have it.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {

@@ -1,4 +1,4 @@
-//! Checks of the Envoy binary.
+//! Checks the Envoy binary.
 
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};

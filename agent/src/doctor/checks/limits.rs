@@ -6,15 +6,16 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 use crate::host::reserve::MAX_HELD;
 
-/// Fewer inotify instances are enough only for a few Gateways and backends.
+/// Recommended minimum of inotify instances. Fewer are enough only for a few Gateways and backends.
 const USUAL_INSTANCES: usize = 1024;
-/// Enough for thousands of backends.
+/// Number of inotify instances that is enough for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
-/// With fewer inotify watches, the agent may have to poll large manifest directories.
+/// Recommended minimum of inotify watches. With fewer, the agent may have to poll large manifest
+/// directories.
 const USUAL_WATCHES: usize = 8192;
-/// Bytes below which Envoy and the agent may run out of memory.
+/// Recommended minimum of memory in bytes. With less, Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// With fewer open files, Envoy can serve only a few connections.
+/// Recommended minimum of open files. With fewer, Envoy can serve only a few connections.
 const USUAL_FILES: u64 = 65_536;
 
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
@@ -41,17 +42,17 @@ fn instances(facts: &HostFacts) -> HostFinding {
     let found = format!(
         "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys; each needs {wanted}{}",
         lacking.map_or_else(String::new, |held| format!(
-            "; the agent holds {held} for the next Envoys, which need {for_next}"
+            "; the agent has reserved {held} instances for the next Envoys, which need {for_next}"
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, two Envoys watch `wanted` files each. Leave `wanted` more instances for
-    // other processes.
+    // During a hot restart, two Envoy processes watch `wanted` files each. Leave the same number of
+    // instances for other processes.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
             .expected(format!(
-                "{enough}; objects that share a file are updated more slowly"
+                "{enough}; with fewer, objects share files, which slows updates"
             ))
             .remedy(format!(
                 "sysctl -w fs.inotify.max_user_instances={enough}, then restart the agent"
@@ -101,7 +102,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// The control group's task limit must leave room for the threads of two Envoys.
+/// Checks that the control group's task limit leaves room for the threads of two Envoy processes.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)

@@ -1,4 +1,4 @@
-//! Checks that derive findings from the facts about a host. Pure.
+//! Checks that derive findings from the facts about a host. Does no I/O.
 
 mod agent;
 mod directories;

@@ -1,4 +1,4 @@
-//! Checks of ports, and of kernel settings for connections.
+//! Checks ports, and kernel settings for connections.
 
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
@@ -69,8 +69,8 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// The kernel should move waiting connections from a closed socket to another socket of the same
-/// port.
+/// Checks whether the kernel moves waiting connections from a closed socket to another socket on
+/// the same port.
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {
@@ -87,7 +87,7 @@ pub(super) fn migration(facts: &HostFacts) -> HostFinding {
 
 /// Returns `None` if only the agent's user can check this.
 pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
-    if facts.left_to.is_some() {
+    if facts.unprivileged_owner.is_some() {
         return None;
     }
     Some(match &facts.steering {

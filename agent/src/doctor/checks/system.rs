@@ -1,9 +1,9 @@
-//! Checks of the clock, certificates, the cluster, units and access control.
+//! Checks the clock, certificates, the cluster, units and access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Seconds that the clock may be behind the last accepted configuration.
+/// Maximum number of seconds that the clock may be behind the last accepted configuration.
 const SLACK: i64 = 60;
 
 pub(super) fn clock(facts: &HostFacts) -> HostFinding {
@@ -150,7 +150,7 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// SELinux and AppArmor may deny access that owners and modes allow.
+/// Reports SELinux or AppArmor, which may deny access that owners and modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new(

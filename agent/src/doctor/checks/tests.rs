@@ -63,7 +63,7 @@ fn good() -> HostFacts {
         }),
         migrates: Some(true),
         steering: Ok(()),
-        left_to: None,
+        unprivileged_owner: None,
         cluster: Some(ClusterFacts {
             version: "v1.36.3".to_owned(),
             ..ClusterFacts::default()
@@ -316,7 +316,7 @@ fn remedies_of_directories_cover_every_path() {
 #[test]
 fn root_leaves_cluster_and_steering_to_agents_user() {
     let mut facts = good();
-    facts.left_to = Some("sesame".to_owned());
+    facts.unprivileged_owner = Some("sesame".to_owned());
     facts.cluster = None;
     facts.steering = Err("denied".to_owned());
     let wrong = wrong(&facts);

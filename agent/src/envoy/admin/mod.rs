@@ -33,9 +33,9 @@ pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
-/// In bytes.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 32 << 20;
-/// Envoy may first have to load its largest file (5,000 clusters take 3 s).
+/// Timeout per request. Envoy may first have to load its largest file (5,000 clusters take 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum length of a Unix socket path. The kernel's limit of 108 bytes includes the final zero
 /// byte.
@@ -83,7 +83,7 @@ impl Admin {
         &self.socket
     }
 
-    /// Drops the connection. Otherwise, a draining Envoy would keep serving requests on it.
+    /// Drops the connection. Otherwise, requests could keep going to a draining Envoy.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
     }
@@ -134,8 +134,8 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the endpoints of clusters that match a regular expression. Older Envoys ignore the
-    /// filter.
+    /// Returns the endpoints of clusters that match a regular expression. Older Envoy versions
+    /// ignore the filter.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;

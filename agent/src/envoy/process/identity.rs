@@ -105,7 +105,7 @@ impl Identity {
         }
     }
 
-    /// Also the drain time of the Envoy that this Envoy replaced.
+    /// Returns the drain time, which also applies to the Envoy that this Envoy replaced.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -157,8 +157,8 @@ impl RunningEnvoy {
     }
 }
 
-/// Finds a runtime directory's Envoys, oldest first. There may be two if the agent died during a
-/// replacement. Finds processes without a PID file by their bootstrap path.
+/// Finds a runtime directory's Envoy processes, oldest first. There may be two if the agent died
+/// during a replacement. Finds processes without a PID file by their bootstrap path.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]

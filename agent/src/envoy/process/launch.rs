@@ -1,4 +1,4 @@
-//! Starts Envoys that outlive the agent.
+//! Starts Envoy processes that outlive the agent.
 //!
 //! With hot restart, Envoy exits when its parent thread exits. The agent therefore starts a
 //! *launcher* process, which starts a second launcher, waits until the agent has recorded the
@@ -21,7 +21,7 @@ use crate::envoy::log::EnvoyLog;
 pub const LAUNCH: &str = "launch-envoy";
 /// Argument with the PID of the parent that must exit first.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// The parent normally exits within microseconds.
+/// How long to wait for the parent to exit. It normally exits within microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 

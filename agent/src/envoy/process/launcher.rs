@@ -1,9 +1,9 @@
-//! Launcher service: starts Envoys for an agent in another container or unit.
+//! Launcher service: starts Envoy for an agent in another container or unit.
 //!
-//! Stopping the agent's container or unit also kills its processes, so the Envoys run elsewhere.
-//! Agent and launcher must share a PID namespace and run as the same user. Only users with access
-//! to the runtime directory can connect, and a request contains only arguments: the launcher
-//! chooses the program.
+//! Stopping the agent's container or unit also kills its processes, so Envoy runs elsewhere. Agent
+//! and launcher must share a PID namespace and run as the same user. Only users with access to the
+//! runtime directory can connect, and a request contains only arguments: the launcher chooses the
+//! program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -30,7 +30,7 @@ use crate::host::{limits, remove_if_exists};
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// In bytes. An Envoy's command line takes several hundred bytes.
+/// Maximum message size in bytes. Envoy's command line takes several hundred bytes.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
 /// If no start signal arrives, Envoy starts after this time.
@@ -63,7 +63,7 @@ struct LauncherAnswer {
     stopping: bool,
     /// Open file limit per Envoy. `None` in responses from older launchers.
     open_files: Option<u64>,
-    /// Total memory for all Envoys, in bytes. `None` in responses from older launchers.
+    /// Total memory for all Envoy processes, in bytes. `None` in responses from older launchers.
     memory: Option<u64>,
     /// `None` in responses from older launchers, or if the file cannot be read.
     executable: Option<Executable>,
@@ -85,7 +85,8 @@ impl StartSignal {
     }
 }
 
-/// The launcher delays Envoy's start until the signal is sent or dropped.
+/// Asks the launcher to start an Envoy. The launcher delays the start until the signal is sent or
+/// dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -122,7 +123,7 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
-/// Returns true if the launcher is stopping its Envoys. Fails if no launcher responds.
+/// Returns true if the launcher is stopping Envoy. Fails if no launcher responds.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
@@ -136,7 +137,7 @@ pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     asked.ok()?.1.hot_restart_version
 }
 
-/// Returns the limits on a launcher's Envoys: open files per Envoy, and bytes of memory.
+/// Returns the limits on a launcher's Envoy processes: open files per process, and memory in bytes.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
@@ -197,7 +198,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a launcher that runs `binary`. With `take_over`, replaces another launcher's socket;
-    /// that launcher keeps managing its Envoys.
+    /// that launcher keeps managing its Envoy processes.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -337,7 +338,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // Start Envoy even if the agent is gone or stuck.
+        // Wait for the start signal, but start Envoy even if the agent is gone or stuck.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");

@@ -1,9 +1,9 @@
-//! Lineages: sequences of Envoys that take over from each other by hot restart.
+//! Lineages: sequences of Envoy processes that take over from each other by hot restart.
 //!
-//! All Envoys in a lineage share a base ID. Epochs count from 0. The first Envoy writes the base ID
-//! to a file. If the command line contained the ID, any user could create the shared memory first,
-//! and Envoy would abort. The hot restart sockets are files, because any user could connect to
-//! abstract sockets.
+//! All Envoy processes in a lineage share a base ID. Epochs count from 0. The first Envoy writes
+//! the base ID to a file. If the command line contained the ID, any user could create the shared
+//! memory first, and Envoy would abort. The hot restart sockets are files, because any user could
+//! connect to abstract sockets.
 
 use std::ffi::OsString;
 use std::fs;
@@ -47,8 +47,8 @@ impl Lineage {
         Ok(Self::NEW)
     }
 
-    /// Reads `earlier`'s base ID from the file if necessary. The file is valid until a new lineage
-    /// begins.
+    /// Returns true if this Envoy continues the lineage of `earlier`. If the base ID of `earlier`
+    /// is unknown, reads it from the file, which is valid until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
@@ -99,7 +99,7 @@ impl Lineage {
         arguments
     }
 
-    /// Time between a hot restart and the previous Envoy's exit.
+    /// Returns the time between a hot restart and the previous Envoy's exit.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
@@ -155,12 +155,12 @@ impl Lineage {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// This Envoy receives replies from the previous Envoy on these sockets.
+    /// Returns the sockets on which this Envoy receives replies from the previous Envoy.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Empty if the base ID is unknown.
+    /// Returns no paths if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();

@@ -37,7 +37,7 @@ pub use self::lineage::Lineage;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Drain time of removed listeners and, after a hot restart, of the previous Envoy.
+/// Drain time for removed listeners and, after a hot restart, for the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);

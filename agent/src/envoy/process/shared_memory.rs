@@ -14,7 +14,7 @@ use sesame_files::open::{self, Rule};
 use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
-/// The only supported layout: size, version, two mutexes, flags.
+/// Size in bytes of the only supported layout: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
@@ -50,8 +50,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Creates an unnamed file of the same size. Envoy crashes if it can create its shared memory but
-/// not fill it.
+/// Tests with an unnamed file whether Envoy could allocate its shared memory. Envoy crashes if it
+/// can create the shared memory but not fill it.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made
@@ -117,13 +117,16 @@ mod tests {
             epoch: 0,
         };
         let path = path(line).unwrap();
-        assert!(is_initializing(line).is_err(), "there is none yet");
+        assert!(
+            is_initializing(line).is_err(),
+            "the file does not exist yet"
+        );
         fs::write(&path, image(VERSION, 3)).unwrap();
         assert!(is_initializing(line).unwrap());
         repair(line).unwrap();
         assert!(!is_initializing(line).unwrap());
         let image_now = fs::read(&path).unwrap();
-        assert_eq!(image_now, image(VERSION, 2), "nothing else is touched");
+        assert_eq!(image_now, image(VERSION, 2), "nothing else is changed");
         fs::write(&path, image(VERSION + 1, 1)).unwrap();
         assert!(repair(line).is_err());
         assert_eq!(fs::read(&path).unwrap(), image(VERSION + 1, 1));

@@ -12,7 +12,7 @@ use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
 /// Returns why another launcher may still use the runtime directory. Returns `None` if the launcher
-/// of `binary` owns the socket and all serving Envoys.
+/// of `binary` owns the socket and all serving Envoy processes.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
@@ -26,7 +26,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
         .find(|identity| is_of_another(identity, &own));
     Ok(others.map(|identity| {
         format!(
-            "Envoy process {} belongs to another launcher; the agent is replacing it",
+            "Envoy process {} belongs to another launcher; the agent is replacing that Envoy",
             identity.pid
         )
     }))

@@ -158,7 +158,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// In a handover, the inodes differ once the second Envoy has created its own socket.
+    /// Returns true if the admin socket may belong to the second Envoy. In a handover, the inodes
+    /// differ once that Envoy has created its own socket.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
@@ -210,7 +211,8 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// In a hot restart, the first Envoy closes sockets when the second requests it.
+    /// Returns true if the first Envoy has closed sockets, which it does in a hot restart when the
+    /// second requests it.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == RestartMethod::Hot
             && listening::for_process(self.parent.process.pid()).count() < listened

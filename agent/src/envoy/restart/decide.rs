@@ -6,7 +6,7 @@ use crate::host::reserve::{REMEDY, SPARE};
 
 /// Whether the running Envoy responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
+pub enum Responsiveness {
     /// Envoy responds.
     Yes,
     /// The admin socket is gone, as after a failed hot restart.
@@ -15,13 +15,13 @@ pub enum Answers {
     No,
 }
 
-/// Facts about both Envoys and the host.
+/// Facts about both Envoy processes and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
     /// Place in the lineage, or `None` if hot restart is disabled.
     pub lineage: Option<Lineage>,
     /// Whether the running Envoy responds.
-    pub answers: Answers,
+    pub answers: Responsiveness,
     /// Hot restart protocol of the running Envoy, if known.
     pub protocol: Option<String>,
     /// Hot restart protocol of the new binary, or why it is unknown.
@@ -42,7 +42,7 @@ pub struct RestartFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
     /// Methods to try in order.
-    pub ways: Vec<RestartMethod>,
+    pub methods: Vec<RestartMethod>,
     /// True if the INITIALIZING bit must be cleared first.
     pub repair: bool,
     /// Why hot restart is not tried, unless the request excluded it.
@@ -52,7 +52,7 @@ pub struct RestartPlan {
 /// Why a restart is not attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
-    /// Two Envoys would exceed the limit on inotify instances, and one would abort.
+    /// Two Envoy processes would exceed the limit on inotify instances, and one would abort.
     #[error(
         "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running Envoy keeps serving. {REMEDY}"
     )]
@@ -74,7 +74,7 @@ pub enum RestartRefused {
 
 /// Decides how to replace the running Envoy.
 pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, RestartRefused> {
-    if facts.answers == Answers::No {
+    if facts.answers == Responsiveness::No {
         return Err(RestartRefused::Silent);
     }
     if facts.watches + SPARE > facts.free_watches {
@@ -86,11 +86,11 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     let hot = hot(facts);
     match (strategy, hot) {
         (Strategy::Handover, _) => Ok(RestartPlan {
-            ways: vec![RestartMethod::Handover],
+            methods: vec![RestartMethod::Handover],
             ..RestartPlan::default()
         }),
         (Strategy::Hot, Ok(repair)) => Ok(RestartPlan {
-            ways: vec![RestartMethod::Hot],
+            methods: vec![RestartMethod::Hot],
             repair,
             not_hot: None,
         }),
@@ -98,14 +98,14 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
         // A new Envoy with fewer workers would close the surplus sockets, which resets all
         // connections waiting on them.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
-            ways: vec![RestartMethod::Handover],
+            methods: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
         // Try a hot restart twice, because a failed one may remove the first Envoy's admin socket,
         // and no handover could then drain that Envoy.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
-            ways: vec![
+            methods: vec![
                 RestartMethod::Hot,
                 RestartMethod::Hot,
                 RestartMethod::Handover,
@@ -114,7 +114,7 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Auto, Err(why)) => Ok(RestartPlan {
-            ways: vec![RestartMethod::Handover],
+            methods: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some(why),
         }),
@@ -160,7 +160,7 @@ mod tests {
                 base_id: Some(1),
                 epoch: 0,
             }),
-            answers: Answers::Yes,
+            answers: Responsiveness::Yes,
             protocol: Some("11.104".to_owned()),
             next_protocol: Ok("11.104".to_owned()),
             interrupted: Ok(false),
@@ -171,22 +171,25 @@ mod tests {
         }
     }
 
-    fn ways(strategy: Strategy, facts: &RestartFacts) -> Vec<RestartMethod> {
-        decide(strategy, facts).unwrap().ways
+    fn methods(strategy: Strategy, facts: &RestartFacts) -> Vec<RestartMethod> {
+        decide(strategy, facts).unwrap().methods
     }
 
     #[test]
     fn restart_prefers_hot_and_falls_back_to_handover() {
         assert_eq!(
-            ways(Strategy::Auto, &good()),
+            methods(Strategy::Auto, &good()),
             [
                 RestartMethod::Hot,
                 RestartMethod::Hot,
                 RestartMethod::Handover
             ]
         );
-        assert_eq!(ways(Strategy::Hot, &good()), [RestartMethod::Hot]);
-        assert_eq!(ways(Strategy::Handover, &good()), [RestartMethod::Handover]);
+        assert_eq!(methods(Strategy::Hot, &good()), [RestartMethod::Hot]);
+        assert_eq!(
+            methods(Strategy::Handover, &good()),
+            [RestartMethod::Handover]
+        );
     }
 
     #[test]
@@ -207,7 +210,7 @@ mod tests {
             let mut facts = good();
             spoil(&mut facts);
             let plan = decide(Strategy::Auto, &facts).unwrap();
-            assert_eq!(plan.ways, [RestartMethod::Handover]);
+            assert_eq!(plan.methods, [RestartMethod::Handover]);
             assert!(plan.not_hot.unwrap().contains(word), "{word}");
             let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
@@ -219,26 +222,26 @@ mod tests {
         let mut facts = good();
         facts.has_fewer_workers = true;
         let plan = decide(Strategy::Auto, &facts).unwrap();
-        assert_eq!(plan.ways, [RestartMethod::Handover]);
+        assert_eq!(plan.methods, [RestartMethod::Handover]);
         assert!(plan.not_hot.unwrap().contains("fewer workers"));
-        assert_eq!(ways(Strategy::Hot, &facts), [RestartMethod::Hot]);
+        assert_eq!(methods(Strategy::Hot, &facts), [RestartMethod::Hot]);
     }
 
     #[test]
     fn interrupted_mark_is_repaired_without_admin_socket() {
         let mut facts = good();
         facts.interrupted = Ok(true);
-        facts.answers = Answers::NoSocket;
+        facts.answers = Responsiveness::NoSocket;
         facts.protocol = None;
         let plan = decide(Strategy::Auto, &facts).unwrap();
         assert!(plan.repair);
-        assert_eq!(plan.ways[0], RestartMethod::Hot);
+        assert_eq!(plan.methods[0], RestartMethod::Hot);
     }
 
     #[test]
     fn restart_is_refused_if_it_harms_serving_envoy() {
         let mut facts = good();
-        facts.answers = Answers::No;
+        facts.answers = Responsiveness::No;
         assert_eq!(decide(Strategy::Auto, &facts), Err(RestartRefused::Silent));
         let mut facts = good();
         facts.free_watches = 6;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use super::decide::{Answers, RestartFacts};
+use super::decide::{Responsiveness, RestartFacts};
 use crate::envoy::admin::{Admin, AdminError};
 use crate::envoy::locate;
 use crate::envoy::process::identity::RunningEnvoy;
@@ -15,7 +15,7 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Envoy may take seconds to respond while it loads a large file.
+/// Timeout for a response. Envoy may take seconds to respond while it loads a large file.
 const ANSWER: Duration = Duration::from_secs(5);
 
 pub(crate) async fn gather(
@@ -26,12 +26,12 @@ pub(crate) async fn gather(
     let info = admin.with_timeout(ANSWER).server_info().await;
     let (answers, protocol, workers) = match info {
         Ok(info) => (
-            Answers::Yes,
+            Responsiveness::Yes,
             Some(info.hot_restart_version),
             info.command_line_options.concurrency,
         ),
-        Err(AdminError::Connect { .. }) => (Answers::NoSocket, None, None),
-        Err(_) => (Answers::No, None, None),
+        Err(AdminError::Connect { .. }) => (Responsiveness::NoSocket, None, None),
+        Err(_) => (Responsiveness::No, None, None),
     };
     let lineage = parent.identity.lineage;
     let watches = watched_by(parent.process.pid());

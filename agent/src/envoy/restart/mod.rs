@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
-pub use self::decide::{Answers, RestartFacts, RestartPlan, RestartRefused, decide};
+pub use self::decide::{Responsiveness, RestartFacts, RestartPlan, RestartRefused, decide};
 pub(crate) use self::facts::{gather, moves_connections, protocol_of};
 pub(crate) use self::park::Parked;
 pub(crate) use self::probe::can_steer;
 pub(crate) use self::retire::{Retiring, latest_end};
 pub(crate) use self::sink::Sink;
-pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
+pub(crate) use self::steer::{Steering, reset_steering};
 
 /// Strategy for replacing an Envoy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

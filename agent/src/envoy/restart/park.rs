@@ -23,7 +23,7 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// The kernel also limits the accept queue to `net.core.somaxconn`.
+/// Maximum length of the accept queue, which the kernel also limits to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for a terminating Envoy to close its sockets one by one and exit.
@@ -68,7 +68,8 @@ impl Parked {
         }
     }
 
-    /// The kernel moves waiting connections to another listener at the same address.
+    /// Closes all parked sockets. The kernel moves their waiting connections to another listener at
+    /// the same address.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
@@ -102,7 +103,8 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Waiting connections are reset if no process listens at the same address.
+    /// Closes the parked sockets with waiting connections. The connections are reset if no other
+    /// process listens at the same address.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);

@@ -28,8 +28,8 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Without `steering`, the kernel distributes new connections between both Envoys after a
-    /// handover.
+    /// Without `steering`, the kernel distributes new connections between both Envoy processes
+    /// after a handover.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
@@ -41,7 +41,7 @@ impl Retiring {
         let (process, successor) = (parent.process.clone(), successor.clone());
         let retires = async move {
             match way {
-                RestartMethod::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
+                RestartMethod::Hot => await_exit(&parent.process, &successor, drain_time).await,
                 RestartMethod::Handover => {
                     drains(&parent.process, &directory, drain_time, steering).await;
                 }
@@ -81,9 +81,9 @@ impl Retiring {
     }
 }
 
-/// Terminates the process only if it takes too long, because earlier termination would take down a
-/// live successor.
-async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
+/// Waits for the process to exit. Terminates it only if that takes too long, because earlier
+/// termination would take down a live successor.
+async fn await_exit(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let lifetime = Lineage::parent_ends_after(drain_time);
     let successor_ends = async {
@@ -112,7 +112,7 @@ async fn drains(
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
     // With steering, the process receives no new connections, so it may keep its ports open.
-    // Otherwise, it must close them first.
+    // Otherwise, it must close them to stop receiving connections.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",

@@ -3,7 +3,7 @@
 //! Sockets in an SO_REUSEPORT group are ordered by when they started listening. A classic BPF
 //! program returns an index; if it is invalid, the kernel chooses by hash. When a socket closes,
 //! the last one takes its index. The second process's first socket therefore keeps its index,
-//! unless more sockets close than that process has.
+//! unless more sockets close than the second process has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,8 @@ pub(super) struct SocketGroup {
 }
 
 impl SocketGroup {
-    /// Number of additional sockets needed to keep the second process's first socket at its index.
+    /// Returns the number of additional sockets needed to keep the second process's first socket at
+    /// its index.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0

@@ -25,8 +25,8 @@ pub(crate) struct Sink {
 }
 
 const ANSWER: Duration = Duration::from_secs(4);
-/// One request is not enough, because the main thread handles a connection and its request
-/// separately.
+/// Number of requests to send. One is not enough, because the main thread handles a connection and
+/// its request separately.
 const ROUNDS: usize = 3;
 /// How long to wait for the rest of a reply after its first message.
 const REST: Duration = Duration::from_millis(100);
@@ -54,10 +54,11 @@ impl Sink {
         })
     }
 
-    /// The main thread handles hot restart messages and admin requests in order, so an admin
-    /// response means that earlier replies have been sent.
+    /// Waits for late replies from the first Envoy. Envoy's main thread handles hot restart
+    /// messages and admin requests in order, so an admin response means that earlier replies have
+    /// been sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
-        let came_to_it = async {
+        let main_thread_caught_up = async {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
@@ -70,7 +71,7 @@ impl Sink {
             tokio::select! {
                 // An error means that the reader tasks have ended, so there is nothing to wait for.
                 _ = self.answered.wait_for(|answered| *answered) => {}
-                () = came_to_it => {}
+                () = main_thread_caught_up => {}
             }
         };
         // Ignore a timeout, because the first Envoy may have no reply to send.
@@ -79,7 +80,7 @@ impl Sink {
     }
 }
 
-/// Renames the socket into place, so that the path always leads to a socket.
+/// Renames the socket into place, so that a socket always exists at the path.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_exists(&staged)?;

@@ -30,19 +30,20 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Release this once the first process has exited.
+/// Final steering, to one socket of the second process per address where possible. Release it once
+/// the first process has exited.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Narrowed(Vec<Member>);
+pub(crate) struct FinalSteering(Vec<Member>);
 
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Keep the chosen socket's index valid while others close.
+    /// Additional sockets that keep the chosen socket's index valid while others close.
     more: Vec<OwnedFd>,
 }
 
-/// If steering fails, the kernel distributes connections between the two Envoys.
+/// If steering fails, the kernel distributes connections between the two Envoy processes.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -70,7 +71,7 @@ impl Steering {
                 ))
             };
             if let Err(source) = set {
-                any(after);
+                reset_steering(after);
                 return Err(SteerError {
                     address: group.address,
                     source,
@@ -90,7 +91,7 @@ impl Steering {
 
     /// Must be called immediately before the first process closes its sockets, because closing
     /// changes indexes.
-    pub(crate) fn narrow(self) -> Narrowed {
+    pub(crate) fn narrow(self) -> FinalSteering {
         let table = SocketTable::read_stable(Some(&self.before), &self.after);
         let now = table.groups();
         let mut members = Vec::new();
@@ -103,11 +104,11 @@ impl Steering {
                 }
             }
         }
-        Narrowed(members)
+        FinalSteering(members)
     }
 }
 
-impl Narrowed {
+impl FinalSteering {
     pub(crate) fn release(self) {
         for Member { socket, more } in self.0 {
             drop(more);
@@ -119,7 +120,7 @@ impl Narrowed {
 }
 
 /// Resets the steering that an earlier agent may have left in place.
-pub(crate) fn any(process: &Process) {
+pub(crate) fn reset_steering(process: &Process) {
     let table = SocketTable::read(None, process);
     for Listening { address, inode, .. } in &table.all {
         let Some(descriptor) = table.after.get(inode) else {
@@ -212,7 +213,7 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// The socket drops all packets.
+/// Listens at the address with a socket that drops all packets.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -458,7 +459,7 @@ mod tests {
         let member = table.member(server.address).unwrap();
         attach(&member, Choice::Only(1)).unwrap();
         drop(member);
-        any(&server.process);
+        reset_steering(&server.process);
         let _clients = connect(server.address, 100);
         assert!(server.waiting().iter().all(|waiting| *waiting > 0));
     }

@@ -24,7 +24,7 @@ use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
 const CHECK: Duration = Duration::from_secs(5);
-/// How long a live Envoy may take to accept its first listeners and clusters.
+/// Time limit for a live Envoy to accept its first listeners and clusters.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
 /// How long new connections wait for the next Envoy after Envoy dies.
@@ -140,7 +140,8 @@ impl Actor {
         })
     }
 
-    /// Also returns how long Envoy was live. A replacement sets `running` to the new Envoy.
+    /// Handles commands until Envoy dies or must stop. Also returns how long Envoy was live. A
+    /// replacement sets `running` to the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -220,7 +221,8 @@ impl Actor {
         }
     }
 
-    /// Waiting connections move to the Envoy that now listens at the same address, or are reset.
+    /// Closes all parked sockets. Waiting connections move to the Envoy that now listens at the
+    /// same address, or are reset.
     pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
@@ -272,7 +274,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // If the binary is missing, it is probably being replaced at the moment.
+            // If the binary is missing, it is probably being replaced.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);

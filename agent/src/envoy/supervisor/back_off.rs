@@ -1,4 +1,4 @@
-//! Pauses before Envoy is restarted.
+//! Delays restarts of Envoy.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -30,7 +30,8 @@ impl Actor {
         pause
     }
 
-    /// During the pause, the agent may render fewer files, so that Envoy needs fewer instances.
+    /// Waits before the next check for free instances. In the meantime, the agent may render fewer
+    /// files, so that Envoy needs fewer instances.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,

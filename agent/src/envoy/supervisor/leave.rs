@@ -1,8 +1,8 @@
-//! Stops a launcher's Envoys when the launcher is stopping.
+//! Stops a launcher's Envoy processes when the launcher is stopping.
 //!
-//! During a replacement, the agent is responsible for both Envoys. After a hot restart, the second
-//! Envoy keeps querying the first and aborts without a reply, so the first must not be stopped
-//! before its drain ends.
+//! During a replacement, the agent is responsible for both Envoy processes. After a hot restart,
+//! the second Envoy keeps querying the first and aborts without a reply, so the first must not be
+//! stopped before its drain ends.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Enough for two replacement attempts, the first with an extended deadline.
+/// Time limit for a replacement, enough for two attempts, the first with an extended deadline.
 const REPLACEMENT: Duration = Duration::from_secs(300);
 /// Extra time for the agent to terminate a replaced Envoy before the launcher does.
 const LATE: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ fn part(pid: u32, serving: Option<&Identity>, next: Option<&Identity>) -> Part {
         (_, Some(next)) if next.pid == pid => Part::Changes,
         (Some(serving), None) if serving.pid != pid => Part::Retires(serving.drain_time()),
         (Some(serving), Some(_)) if serving.pid == pid => Part::Changes,
-        // This is the first of three Envoys, and the third is taking over from the second.
+        // This is the first of three Envoy processes, and the third is taking over from the second.
         (Some(serving), Some(next)) => Part::Retires(serving.drain_time().max(next.drain_time())),
         (None, Some(_)) => Part::Changes,
         (Some(_) | None, None) => Part::Serves,

@@ -104,8 +104,8 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops the running Envoys whose binary is `own`, and returns their number. Drains a serving
-    /// Envoy for at most `grace`, but lets a replaced Envoy finish its own drain.
+    /// Stops the running Envoy processes whose binary is `own`, and returns their number. Drains a
+    /// serving Envoy for at most `grace`, but lets a replaced Envoy finish its own drain.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -125,7 +125,8 @@ impl Supervisor {
         Ok(found.len())
     }
 
-    /// Stops all running Envoys, and returns their number. Drains the newest for at most `grace`.
+    /// Stops all running Envoy processes, and returns their number. Drains the newest for at most
+    /// `grace`.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;

@@ -16,7 +16,7 @@ use crate::envoy::validate::{Validity, validate};
 use crate::host::inotify::watched_by;
 use crate::host::reserve::VALIDATION;
 
-/// Long enough for an Envoy that is loading its largest file.
+/// Timeout for a response, long enough if Envoy is loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 4;
 
@@ -40,7 +40,7 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // A failed hot restart took away this Envoy's admin socket, but another Envoy can still
+            // A failed hot restart removed this Envoy's admin socket, but another Envoy can still
             // take over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.write_pid_file(&running.identity);
@@ -100,7 +100,7 @@ impl Actor {
     async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
-            restart::leave_to_the_kernel(&running.process);
+            restart::reset_steering(&running.process);
         }
         // An earlier agent may have made Envoy fail its health check, but clients must not avoid a
         // ready host.
@@ -168,8 +168,8 @@ impl Actor {
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // During a replacement, no process except the two Envoys may have sockets at Envoy's
-        // addresses.
+        // During a replacement, no process except the two Envoy processes may have sockets at
+        // Envoy's addresses.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.report(format!(
@@ -220,8 +220,8 @@ impl Actor {
             }
         }
         let mut failures = Vec::new();
-        let mut ways = plan.ways.as_slice();
-        while let [way, rest @ ..] = ways {
+        let mut methods = plan.methods.as_slice();
+        while let [way, rest @ ..] = methods {
             request.report(format!("{way}: starting the new Envoy"));
             if let (RestartMethod::Hot, Some(sink)) = (way, &mut self.sink) {
                 sink.settled(&self.admin).await;
@@ -232,7 +232,7 @@ impl Actor {
                 parent,
                 way: *way,
             };
-            ways = rest;
+            methods = rest;
             match attempt.run().await {
                 Ok(child) => {
                     request.report(format!("{way}: the new Envoy is serving"));
@@ -245,7 +245,7 @@ impl Actor {
                     failures.push(failed.reason);
                     if !failed.parent_serves && parent.process.exit().is_none() {
                         request.report("the previous Envoy has handed over its sockets; starting another Envoy immediately");
-                        ways = &[RestartMethod::Handover];
+                        methods = &[RestartMethod::Handover];
                     }
                 }
             }
@@ -304,7 +304,10 @@ impl Actor {
                         tracing::debug!(%error, "cannot steer connections; the kernel migrates them");
                     } else {
                         request.report(format!(
-                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives just as the previous Envoy closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set the sysctl to 1, so that the kernel moves such connections"
+                            "{error}, and net.ipv4.tcp_migrate_req is 0: connections that \
+                             arrive while the previous Envoy closes its ports will be reset. Give \
+                             the agent CAP_NET_BIND_SERVICE or CAP_SYS_PTRACE, or set \
+                             net.ipv4.tcp_migrate_req to 1"
                         ));
                     }
                 })

@@ -8,7 +8,7 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
 const POLL: Duration = Duration::from_millis(100);
-/// A stuck Envoy must not delay a stop.
+/// Timeout for admin requests, short because a stuck Envoy must not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Skips the drain if `grace` is zero. During the drain, Envoy asks clients to close connections,

@@ -59,8 +59,8 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // Put the Gateway's current addresses first, because it keeps only the first if more
-            // Gateways share the pool.
+            // Put the Gateway's current addresses first. If more Gateways share the pool later, the
+            // Gateway keeps only its first address.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held

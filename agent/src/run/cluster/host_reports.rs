@@ -94,7 +94,7 @@ impl HostReports for ObservedReports {
         statuses
     }
 
-    /// Skips the span if the instance has applied another revision since then.
+    /// Exports the span unless the instance has applied another revision since this status.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
         let Some(observed) = self.followed.newest(gateway) else {
             return;

@@ -14,7 +14,7 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Reported when the agent stops and leaves its Envoys running.
+/// Reported when the agent stops and leaves Envoy running.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
 #[derive(Clone, Debug)]

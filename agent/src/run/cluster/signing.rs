@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval after `FAST_POLL_PERIOD`.
 const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(15);
-/// Counted from the first poll.
+/// Duration of fast polling, counted from the first poll.
 const FAST_POLL_PERIOD: Duration = Duration::from_secs(60);
 
 pub(in crate::run) struct SignerRequest<'a> {

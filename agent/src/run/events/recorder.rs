@@ -17,10 +17,10 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Conditions that last less than this may be missed.
+/// Changes within this time are compared together, so shorter conditions may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Certificates may expire without any other change.
-const LATER: Duration = Duration::from_secs(60);
+/// Maximum time between comparisons, because certificates may expire without any other change.
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(in crate::run) struct Recorder {
     report: ReportSource,
@@ -69,7 +69,7 @@ impl Recorder {
             tokio::select! {
                 () = self.followed.changed() => {}
                 _ = self.known.changed() => {}
-                () = tokio::time::sleep(LATER) => {}
+                () = tokio::time::sleep(MAX_INTERVAL) => {}
             }
             tokio::time::sleep(GATHER).await;
         }

@@ -31,7 +31,7 @@ impl EventStore {
         }
     }
 
-    /// Oldest first.
+    /// Returns the events, oldest first.
     pub(super) fn read(&self, rule: Rule) -> Result<Vec<HostEvent>, OpenError> {
         let mut events = Vec::new();
         for name in [OLDER, EVENTS] {
@@ -68,7 +68,7 @@ impl EventStore {
     }
 }
 
-/// Oldest first.
+/// Returns the events, oldest first.
 pub(crate) fn list(state_dir: &Path) -> anyhow::Result<Vec<HostEvent>> {
     Ok(EventStore::new(state_dir).read(written_by_agent())?)
 }

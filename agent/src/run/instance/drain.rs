@@ -73,7 +73,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Repeat this, because Envoy may have restarted.
+        // Repeat the request, because Envoy may have restarted.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),
@@ -82,12 +82,12 @@ async fn run(
         if let Some(to) = &replies {
             let end = match &left {
                 Ok(left) if *left <= limits.until_connections => {
-                    Some(Ok(record(format!("drained: {left} connections are left"))))
+                    Some(Ok(record(format!("drained: {left} connections remain"))))
                 }
                 _ if start.elapsed() >= timeout => {
                     let left = left
                         .as_ref()
-                        .map_or_else(Clone::clone, |left| format!("{left} connections are left"));
+                        .map_or_else(Clone::clone, |left| format!("{left} connections remain"));
                     Some(Err(record(format!(
                         "not drained within {timeout:?}: {left}"
                     ))))
@@ -95,7 +95,7 @@ async fn run(
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
                     to.send_progress(record(format!(
-                        "asking clients to leave: {left} connections are left"
+                        "asking clients to disconnect: {left} connections remain"
                     )));
                     None
                 }

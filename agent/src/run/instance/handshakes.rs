@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
 use crate::run::target::Target;
 
-/// Failures are reported after this many consecutive attempts.
+/// Number of consecutive failed attempts after which failures are reported.
 const QUIET: u32 = 3;
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
@@ -69,7 +69,10 @@ impl Handshakes {
         let outcome = task.await;
         self.task = None;
         outcome.unwrap_or_else(|error| {
-            tracing::error!(%error, "the handshakes with this host's listeners ended early");
+            tracing::error!(
+                %error,
+                "TLS handshakes with this host's listeners failed unexpectedly"
+            );
             Vec::new()
         })
     }

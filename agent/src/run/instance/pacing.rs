@@ -1,16 +1,17 @@
-//! Limits the share of Envoy's main thread that frequent changes may use. An isolated change must
-//! never be delayed. Each queue may also use time that the other queues leave unused.
+//! Limits the share of time on Envoy's main thread that frequent changes may use. An isolated
+//! change must never be delayed. Each queue may also use time that the other queues leave unused.
 
 use std::time::{Duration, Instant};
 
-use crate::apply::Waiting;
+use crate::apply::PendingChanges;
 
-/// A burst may use this much of Envoy's main thread before later changes wait.
+/// Time that a burst may use on Envoy's main thread before later changes wait.
 const BURST: Duration = Duration::from_secs(1);
 
 /// Maximum debt of all queues together.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Endpoint changes wait no longer, because Envoy keeps sending requests to removed endpoints.
+/// Maximum delay for endpoint changes, short because Envoy keeps sending requests to removed
+/// endpoints in the meantime.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Shares are measured in millionths.
 const MILLION: u32 = 1_000_000;
@@ -28,8 +29,8 @@ pub(super) enum Queue {
 impl Queue {
     const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
 
-    pub(super) fn of(waiting: Waiting) -> Self {
-        let Waiting {
+    pub(super) fn of(waiting: PendingChanges) -> Self {
+        let PendingChanges {
             endpoints: _,
             route_tables,
             inline_endpoints,
@@ -129,7 +130,7 @@ impl Pacing {
         self.queues[queue as usize].record(cost, BURST + cost, share, now);
     }
 
-    pub(super) fn turn(&self, waiting: Waiting, now: Instant) -> Turn {
+    pub(super) fn turn(&self, waiting: PendingChanges, now: Instant) -> Turn {
         let Some(all_due) = self.due(Queue::of(waiting), now) else {
             return Turn::All;
         };
@@ -175,19 +176,19 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const ROUTES: Waiting = Waiting {
+    const ROUTES: PendingChanges = PendingChanges {
         route_tables: true,
         ..NOTHING
     };
-    const ENDPOINTS: Waiting = Waiting {
+    const ENDPOINTS: PendingChanges = PendingChanges {
         endpoints: true,
         ..NOTHING
     };
-    const INLINE: Waiting = Waiting {
+    const INLINE: PendingChanges = PendingChanges {
         inline_endpoints: true,
         ..NOTHING
     };
-    const NOTHING: Waiting = Waiting {
+    const NOTHING: PendingChanges = PendingChanges {
         endpoints: false,
         route_tables: false,
         inline_endpoints: false,
@@ -196,12 +197,12 @@ mod tests {
 
     #[derive(Clone, Copy)]
     struct Stream {
-        sort: Waiting,
+        sort: PendingChanges,
         every: Duration,
         cost: Duration,
     }
 
-    fn stream(sort: Waiting, every: u32, cost: u32) -> Stream {
+    fn stream(sort: PendingChanges, every: u32, cost: u32) -> Stream {
         Stream {
             sort,
             every: MS * every,

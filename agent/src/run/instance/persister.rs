@@ -16,7 +16,7 @@ use crate::run::target::Target;
 use crate::seal::SealingKeys;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Slightly outdated endpoints are good enough for a cold start.
+/// Minimum time between writes if only endpoints change. A cold start can use outdated endpoints.
 const GATHER: Duration = Duration::from_secs(1);
 
 pub(super) struct Persister {
@@ -83,7 +83,8 @@ async fn run(
         });
         let error = match done.await {
             Ok(Ok((stored, config, revoked))) => {
-                // If keys could not be removed, the next attempt removes them.
+                // If keys could not be removed, keep the old value, so that the next attempt
+                // removes them.
                 kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
                 revoked.err().map(|error| format!("{error:#}"))

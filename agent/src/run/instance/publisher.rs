@@ -27,7 +27,8 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Steps are verified only on the new Envoy, so give the draining Envoy time to keep up.
+/// Delay between steps while an old Envoy drains. Steps are verified only on the new Envoy, so give
+/// the old one time to keep up.
 const PACE: Duration = Duration::from_millis(100);
 
 pub(super) struct Publisher {
@@ -174,7 +175,7 @@ impl Publisher {
         match self.applier.reread() {
             Ok(junk) if junk.is_empty() => {}
             Ok(junk) => {
-                tracing::warn!(files = ?junk, "files for Envoy were damaged or foreign; rewriting them");
+                tracing::warn!(files = ?junk, "rewriting damaged or unexpected files for Envoy");
             }
             Err(error) => {
                 tracing::error!(%error, "cannot read the files for Envoy");
@@ -201,19 +202,19 @@ impl Publisher {
                 self.accepted(wanted, &served, &report);
                 return true;
             }
-            Ok(Published::Refused { envoy_words }) => {
+            Ok(Published::Refused { envoy_messages }) => {
                 // Only a newer target can succeed.
                 tracing::error!(
                     "a change is rejected; the last accepted configuration is served: {}",
-                    envoy_words.join("; ")
+                    envoy_messages.join("; ")
                 );
                 self.observed
-                    .send_modify(|observed| observed.refusal = envoy_words);
+                    .send_modify(|observed| observed.refusal = envoy_messages);
                 return true;
             }
-            Ok(Published::Searching { envoy_words }) => {
+            Ok(Published::Searching { envoy_messages }) => {
                 self.observed
-                    .send_modify(|observed| observed.refusal = envoy_words);
+                    .send_modify(|observed| observed.refusal = envoy_messages);
                 "the newest change is rejected; searching for the rejected parts".to_owned()
             }
             Ok(Published::NotYet { reason }) => reason,
@@ -250,8 +251,8 @@ impl Publisher {
                 return self.spans.skip(wanted);
             }
             Ok(Published::Accepted { report, .. }) => (Some(report), None),
-            Ok(Published::Refused { envoy_words } | Published::Searching { envoy_words }) => {
-                (None, Some(envoy_words.join("; ")))
+            Ok(Published::Refused { envoy_messages } | Published::Searching { envoy_messages }) => {
+                (None, Some(envoy_messages.join("; ")))
             }
             Ok(Published::NotYet { reason }) => (None, Some(reason.clone())),
             Err(error) => (None, Some(error.to_string())),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sesame_proto::encoded::Counts;
 
-/// A set with fewer items than this may shrink freely.
+/// Minimum number of items to guard. A smaller set may shrink freely.
 const FEW: usize = 10;
 
 /// Losing all listeners always counts, because nothing is served without them.
@@ -44,7 +44,7 @@ pub(super) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// With 100 percent, nothing is held.
+    /// At 100 percent, nothing is held.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -81,7 +81,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// If the limits changed, restarts the pause and returns true.
+    /// If the limits changed, restarts the waiting period and returns true.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;

@@ -1,5 +1,5 @@
-//! Replaces a Gateway's Envoy. Nothing may be published during a replacement, because both Envoys
-//! read the same files.
+//! Replaces a Gateway's Envoy. Nothing may be published during a replacement, because both Envoy
+//! processes read the same files.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ impl Replacement {
             .then_some(why)
     }
 
-    /// Returns when an outdated Envoy may be replaced, if the attempt must wait.
+    /// Returns the earliest time at which an outdated Envoy may be replaced, if the attempt must
+    /// wait.
     pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
         self.why(state, newest).and(self.not_before)
     }
@@ -64,7 +65,7 @@ impl Replacement {
                 Ok(restarted)
             }
             Err(error) => Err(format!(
-                "Envoy should be replaced ({why}), but cannot be, so it keeps serving: {error}"
+                "cannot replace Envoy ({why}), so it keeps serving: {error}"
             )),
         }
     }

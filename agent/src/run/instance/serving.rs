@@ -25,7 +25,7 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Short, because a drain polls repeatedly.
+/// Timeout for Envoy's admin interface. Short, because a drain polls repeatedly.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) struct Serving {
@@ -183,7 +183,7 @@ impl Serving {
         true
     }
 
-    /// If `retry` is true, also returns after a pause.
+    /// If `retry` is true, also returns after a delay.
     async fn next(
         &mut self,
         commands: &mut mpsc::Receiver<QueuedCommand>,

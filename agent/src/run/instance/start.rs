@@ -12,7 +12,7 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Envoy closes connections gradually during the drain time.
+/// Minimum drain time, during which Envoy closes connections gradually.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Started {
@@ -37,7 +37,7 @@ impl Instance {
             tracing::warn!(files = opened.undone, "rolled back an interrupted change");
         }
         if !opened.junk.is_empty() {
-            tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or foreign; rewriting them");
+            tracing::warn!(files = ?opened.junk, "rewriting damaged or unexpected files for Envoy");
         }
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());

@@ -84,7 +84,7 @@ impl TargetSelector {
 
     /// Returns true if Envoy's files may contain certificates whose trust has ended.
     pub(super) fn has_overlap(&self) -> bool {
-        self.overlap.was_there()
+        self.overlap.has_stored_state()
     }
 
     pub(super) fn held(&self) -> Option<String> {
@@ -96,7 +96,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns when [`TargetSelector::recheck`] must be called next.
+    /// Returns the time at which [`TargetSelector::recheck`] must be called next.
     pub(super) fn next(&self) -> Option<Instant> {
         let guard = self.guard.next().filter(|_| self.pinned.is_none());
         guard.into_iter().chain(self.overlap.next()).min()

@@ -13,7 +13,7 @@ pub(super) const OTHERS: &str = "other";
 
 /// Factor by which the weight of earlier requests decreases with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend needs this many times as many requests to displace another, so that series are stable.
+/// How many times as many requests a backend needs to displace another, so that series are stable.
 const DISTANCE: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Reports host resources that an agent and its Envoys may exhaust. Unreadable values must not make
-//! a scrape fail.
+//! Reports host resources that an agent and Envoy may exhaust. Unreadable values must not make a
+//! scrape fail.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,7 +91,7 @@ impl Scrape {
             ),
             (
                 "agent_inotify_instances_wanted",
-                "Inotify instances that the next Envoys need; the agent lacks some if it holds fewer",
+                "Inotify instances that the next Envoys need; if fewer are held, some are missing",
                 wanted,
             ),
         ];

@@ -66,7 +66,8 @@ impl Scrape {
         });
         let help = "Problems in the content of the source, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
-        let help = "Hostnames that none of their listener's certificates covers, so clients reject the certificate; only for manifests";
+        let help = "Hostnames not covered by any certificate of their listener, so clients reject \
+            the connection; only for manifests";
         if let Some(hostnames) = source.uncovered_hostnames {
             families.single("agent_uncovered_hostnames", help, number(hostnames))?;
         }
@@ -75,7 +76,8 @@ impl Scrape {
             let fetched_at = seconds(fetched_at.map_or(0, Timestamp::as_second));
             (vec![("uri", it.uri.clone())], fetched_at)
         });
-        let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first; only for manifests";
+        let help = "Time of the last successful fetch of each key set, in seconds since 1970, \
+                    accurate to an hour; 0 before the first fetch; only for manifests";
         families.gauge("agent_key_set_fetched_timestamp_seconds", help, fetched)?;
         let help = "Pending certificate requests of this host";
         let waiting = number(source.requested.len());
@@ -240,7 +242,7 @@ impl Scrape {
             .filter_map(|(name, traffic)| Some((gateway_labels(name), traffic.memory?)));
         families.gauge(
             "gateway_envoy_memory_bytes",
-            "Memory used by the Envoy",
+            "Memory used by the Gateway's Envoy",
             memory,
         )?;
         let refused = self.counted().flat_map(|(name, traffic)| {
@@ -250,7 +252,9 @@ impl Scrape {
                 (labels, *counted)
             })
         });
-        let help = "Connections that ended before they reached a route table: no listener for their name, over the limit, TLS errors, a rejected client certificate";
+        let help = "Connections that ended before they reached a route table: no listener for the \
+                    server name, connection limit reached, TLS error, or rejected client \
+                    certificate";
         families.counter("gateway_connections_refused", help, refused)?;
         let handshakes = self
             .counted()

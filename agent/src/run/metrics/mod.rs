@@ -1,4 +1,4 @@
-//! Exports metrics of the agent and its Envoys, in Prometheus's text format.
+//! Exports metrics for the agent and Envoy, in Prometheus's text format.
 //!
 //! Must never expose Envoy's admin interface to the network. Must never reveal anything about a key
 //! except the name of its Secret and the expiry of its certificate.

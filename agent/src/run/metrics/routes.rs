@@ -9,7 +9,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, gateway_labels};
 use crate::envoy::admin::Sample;
 
-/// The label values of Envoy and of Sesame for each status class.
+/// Envoy's and Sesame's label values for each status class.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),

@@ -1,4 +1,4 @@
-//! Queries the Envoys, and serves `GET /metrics`.
+//! Queries each Envoy, and serves `GET /metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,8 @@ use crate::run::report::ReportSource;
 
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
-/// Must be below Prometheus's own timeout, which is ten seconds by default.
+/// Timeout for Envoy's admin interface. Must be below Prometheus's own timeout, which is ten
+/// seconds by default.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

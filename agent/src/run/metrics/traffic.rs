@@ -11,7 +11,7 @@ use crate::envoy::admin::Sample;
 
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
-/// In milliseconds. Longer durations share the `+Inf` bucket.
+/// Highest bucket boundary in milliseconds. Longer durations share the `+Inf` bucket.
 const LONGEST: f64 = 60_000.0;
 
 /// Counted since the Envoy started.

@@ -28,7 +28,7 @@ use crate::source::update::IncompleteRevision;
 
 pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
-    /// Without the source's current state.
+    /// Omits the source's current state, which is in `known`.
     pub(in crate::run) source: SourceReport,
     pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,

@@ -39,14 +39,14 @@ pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolut
     let sets = sets.map(|(name, status)| (Kind::ListenerSet, name, &mut status.listeners));
     for (kind, name, listeners) in gateways.chain(sets) {
         if let Some(own) = expiries.get(&kind.named(name.clone()).to_string()) {
-            status::tell_expiry(listeners, own, now);
+            status::report_expiry(listeners, own, now);
         }
     }
     let gateways = resolution.statuses.gateways.values_mut();
-    gateways.for_each(|status| status::tell_lapsed(&mut status.conditions, now));
+    gateways.for_each(|status| status::report_lapsed(&mut status.conditions, now));
     let policies = resolution.statuses.policies.values_mut();
     for ancestor in policies.flat_map(|status| &mut status.ancestors) {
-        status::tell_lapsed(&mut ancestor.conditions, now);
+        status::report_lapsed(&mut ancestor.conditions, now);
     }
     resolution
 }

@@ -1,6 +1,6 @@
 //! Reports the agent's liveness and the host's readiness.
 //!
-//! A host is ready if its Envoys serve a verified configuration, even if a newer one is pending,
+//! A host is ready if Envoy serves a verified configuration, even if a newer one is pending,
 //! rejected or unreadable. A draining host is not ready.
 
 use bytes::Bytes;

@@ -69,7 +69,7 @@ pub struct AgentReport {
     pub pid: u32,
     /// When the process started.
     pub started: Timestamp,
-    /// True once the agent is stopping together with its Envoys.
+    /// True once the agent is stopping together with Envoy.
     #[serde(default)]
     pub stopping: bool,
     /// Origin of the key that seals private keys; `off` if they are stored in plaintext.

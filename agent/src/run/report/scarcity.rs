@@ -1,4 +1,4 @@
-//! Warns about Envoys that lack inotify instances or shared memory.
+//! Warns if Envoy lacks inotify instances or shared memory.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sesame_render::MAX_ENDPOINT_FILES;
 use super::GatewayReport;
 use crate::run::observed::Observed;
 
-/// Endpoint changes are more expensive for backends without a file.
+/// Returns a hint if backends have no file, which makes changes to their endpoints more expensive.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {
         gateway,

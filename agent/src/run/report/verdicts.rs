@@ -1,4 +1,4 @@
-//! Records in the statuses whether this host's Envoys have accepted each object.
+//! Records in the statuses whether Envoy on this host has accepted each object.
 
 use std::collections::{BTreeMap, BTreeSet};
 

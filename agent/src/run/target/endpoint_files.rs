@@ -17,12 +17,13 @@ use crate::source::update::GatewayRevision;
 const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Minimum time between moves, because each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Low, because sets that lose a file may hold its inotify instance a little longer.
+/// Maximum number of moves at a time. Low, because sets that lose a file may hold its inotify
+/// instance a little longer.
 const MAX_MOVED: usize = 8;
 /// How many times as often a set must change to take another set's file.
-const TIMES: f32 = 4.0;
+const MIN_RATIO: f32 = 4.0;
 /// Minimum lead, so that occasional changes do not move files.
-const AHEAD: f32 = 3.0;
+const MIN_LEAD: f32 = 3.0;
 /// Changes are forgotten below this weight.
 const FORGOTTEN: f32 = 0.1;
 
@@ -114,7 +115,7 @@ impl EndpointFiles {
         let outside = changed.iter().copied().filter(|name| !has_file(name));
         let mut outside: Vec<(f32, &str)> = outside
             .map(weighed)
-            .filter(|(weight, _)| *weight >= AHEAD)
+            .filter(|(weight, _)| *weight >= MIN_LEAD)
             .collect();
         if outside.is_empty() {
             return;
@@ -130,7 +131,7 @@ impl EndpointFiles {
             .into_iter()
             .zip(inside)
             .take(MAX_MOVED)
-            .filter(|((more, _), (less, _))| *more >= TIMES * less + AHEAD)
+            .filter(|((more, _), (less, _))| *more >= MIN_RATIO * less + MIN_LEAD)
             .map(|((_, gets), (_, loses))| (gets, loses))
             .collect();
         if moves.is_empty() {

@@ -1,4 +1,4 @@
-//! The settings of this host that apply to all of its Gateways.
+//! This host's settings that apply to all of its Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) pool: Vec<IpAddr>,
     /// Ports to bind, by the port that clients use.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
-    /// Number of files that all Envoys may watch in total.
+    /// Total number of files that Envoy may watch, for all Gateways together.
     pub(in crate::run) subscription_budget: usize,
     pub(in crate::run) limits: Limits,
     pub(in crate::run) budget_each: Option<usize>,
@@ -31,7 +31,7 @@ pub(in crate::run) struct HostSettings {
     /// Used while Secrets with session ticket keys are missing.
     pub(in crate::run) tickets: Tickets,
     pub(in crate::run) access_log: AccessLogTo,
-    /// True if endpoints may be sockets of the agent and its Envoys.
+    /// True if endpoints may be the agent's and Envoy's own sockets.
     pub(in crate::run) allow_local_endpoints: bool,
     /// Addresses that the agent itself listens on.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,

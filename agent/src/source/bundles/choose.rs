@@ -60,7 +60,8 @@ fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let advice = "`sesame-agent apply --allow-older` applies it anyway";
     Some(if found == *highest && sequence == highest {
         format!(
-            "has sequence number {found}, like another bundle that was already applied; give each bundle a higher number"
+            "has the same sequence number ({found}) as a bundle that was already applied; give each \
+             bundle a higher number"
         )
     } else if sequence < highest {
         format!(
@@ -120,7 +121,7 @@ mod tests {
         let [Standing::Older(why)] = &standings[..] else {
             panic!("{standings:?}");
         };
-        assert!(why.contains("like another bundle"), "{why}");
+        assert!(why.contains("has the same sequence number"), "{why}");
     }
 
     #[test]

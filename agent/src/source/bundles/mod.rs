@@ -35,7 +35,7 @@ use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
 
-/// An incomplete file that is unchanged for this long counts as an error.
+/// Time after which an unchanged incomplete file counts as an error.
 const SETTLED: Duration = Duration::from_secs(2);
 const MAX_FILES: usize = 1000;
 

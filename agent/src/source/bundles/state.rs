@@ -124,7 +124,7 @@ impl BundleState {
         self
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -237,7 +237,7 @@ impl BundleState {
             Err(error) => return Err(error.into()),
         };
         let taken = serde_json::from_slice(&bytes);
-        // Ignoring a damaged file could let an older bundle pass as new.
+        // If a damaged file were ignored, an older bundle could be accepted.
         taken.map(Some).map_err(|error| BundleStateError::Content {
             path,
             reason: format!("is damaged ({error}); remove it to accept any sequence number"),

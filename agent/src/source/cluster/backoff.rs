@@ -7,13 +7,14 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Short, because attempts do not load a server that is down, and hosts should reconnect soon after
-/// its recovery.
+/// Maximum delay while the server is unreachable. Short, because attempts do not load a server that
+/// is down, and hosts should reconnect soon after its recovery.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// Matches the `Retry-After` header of an overloaded API server.
+/// First delay after a rejected request. Matches the `Retry-After` header from an overloaded API
+/// server.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// Short, because an overloaded server still makes progress, and a few failed attempts must not
-/// delay a host for long.
+/// Maximum delay while the server is overloaded. Short, because it still makes progress, and a few
+/// failed attempts must not delay a host for long.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
 /// Callers add jitter.
@@ -27,7 +28,7 @@ pub(crate) enum ServerFault {
     Unreachable,
 }
 
-/// Backs off separately for each kind of failure, so an outage does not lengthen the pauses for an
+/// Backs off separately for each kind of failure, so an outage does not lengthen the delays for an
 /// overloaded server.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {

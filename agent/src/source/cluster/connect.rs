@@ -106,7 +106,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // Disable kube's retries, because the agent has its own back-off.
+    // Disable kube's retries, because the agent has its own backoff.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }

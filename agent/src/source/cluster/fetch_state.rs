@@ -16,11 +16,11 @@ pub(super) struct FetchState {
     pub(super) backoff: Backoff,
     /// Results of earlier rounds are ignored.
     pub(super) round: u64,
-    /// A fetch, or a pause after a failed fetch, is in progress.
+    /// True during a fetch, and during the backoff after a failed fetch.
     pub(super) busy: bool,
-    /// Pausing after a failed fetch.
+    /// True during the backoff after a failed fetch.
     pub(super) paused: bool,
-    /// The manifest is being read by name, to confirm that it is gone.
+    /// True while the manifest is read by name, to confirm that it is gone.
     pub(super) doubted: bool,
     receipt: Option<Receipt>,
 }
@@ -44,7 +44,8 @@ impl FetchState {
         self.backoff.reset();
     }
 
-    /// Ends a pause once the cluster is reachable again. Returns true if a pause was in progress.
+    /// Ends a backoff once the cluster is reachable again. Returns true if a backoff was in
+    /// progress.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {

@@ -15,19 +15,19 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Small, because each ConfigMap may contain 1 MiB.
+/// Number of objects per page, small because each ConfigMap may contain 1 MiB.
 const PAGE: u32 = 50;
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Jitter is added, so hosts do not all reconnect at the same time.
+/// Duration of a watch. Jitter is added, so hosts do not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
 /// After this much silence, request the server's version to check that the server is alive.
 /// Otherwise, a broken network would look like a cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A watch that lasts this long counts as steady.
+/// Minimum duration of a watch that counts as steady.
 const STEADY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]

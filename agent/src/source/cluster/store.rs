@@ -279,7 +279,7 @@ impl ClusterStore {
                             outcome: Outcome::Paused,
                         }
                     }));
-                    // During the pause, fetch nothing, but report the missing pieces.
+                    // During the backoff, fetch nothing, but report the missing pieces.
                     entry.assembler.advance();
                     self.changed = true;
                     return;

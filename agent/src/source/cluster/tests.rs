@@ -160,7 +160,7 @@ fn pieces_make_the_snapshot_in_any_order() {
             set_live(&mut assembler, &live(&sharded));
             assembler.advance();
         }
-        let whole = complete(&assembler).expect("all pieces");
+        let whole = complete(&assembler).expect("all shards are present");
         assert_eq!(whole.encoded.snapshot(), original);
         assert_eq!(
             whole.manifest_revision.as_ref(),

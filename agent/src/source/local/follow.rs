@@ -1,8 +1,8 @@
 //! Watches local files.
 //!
-//! Watches directories, because files are replaced by rename, and symbolic links change their
-//! targets. This includes the directory of every link in the path, such as `..data` in a mounted
-//! ConfigMap. Infrequent scans find changes that cause no events.
+//! Watches the directory of each file, because files are replaced by rename. Also watches the
+//! directory of every link in the path, such as `..data` in a mounted ConfigMap, because links
+//! change their targets. Infrequent scans find changes that cause no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,10 +22,10 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// Wait for silence, because a key is often written right after its certificate.
+/// Wait until events stop, because a key is often written right after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
-/// A problem must persist this long before it is reported.
+/// Minimum time that a problem must persist before it is reported.
 const CONFIRM_DELAY: Duration = Duration::from_millis(300);
 /// Polling interval while there is a problem, or if events are unavailable.
 const POLL: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Device and inode, because a path may later lead to another directory.
+/// Device and inode, because a path may later refer to another directory.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -61,8 +61,8 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// The last scan found a new problem. It is not reported yet, because an unfinished renewal
-    /// looks the same.
+    /// True if the last scan found a new problem, which is not reported yet because an unfinished
+    /// renewal looks the same.
     doubtful: bool,
 }
 

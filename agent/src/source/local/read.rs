@@ -166,7 +166,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
     Err(format!("keyFile {key_file} keeps changing"))
 }
 
-/// Returns an error if every user of this host can access the key.
+/// Returns an error if every user on this host can access the key.
 fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let opened = open::open(path, Rule::GivenByLink);
     let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;

@@ -24,7 +24,7 @@ pub(super) fn digest(text: &str) -> TextDigest {
 
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Reparsing a file with fewer documents is cheaper than caching them.
+/// Minimum number of documents to cache. Reparsing a file with fewer is cheaper.
 const MIN_CACHED_DOCUMENTS: usize = 16;
 
 /// Documents of large files, by digest. An unchanged document is not reparsed, even if it moves to

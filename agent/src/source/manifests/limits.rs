@@ -7,13 +7,13 @@ use sesame_gateway_api::decode;
 pub struct ReadLimits {
     /// Maximum directory depth.
     pub depth: usize,
-    /// Number of manifests.
+    /// Maximum number of manifests.
     pub files: usize,
-    /// Bytes per manifest.
+    /// Maximum size of a manifest in bytes.
     pub file_bytes: u64,
-    /// Total bytes of all manifests.
+    /// Maximum total size of all manifests in bytes.
     pub total_bytes: u64,
-    /// Whether links may lead out of the directory.
+    /// Whether links may point outside the directory.
     pub links_out: bool,
     /// Limits for decoding one document.
     pub document: decode::DecodeLimits,

@@ -95,7 +95,7 @@ impl Manifests {
         }
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -120,7 +120,7 @@ impl Manifests {
         Some((path, *line))
     }
 
-    /// Number of manifests in use.
+    /// Returns the number of manifests in use.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -307,7 +307,7 @@ impl Manifests {
         (dirty, gone)
     }
 
-    /// `None` if links may lead out of the root.
+    /// Returns `None` if links may point outside the root.
     fn within(&self) -> Option<PathBuf> {
         let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         (!self.limits.links_out).then(root)

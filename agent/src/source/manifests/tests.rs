@@ -47,7 +47,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// As `name=value`.
+    /// Returns the objects as `name=value`.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -290,7 +290,7 @@ fn mounted_volume_is_followed_through_symlink_swap() {
         ["a=2", "b=1"],
         "b.yaml is a dangling link, but still exists"
     );
-    assert!(fixture.problem().contains("points to nothing"));
+    assert!(fixture.problem().contains("the link is dangling"));
     fs::remove_file(fixture.path("b.yaml")).expect("removed");
     fixture.manifests.rescan_paths(&[fixture.path("b.yaml")]);
     assert_eq!(fixture.shown(), ["a=2"]);
@@ -340,7 +340,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
         problems.iter().all(|p| p.contains("--follow-links")),
         "{problems:#?}"
     );
-    // If a file becomes a link out of the directory, its last objects remain in use.
+    // If a file is replaced with a link out of the directory, its last objects remain in use.
     fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
     symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
     fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");

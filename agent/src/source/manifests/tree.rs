@@ -95,7 +95,7 @@ pub(crate) fn inspect(path: &Path) -> Found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
             _ => Found::Unreadable(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the link points to nothing",
+                "the link is dangling",
             )),
         },
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Found::Gone,
@@ -168,7 +168,7 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walker<'a> {
     root: &'a Path,
-    /// The resolved root, or `None` if links may lead out of it.
+    /// The resolved root, or `None` if links may point outside it.
     within: Option<PathBuf>,
     limits: &'a ReadLimits,
     tree: Tree,
@@ -274,7 +274,8 @@ impl Walker<'_> {
         }
         if !std::mem::replace(&mut self.full, true) {
             let message = format!(
-                "comes after {} files; it and all later files are not read: use fewer, larger files",
+                "exceeds the limit of {} files; neither it nor any later file is read: use fewer, \
+                 larger files",
                 self.limits.files
             );
             self.problem(&path, Severity::Error, message);

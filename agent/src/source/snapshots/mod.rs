@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Limits on directories under the root, and on files in each. Valid sources have fewer.
+/// Maximum number of directories under the root, and of files in each. Valid sources have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
@@ -102,7 +102,8 @@ impl SnapshotDirs {
         let mut gateways: BTreeMap<NamespacedName, GatewayUpdate> = BTreeMap::new();
         for path in &strays {
             let message = format!(
-                "has no {MANIFEST}; until it has one or is removed, no Gateway is withdrawn"
+                "has no {MANIFEST}; no Gateway is withdrawn until it is added or the directory is \
+                 removed"
             );
             let file = path.to_string_lossy();
             problems.push(SourceProblem::of_file(Severity::Warning, file, message));
@@ -226,7 +227,7 @@ impl SnapshotDir {
 }
 
 /// Resolves the link once, because a mounted volume is replaced by redirecting one link. Returns an
-/// error if the link leads out of the root.
+/// error if the link points outside the root.
 fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
@@ -286,7 +287,7 @@ fn read(
     Ok((complete, stamp))
 }
 
-/// Returns an error if every user of this host can access the file.
+/// Returns an error if every user on this host can access the file.
 pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// A batch with more paths becomes `Change::All`.
+/// Maximum number of paths per batch. A batch with more becomes `Change::All`.
 pub(super) const MAX_PATHS: usize = 1000;
 
 #[derive(Debug)]

@@ -30,7 +30,7 @@ pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 use super::way;
 
-/// Paths that may have changed since the previous change.
+/// Paths that may have changed since the previous `Change`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Files at these absolute paths may have changed.
@@ -97,7 +97,7 @@ impl Watch {
         first.take().unwrap_or_else(SystemTime::now)
     }
 
-    /// Why the directory is polled, or `None` if it is watched.
+    /// Returns why the directory is polled, or `None` if it is watched.
     pub fn polling(&self) -> Option<String> {
         self.polling
             .lock()

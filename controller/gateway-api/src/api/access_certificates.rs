@@ -1,4 +1,4 @@
-//! Conditions of an `AccessPolicy` on client certificates.
+//! Conditions on client certificates in an `AccessPolicy`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::CertificateNameType;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessCertificate {
-    /// Subject alternative names, one of which the certificate must have. Any names by default.
+    /// Subject alternative names. The certificate must have one of them. Any names by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<CertificateName>,

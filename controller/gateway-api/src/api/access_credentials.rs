@@ -1,4 +1,4 @@
-//! Users, passwords and API keys of AccessPolicies.
+//! Users, passwords and API keys in AccessPolicies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub struct ApiKeyAuth {
     pub forward_credentials: Option<bool>,
 }
 
-/// Secret of type `Opaque` in the policy's own namespace. Each entry of its `data` contains the key
-/// of the client with the entry's name.
+/// Secret of type `Opaque` in the policy's own namespace. Each entry in its `data` maps a client's
+/// name to the client's key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialSecret {
@@ -69,7 +69,7 @@ pub struct CredentialSecret {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeySource {
-    /// Header. Text before the key is allowed only if it is `Bearer `.
+    /// Header. `Bearer ` may precede the key, but no other text may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub header: Option<String>,

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 /// Rejects forged requests (CSRF). `POST`, `PUT`, `PATCH` and `DELETE` requests get 403 unless the
 /// host and port of their `Origin` header equal the request's `Host`, or are an additional origin.
 /// If `Origin` is missing, `Referer` is compared instead, and requests with neither header get 403.
-/// Requests without a browser usually lack both, as do gRPC calls. Schemes are not compared. Other
-/// methods, including WebSocket requests, are not checked.
+/// Clients other than browsers, such as gRPC clients, usually send neither. Schemes are not
+/// compared. Other methods, including WebSocket requests, are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CsrfProtection {
-    /// Other origins that may send requests, as `host` or `host:port` in lower case. The port is
-    /// needed unless it is the scheme's default, which browsers omit. `null`, wildcards and schemes
+    /// Other origins that may send requests, as `host` or `host:port` in lower case. Include the
+    /// port unless it is the scheme's default, which browsers omit. `null`, wildcards and schemes
     /// are not allowed. None by default. If several policies check a request, only origins that all
     /// of them list are accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! Access log settings of a SesameConfiguration.
+//! Access log settings in a SesameConfiguration.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -67,7 +67,7 @@ pub struct AccessLogRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub percent: Option<i32>,
-    /// Format of log lines on hosts, and the fields of all log lines. If several configurations set
+    /// Format of log lines on hosts, and the fields in all log lines. If several configurations set
     /// `format`, only the last one applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<AccessLogFormat>,
@@ -75,8 +75,8 @@ pub struct AccessLogRules {
     /// settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_host: Option<bool>,
-    /// Network receivers of all log lines. If several configurations set `sinks`, only the last one
-    /// applies.
+    /// Network receivers for all log lines. If several configurations set `sinks`, only the last
+    /// one applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
     pub sinks: Option<Vec<LogReceiver>>,

@@ -5,13 +5,13 @@ use super::AccessPolicySpec;
 /// Part of an `AccessPolicy`. At least one must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessPart {
-    /// Addresses of clients.
+    /// Client addresses.
     IpFilter,
     /// Users and passwords.
     BasicAuth,
     /// API keys.
     ApiKeyAuth,
-    /// Origins of requests.
+    /// Request origins.
     Csrf,
     /// JSON Web Tokens.
     Jwt,

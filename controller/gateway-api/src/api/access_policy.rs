@@ -142,12 +142,12 @@ pub struct NetworkList {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtPolicy {
-    /// Issuers of tokens.
+    /// Token issuers.
     #[schemars(length(min = 1, max = 4))]
     pub providers: Vec<JwtProvider>,
 }
 
-/// Issuer of tokens.
+/// Token issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtProvider {
@@ -205,7 +205,7 @@ pub struct RemoteJwks {
     /// HTTPS URI of the key set. Redirects are not followed.
     #[schemars(length(min = 9, max = 2048))]
     pub uri: String,
-    /// Time between two fetches, from `10s` to `24h`. The default is `5m`.
+    /// Time between fetches, from `10s` to `24h`. The default is `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_duration: Option<String>,
     /// ConfigMap with the CA certificates that verify the server. The default is the system's
@@ -304,15 +304,15 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claims: Vec<ClaimValues>,
-    /// Hostnames, exact or `*.` and a suffix, one of which must match the request's host.
+    /// Hostnames, either exact or with a leading `*.`. One of them must match the request's host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,
-    /// HTTP methods, one of which the request must use.
+    /// HTTP methods. The request must use one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)))]
     pub methods: Vec<String>,
-    /// Paths, one of which the request must match.
+    /// Paths. The request must match one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub paths: Vec<AccessPath>,
@@ -324,9 +324,9 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 49)))]
     pub clients: Vec<String>,
-    /// Client certificates, one of which the connection must have. A request matches only if the
-    /// listener has validated the certificate, so requests without TLS, without a certificate, or
-    /// with one that `AllowInsecureFallback` admits unverified never match.
+    /// Client certificates. The connection must have one of them, and the listener must have
+    /// validated it. Requests without TLS or without a certificate never match, nor do requests
+    /// with an unverified certificate that `AllowInsecureFallback` admits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub certificates: Vec<AccessCertificate>,

@@ -20,7 +20,7 @@ pub struct BackendPolicySpec {
     /// Load balancing across endpoints. The default is round robin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<BalancerSettings>,
-    /// Health checks of endpoints. Disabled by default.
+    /// Endpoint health checks. Disabled by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthSettings>,
     /// Limits that each gateway host enforces independently.
@@ -61,7 +61,7 @@ pub struct SlowStartSettings {
     pub min_weight_percent: Option<i32>,
 }
 
-/// Health checks of endpoints.
+/// Endpoint health checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthSettings {
@@ -96,7 +96,7 @@ pub struct ActiveCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub interval: Option<String>,
-    /// Timeout of a check, up to `10s`. The default is `1s`.
+    /// Timeout per check, up to `10s`. The default is `1s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub timeout: Option<String>,
@@ -121,7 +121,7 @@ pub struct HttpActiveCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,
-    /// Response statuses of a healthy endpoint. The default is 200.
+    /// Response statuses that count as healthy. The default is 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub statuses: Vec<StatusSpan>,

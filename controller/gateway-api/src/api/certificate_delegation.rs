@@ -1,4 +1,4 @@
-//! `TLSCertificateDelegation` of `projectcontour.io/v1`.
+//! `TLSCertificateDelegation` in `projectcontour.io/v1`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,9 +1,9 @@
 //! `SesameConfiguration`: settings for the controller and for Gateways.
 //!
 //! The controller itself uses one SesameConfiguration. A GatewayClass or Gateway may refer to
-//! another one by `parametersRef`, but controller settings are not allowed there. Hosts without a
-//! controller read the same YAML. Every field is optional, so that configurations can be merged.
-//! Decoding accepts invalid values; resolution reports them.
+//! another one through `parametersRef`, but that one must not contain controller settings. Hosts
+//! without a controller read the same YAML. Every field is optional, so that configurations can be
+//! merged. Decoding accepts invalid values; resolution reports them.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct SesameConfigurationSpec {
     /// Service that the controller maintains for each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publishing: Option<Publishing>,
-    /// Agents and Envoys that serve each Gateway.
+    /// Agents and Envoy instances that serve each Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSettings>,
     /// Listener ports.
@@ -168,12 +168,12 @@ pub struct Publishing {
     /// Second Gateway in front of this one. Requires type `UpstreamGateway`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamSettings>,
-    /// Annotations of the Service or, with `UpstreamGateway`, of the objects that the second
+    /// Annotations for the Service or, with `UpstreamGateway`, for the objects that the second
     /// Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
     /// precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Labels of the Service or, with `UpstreamGateway`, of the objects that the second Gateway's
+    /// Labels for the Service or, with `UpstreamGateway`, for the objects that the second Gateway's
     /// controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -220,8 +220,8 @@ pub struct PortRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
-    /// Number that hosts add to each port that is not in `map`; 0 by default. With 8000, hosts open
-    /// 8080 for port 80.
+    /// Number that hosts add to each port that is not in `map`; 0 by default. If it is 8000, hosts
+    /// open 8080 for port 80.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65534))]
     pub offset: Option<i32>,

@@ -183,7 +183,7 @@ pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
 }
 
-/// `ClusterTrustBundle` of `certificates.k8s.io`.
+/// `ClusterTrustBundle` in `certificates.k8s.io`.
 pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec>;
 
 /// `ClusterTrustBundleSpec`.

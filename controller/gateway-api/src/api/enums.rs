@@ -230,7 +230,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.gateway.mode` of a SesameConfiguration.
+    /// `spec.gateway.mode` in a SesameConfiguration.
     SelectionMode {
         /// Serves all Gateways of the controller's classes.
         Multiple = "Multiple",
@@ -240,7 +240,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.publishing.type` of a SesameConfiguration.
+    /// `spec.publishing.type` in a SesameConfiguration.
     PublishingType {
         /// A DNS name that resolves to the hosts' own addresses.
         Headless = "Headless",
@@ -258,23 +258,23 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.fleet.management` of a SesameConfiguration.
+    /// `spec.fleet.management` in a SesameConfiguration.
     FleetManagement {
-        /// The controller manages agents and Envoys for the Gateway.
+        /// The controller manages agents and Envoy instances for the Gateway.
         Managed = "Managed",
-        /// Agents and Envoys run in the cluster, but Sesame does not manage them.
+        /// Agents and Envoy instances run in the cluster, but Sesame does not manage them.
         Unmanaged = "Unmanaged",
-        /// Agents and Envoys run on hosts outside the cluster.
+        /// Agents and Envoy instances run on hosts outside the cluster.
         External = "External",
     }
 }
 
 open_enum! {
-    /// `spec.fleet.gateways` of a SesameConfiguration.
+    /// `spec.fleet.gateways` in a SesameConfiguration.
     FleetGateways {
-        /// Each Gateway is served by its own Envoys.
+        /// Each Gateway is served by its own Envoy instances.
         Isolated = "Isolated",
-        /// All Gateways of a class share the same Envoys.
+        /// All Gateways of a class share the same Envoy instances.
         Merged = "Merged",
         /// Only the oldest Gateway of each class is served.
         Single = "Single",
@@ -282,7 +282,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.fleet.workload` of a SesameConfiguration.
+    /// `spec.fleet.workload` in a SesameConfiguration.
     FleetWorkload {
         /// One Pod on each node, on the node's network.
         DaemonSet = "DaemonSet",
@@ -346,7 +346,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// An entry of `ServiceSpec.ipFamilies`.
+    /// An entry in `ServiceSpec.ipFamilies`.
     IpFamily {
         Ipv4 = "IPv4",
         Ipv6 = "IPv6",
@@ -354,7 +354,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.edge.escapedSlashes` of a SesameConfiguration.
+    /// `spec.edge.escapedSlashes` in a SesameConfiguration.
     EscapedSlashesAction {
         /// Redirects the client to the path with its slashes unescaped.
         Redirect = "Redirect",
@@ -368,7 +368,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.edge.repeatedSlashes` of a SesameConfiguration.
+    /// `spec.edge.repeatedSlashes` in a SesameConfiguration.
     RepeatedSlashesAction {
         Merge = "Merge",
         Keep = "Keep",
@@ -376,7 +376,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.edge.headerUnderscores` of a SesameConfiguration.
+    /// `spec.edge.headerUnderscores` in a SesameConfiguration.
     UnderscoresAction {
         /// Responds with 400.
         Reject = "Reject",

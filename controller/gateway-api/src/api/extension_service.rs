@@ -1,4 +1,4 @@
-//! `ExtensionService` of `projectcontour.io/v1alpha1`.
+//! `ExtensionService` in `projectcontour.io/v1alpha1`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ pub type ExtensionService = Object<ExtensionServiceSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExtensionServiceSpec {
-    /// The Service. With several, nothing that needs the ExtensionService is served.
+    /// The Service. If there are several, routes that need the ExtensionService are not served.
     pub services: Vec<ExtensionTarget>,
     /// Verification of the Service's certificate, for `h2`.
     pub validation: Option<ProxyValidation>,
@@ -21,12 +21,12 @@ pub struct ExtensionServiceSpec {
     pub protocol: Option<Box<str>>,
     /// Load balancing across endpoints; `Cookie` and `RequestHash` have no effect.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
-    /// Timeouts: `response` for a response, 5 seconds if empty, and `idleConnection`. `idle` has no
-    /// effect.
+    /// Timeouts. `response` limits the wait for a response (5 seconds if empty), and
+    /// `idleConnection` closes idle connections. `idle` has no effect.
     pub timeout_policy: Option<ProxyTimeouts>,
     /// Envoy's API version: `v3`, the default.
     pub protocol_version: String,
-    /// Limits, instead of the limits that the Service's annotations set.
+    /// Limits. They override the limits in the Service's annotations.
     pub circuit_breaker_policy: Option<ExtensionCircuitBreaker>,
 }
 

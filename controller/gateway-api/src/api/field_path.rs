@@ -15,7 +15,8 @@ pub enum PathStep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[PathStep]>);
 
-/// Longer keys are truncated when printed, because keys are untrusted input.
+/// Maximum printed length of a key in characters, because keys are untrusted input. Longer keys are
+/// truncated.
 const MAX_KEY_CHARACTERS: usize = 64;
 
 impl FieldPath {
@@ -27,8 +28,8 @@ impl FieldPath {
         })
     }
 
-    /// Returns the element's index if the path leads into the list `spec.<list>`, or `None`
-    /// otherwise.
+    /// Returns the index of the `spec.<list>` element on the path, or `None` if the path does not
+    /// lead into that list.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
             [

@@ -1,4 +1,4 @@
-//! `spec.fleet` of a SesameConfiguration: the agents and Envoys that serve Gateways.
+//! `spec.fleet` in a SesameConfiguration: the agents and Envoy instances that serve Gateways.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,18 +14,18 @@ use super::{
 /// objects; users set it on the Gateway or its class.
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
-/// Agents and Envoys that serve a Gateway.
+/// Agents and Envoy instances that serve a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetSettings {
-    /// With `Managed`, the controller manages agents and Envoys for the Gateway. With `Unmanaged`,
-    /// the default, you run agents and Envoys. With `External`, agents and Envoys run on hosts
-    /// outside the cluster.
+    /// With `Managed`, the controller manages agents and Envoy instances for the Gateway. With
+    /// `Unmanaged`, the default, you run them yourself. With `External`, they run on hosts outside
+    /// the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub management: Option<FleetManagement>,
-    /// `Isolated`, the default, serves each Gateway with dedicated Envoys. `Merged` serves all
-    /// Gateways of a GatewayClass with the same Envoys. `Single` serves only the oldest Gateway of
-    /// each GatewayClass. Not allowed in a Gateway's parameters.
+    /// `Isolated`, the default, serves each Gateway with dedicated Envoy instances. `Merged` serves
+    /// all Gateways of a GatewayClass with the same Envoy instances. `Single` serves only the
+    /// oldest Gateway of each GatewayClass. Not allowed in a Gateway's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
     /// Workload of a managed fleet: a `DaemonSet`, the default, runs one Pod on each node, on the
@@ -38,10 +38,10 @@ pub struct FleetSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: Option<i32>,
-    /// Images of a managed fleet. Not allowed in a Gateway's parameters.
+    /// Images for a managed fleet. Not allowed in a Gateway's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<FleetImages>,
-    /// The `imagePullPolicy` of all containers.
+    /// The `imagePullPolicy` for all containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// The Pods' `nodeSelector`: labels of the nodes that run Pods; all nodes by default.
@@ -52,7 +52,7 @@ pub struct FleetSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Resource requests and limits of the containers; none by default.
+    /// Resource requests and limits for the containers; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
     /// Seconds that connections get to finish when their Envoy is replaced; `30` by default. When
@@ -73,18 +73,18 @@ pub struct FleetSettings {
     pub metrics_port: Option<i32>,
 }
 
-/// Images of a managed fleet.
+/// Images for a managed fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetImages {
-    /// Image of the agent; the controller's `--agent-image` by default.
+    /// Image for the agent; the controller's `--agent-image` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
     )]
     pub agent: Option<String>,
-    /// Image of Envoy and its launcher; the controller's `--envoy-image` by default.
+    /// Image for Envoy and its launcher; the controller's `--envoy-image` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
@@ -97,15 +97,15 @@ pub struct FleetImages {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetResources {
-    /// Resources of the agent's container.
+    /// Resources for the agent container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<ContainerResources>,
-    /// Resources of the container in which Envoys run.
+    /// Resources for the Envoy container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy: Option<ContainerResources>,
 }
 
-/// `ResourceRequirements` of a container.
+/// `ResourceRequirements` for a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerResources {
@@ -117,7 +117,7 @@ pub struct ContainerResources {
     pub requests: BTreeMap<String, Quantity>,
 }
 
-/// `Toleration` of a Pod.
+/// `Toleration` for a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
@@ -136,7 +136,7 @@ pub struct Toleration {
     /// Effect of the taint. If unset, the toleration matches every effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// Seconds after which effect `NoExecute` evicts the Pod despite the toleration.
+    /// Time in seconds after which effect `NoExecute` evicts the Pod despite the toleration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }

@@ -1,4 +1,4 @@
-//! `HTTPProxy` of `projectcontour.io/v1`.
+//! `HTTPProxy` in `projectcontour.io/v1`.
 //!
 //! For unsupported fields, only their presence is recorded: see [`Noted`].
 
@@ -124,7 +124,7 @@ pub struct ProxyHeaderCondition {
     pub contains: String,
     /// Substring that the value must not contain.
     pub notcontains: String,
-    /// True to ignore case.
+    /// If true, ignores case.
     pub ignore_case: bool,
     /// The exact value.
     pub exact: String,
@@ -132,7 +132,7 @@ pub struct ProxyHeaderCondition {
     pub notexact: String,
     /// RE2 expression that matches the whole value.
     pub regex: String,
-    /// True to treat a missing header as empty, for `notexact` and `notcontains`.
+    /// If true, treats a missing header as empty, for `notexact` and `notcontains`.
     pub treat_missing_as_empty: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct ProxyQueryCondition {
     pub regex: String,
     /// Substring of the value.
     pub contains: String,
-    /// True to ignore case.
+    /// If true, ignores case.
     pub ignore_case: bool,
     /// True if the parameter must be present.
     pub present: bool,
@@ -168,7 +168,7 @@ pub struct ProxyRoute {
     pub services: Vec<ProxyService>,
     /// Has no effect: all routes support WebSockets.
     pub enable_websockets: bool,
-    /// True to serve plaintext requests even if the root has TLS.
+    /// If true, serves plaintext requests even if the root has TLS.
     pub permit_insecure: bool,
     /// Overrides the root's authorization. An empty policy enables it.
     pub auth_policy: Option<ProxyAuthPolicy>,
@@ -176,7 +176,7 @@ pub struct ProxyRoute {
     pub timeout_policy: Option<ProxyTimeouts>,
     /// Retries.
     pub retry_policy: Option<ProxyRetry>,
-    /// Health checks of endpoints.
+    /// Endpoint health checks.
     pub health_check_policy: Option<ProxyHealthCheck>,
     /// Load balancing across endpoints.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
@@ -245,7 +245,7 @@ pub struct ProxyLocalRateLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyGlobalRateLimits {
-    /// True to disable the virtual host's descriptors.
+    /// If true, disables the virtual host's descriptors.
     pub disabled: bool,
     /// Not supported. Routes to which descriptors apply respond with an error.
     pub descriptors: Vec<Noted>,
@@ -346,7 +346,8 @@ pub struct ProxyInternalRedirect {
     /// Whether to follow redirects to a different scheme: `Always`, `Never` (the default) or
     /// `SafeOnly`.
     pub allow_cross_scheme_redirect: String,
-    /// True to pass a redirect to the client if it leads to the same route as an earlier redirect.
+    /// If true, passes a redirect to the client if it leads to the same route as an earlier
+    /// redirect.
     pub deny_repeated_route_redirect: bool,
 }
 

@@ -15,13 +15,13 @@ pub struct ProxyAuthorization {
     pub service_type: String,
     /// Settings for `serviceType: http`.
     pub http_settings: Option<ProxyAuthorizationHttp>,
-    /// Default for routes without `authPolicy`, and the context of all routes.
+    /// Default for routes without `authPolicy`. Its `context` applies to all routes.
     pub auth_policy: Option<ProxyAuthPolicy>,
-    /// Timeout of a check, at most one hour. If empty, the ExtensionService's `response` timeout
+    /// Timeout per check, at most one hour. If empty, the ExtensionService's `response` timeout
     /// applies.
     pub response_timeout: String,
-    /// True to let requests pass if the service cannot be reached or answers with 5xx; otherwise,
-    /// they get 503.
+    /// If true, requests pass if the service cannot be reached or answers with 5xx; otherwise, they
+    /// get 503.
     pub fail_open: bool,
     /// Sends request bodies to the service.
     pub with_request_body: Option<ProxyAuthorizationBody>,
@@ -44,7 +44,7 @@ pub struct ProxyExtensionRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyAuthorizationHttp {
-    /// Precedes the request's path in requests to the service.
+    /// Prefix to add to the request's path in requests to the service.
     pub path_prefix: String,
     /// Request headers that the service receives besides Host, Content-Length and Authorization.
     pub allowed_authorization_headers: Vec<ProxyAllowedHeader>,
@@ -73,7 +73,7 @@ pub struct ProxyAllowedHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyAuthPolicy {
-    /// True to disable authorization. Redirects and direct responses are always authorized.
+    /// If true, disables authorization. Redirects and direct responses still require it.
     pub disabled: bool,
     /// Values that the service receives with each check, for `grpc`. A route's values replace the
     /// virtual host's values of the same name.
@@ -86,8 +86,8 @@ pub struct ProxyAuthPolicy {
 pub struct ProxyAuthorizationBody {
     /// Maximum size of a body, 1 to 1,048,576; 1,024 if unset. Longer bodies get 413.
     pub max_request_bytes: Option<i64>,
-    /// True to send the start of longer bodies instead.
+    /// If true, sends the start of longer bodies instead.
     pub allow_partial_message: bool,
-    /// True to send bodies to a `grpc` service as bytes instead of text.
+    /// If true, sends bodies to a `grpc` service as bytes instead of text.
     pub pack_as_bytes: bool,
 }

@@ -17,13 +17,13 @@ pub struct ProxyLoadBalancer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHashPolicy {
-    /// True to skip later policies once this one yields a value.
+    /// If true, skips later policies once this one yields a value.
     pub terminal: bool,
     /// The header to hash.
     pub header_hash_options: Option<ProxyHeaderHash>,
     /// The query parameter to hash.
     pub query_parameter_hash_options: Option<ProxyQueryHash>,
-    /// True to hash the client's address.
+    /// If true, hashes the client's address.
     #[serde(rename = "hashSourceIP")]
     pub hash_source_ip: bool,
 }
@@ -52,13 +52,13 @@ pub struct ProxyHealthCheck {
     pub path: String,
     /// `Host` header of health check requests.
     pub host: String,
-    /// Seconds between checks; 10 by default.
+    /// Interval between checks in seconds; 10 by default.
     pub interval_seconds: i64,
-    /// Timeout of each check in seconds; 2 by default.
+    /// Timeout per check in seconds; 2 by default.
     pub timeout_seconds: i64,
-    /// Failed checks until an endpoint is unhealthy; 3 by default.
+    /// Number of failed checks after which an endpoint is unhealthy; 3 by default.
     pub unhealthy_threshold_count: i64,
-    /// Successful checks until an endpoint is healthy; 2 by default.
+    /// Number of successful checks after which an endpoint is healthy; 2 by default.
     pub healthy_threshold_count: i64,
     /// Statuses of successful checks; 200 by default.
     pub expected_statuses: Vec<ProxyStatusRange>,
@@ -78,13 +78,13 @@ pub struct ProxyStatusRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyTcpHealthCheck {
-    /// Seconds between checks; 10 by default.
+    /// Interval between checks in seconds; 10 by default.
     pub interval_seconds: i64,
-    /// Timeout of each check in seconds; 2 by default.
+    /// Timeout per check in seconds; 2 by default.
     pub timeout_seconds: i64,
-    /// Failed checks until an endpoint is unhealthy; 3 by default.
+    /// Number of failed checks after which an endpoint is unhealthy; 3 by default.
     pub unhealthy_threshold_count: i64,
-    /// Successful checks until an endpoint is healthy; 2 by default.
+    /// Number of successful checks after which an endpoint is healthy; 2 by default.
     pub healthy_threshold_count: i64,
 }
 

@@ -42,7 +42,7 @@ pub struct ProxyValidation {
     pub ca_secret: String,
     /// A DNS name that the certificate must have.
     pub subject_name: String,
-    /// DNS names, at least one of which the certificate must have. The first must equal
+    /// DNS names. The certificate must have at least one of them. The first must equal
     /// `subjectName`.
     pub subject_names: Vec<String>,
 }

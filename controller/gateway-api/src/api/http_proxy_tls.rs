@@ -15,7 +15,7 @@ pub struct ProxyTls {
     pub minimum_protocol_version: String,
     /// Maximum TLS version: `1.2` or `1.3`.
     pub maximum_protocol_version: String,
-    /// True to pass TLS connections through to the Services of `tcpproxy`.
+    /// If true, passes TLS connections through to the Services in `tcpproxy`.
     pub passthrough: bool,
     /// Validation of client certificates.
     pub client_validation: Option<ProxyClientValidation>,
@@ -29,13 +29,13 @@ pub struct ProxyTls {
 pub struct ProxyClientValidation {
     /// The Secret that contains `ca.crt`, as `name` or `namespace/name`.
     pub ca_secret: String,
-    /// True to accept any client certificate.
+    /// If true, accepts any client certificate.
     pub skip_client_cert_validation: bool,
     /// Client certificate details to forward to backends.
     pub forward_client_certificate: Option<ProxyForwardedCertificate>,
     /// The Secret that contains `crl.pem`, as `name` or `namespace/name`.
     pub crl_secret: String,
-    /// True to check only the client's own certificate for revocation.
+    /// If true, checks only the client's own certificate for revocation.
     pub crl_only_verify_leaf_cert: bool,
     /// True if clients may omit the certificate.
     pub optional_client_certificate: bool,
@@ -70,7 +70,7 @@ pub struct ProxyTcp {
     pub includes: Option<ProxyTcpInclude>,
     /// Load balancing across endpoints.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
-    /// Health checks of endpoints.
+    /// Endpoint health checks.
     pub health_check_policy: Option<ProxyTcpHealthCheck>,
 }
 

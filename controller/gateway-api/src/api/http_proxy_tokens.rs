@@ -23,7 +23,7 @@ pub struct ProxyJwtProvider {
     /// Key set in a Secret.
     #[serde(rename = "localJWKS")]
     pub local_jwks: Option<ProxyLocalJwks>,
-    /// True to forward the token to the Service.
+    /// If true, forwards the token to the Service.
     #[serde(rename = "forwardJWT")]
     pub forward_jwt: bool,
 }

@@ -1,4 +1,4 @@
-//! `Ingress` and `IngressClass` of `networking.k8s.io/v1`.
+//! `Ingress` and `IngressClass` in `networking.k8s.io/v1`.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! `spec.ingress` of a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies, and
+//! `spec.ingress` in a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies, and
 //! how.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use super::GatewayRef;
 use super::enums::open_enum;
 
 open_enum! {
-    /// `spec.ingress.duplicates` of a SesameConfiguration.
+    /// `spec.ingress.duplicates` in a SesameConfiguration.
     DuplicateHosts {
         /// The oldest root HTTPProxy serves the host.
         Oldest = "Oldest",
@@ -21,7 +21,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.ingress.invalid` of a SesameConfiguration.
+    /// `spec.ingress.invalid` in a SesameConfiguration.
     InvalidProxies {
         /// Invalid routes respond with an error; other routes are served.
         Contain = "Contain",
@@ -31,7 +31,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.ingress.missingBackend` of a SesameConfiguration.
+    /// `spec.ingress.missingBackend` in a SesameConfiguration.
     MissingBackend {
         /// Requests for an unusable Service get 503.
         Refuse = "Refuse",
@@ -40,9 +40,9 @@ open_enum! {
     }
 }
 
-/// Settings for Ingresses and HTTPProxies, in the controller's own configuration or the parameters
-/// of GatewayClasses. Only the first configuration that sets this field applies: the controller's
-/// own configuration comes first, then the parameters of the oldest GatewayClass.
+/// Settings for Ingresses and HTTPProxies, in the controller's own configuration or in GatewayClass
+/// parameters. Only the first configuration that sets this field applies: the controller's own
+/// configuration comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {

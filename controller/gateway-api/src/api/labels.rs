@@ -49,9 +49,9 @@ pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 /// Annotation that sets the class of an HTTPProxy. It takes precedence over all other class
 /// settings.
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
-/// Prefix of Contour's annotations; Sesame reads some of them.
+/// Prefix for Contour's annotations; Sesame reads some of them.
 pub const CONTOUR_PREFIX: &str = "projectcontour.io/";
-/// Prefix of ingress-nginx's annotations. Sesame reads some of them if `ANNOTATION_DIALECT` is set
+/// Prefix for ingress-nginx's annotations. Sesame reads some of them if `ANNOTATION_DIALECT` is set
 /// on the IngressClass.
 pub const NGINX_PREFIX: &str = "nginx.ingress.kubernetes.io/";
 /// Annotation of an IngressClass that names another Ingress controller. That controller's
@@ -67,8 +67,8 @@ pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 /// name.
 pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
 
-/// Annotation prefixes of other Ingress controllers, and the maximum number of characters kept from
-/// each value.
+/// Annotation prefixes for other Ingress controllers, and the maximum number of characters kept
+/// from each value.
 pub const FOREIGN_ANNOTATIONS: [(&str, usize); 2] = [
     (NGINX_PREFIX, MAX_NGINX_CHARACTERS),
     (CONTOUR_PREFIX, MAX_CONTOUR_CHARACTERS),

@@ -96,7 +96,7 @@ pub struct GatewayMesh {
     /// with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Names, one of which each peer's certificate must contain. If empty, any name is accepted.
+    /// Names. Each peer's certificate must contain one of them. If empty, any name is accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<SubjectAltName>,

@@ -34,20 +34,20 @@ pub struct Metadata {
     /// `metadata.creationTimestamp`.
     pub creation_timestamp: Option<Timestamp>,
     /// True if `metadata.deletionTimestamp` is set.
-    #[serde(rename = "deletionTimestamp", deserialize_with = "is_there")]
+    #[serde(rename = "deletionTimestamp", deserialize_with = "is_set")]
     pub is_deleted: bool,
     /// `metadata.labels`.
     pub labels: Labels,
     /// Unknown fields of the object. Recorded only for fully modeled kinds.
     #[serde(skip)]
     pub unknown: UnknownFields,
-    /// The entries of `metadata.annotations` that Sesame uses.
+    /// The entries in `metadata.annotations` that Sesame uses.
     #[serde(deserialize_with = "super::labels::own_annotations")]
     pub annotations: Labels,
 }
 
 /// Returns true if the timestamp is set.
-fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+fn is_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
 

@@ -1,4 +1,4 @@
-//! `spec.metrics` of a SesameConfiguration.
+//! `spec.metrics` in a SesameConfiguration.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

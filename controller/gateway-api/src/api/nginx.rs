@@ -1,10 +1,10 @@
-//! Objects that the values of ingress-nginx annotations refer to.
+//! Objects that ingress-nginx annotations reference.
 
 use sesame_proto::dns_name::is_dns_label;
 
 use super::{Metadata, NGINX_PREFIX};
 
-/// Names, without the prefix, of the annotations whose values are Services' URLs.
+/// Names, without the prefix, of the annotations that contain the URL of a Service.
 pub const NGINX_SERVICE_URLS: [&str; 2] = ["auth-url", "mirror-target"];
 /// Name, without the prefix, of the annotation that names a ConfigMap with response headers.
 pub const NGINX_CUSTOM_HEADERS: &str = "custom-headers";
@@ -60,7 +60,7 @@ impl<'m> ServiceUrl<'m> {
     }
 }
 
-/// Returns the Services that annotations of an Ingress name. They apply only if the IngressClass
+/// Returns the Services in an Ingress's annotations. The annotations apply only if the IngressClass
 /// enables ingress-nginx's annotations.
 pub fn nginx_services(metadata: &Metadata) -> impl Iterator<Item = ServiceUrl<'_>> {
     let urls = NGINX_SERVICE_URLS.into_iter();
@@ -80,8 +80,7 @@ pub fn nginx_auth_secret(metadata: &Metadata) -> Option<(&str, &str)> {
     Some(nginx_reference(metadata, value))
 }
 
-/// Returns the namespace and name in `namespace/name`, or in `name`, which has the Ingress's own
-/// namespace.
+/// Splits `namespace/name`. A value without a slash is a name in the Ingress's own namespace.
 pub fn nginx_reference<'m>(metadata: &'m Metadata, value: &'m str) -> (&'m str, &'m str) {
     value
         .split_once('/')

@@ -104,7 +104,7 @@ pub struct BackendTlsValidation {
     pub well_known_ca_certificates: Option<WellKnownCaCertificates>,
     /// The SNI. Certificates must also have this name, unless `subject_alt_names` is set.
     pub hostname: String,
-    /// Names, at least one of which a certificate must have.
+    /// Names. A certificate must have at least one of them.
     #[serde(default)]
     pub subject_alt_names: Vec<SubjectAltName>,
 }

@@ -20,8 +20,8 @@ pub struct RequestBody {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResponseCompression {
-    /// Algorithms. If a client accepts several equally, the first one is used. An empty list
-    /// disables compression.
+    /// Algorithms. If a client accepts several with equal preference, the first of them is used. An
+    /// empty list disables compression.
     #[schemars(length(max = 3))]
     pub types: Vec<CompressionType>,
     /// Media types to compress. Defaults to common text types.

@@ -58,7 +58,7 @@ pub struct ParentRef {
 pub struct HttpRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Matches, one of which a request must satisfy. If empty, every request matches.
+    /// Matches. A request must satisfy one of them. If empty, every request matches.
     pub matches: Vec<HttpMatch>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -78,7 +78,7 @@ pub struct HttpRule {
 pub struct GrpcRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Matches, one of which a request must satisfy. If empty, every request matches.
+    /// Matches. A request must satisfy one of them. If empty, every request matches.
     pub matches: Vec<GrpcMatch>,
     /// Filters.
     pub filters: Vec<Filter>,

@@ -36,7 +36,7 @@ pub struct TracingSettings {
     /// Sampling rate for traces that the gateway starts; 1 in 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
-    /// Sampling of traces that a caller started.
+    /// Sampling for traces that a caller started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_based_sampling: Option<ParentBasedSampling>,
     /// `service.name` of the spans; the Gateway's name and namespace by default, such as
@@ -96,7 +96,7 @@ pub struct BackendObjectRef {
     pub port: Option<i32>,
 }
 
-/// Sampling of traces that a caller started.
+/// Sampling for traces that a caller started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentBasedSampling {

@@ -51,7 +51,7 @@ pub struct TrafficPolicySpec {
     /// removing a header might be security-relevant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<PolicyHeaders>,
-    /// True to translate gRPC-Web to gRPC. GRPCRoutes then also match gRPC-Web requests.
+    /// If true, translates gRPC-Web to gRPC. GRPCRoutes then also match gRPC-Web requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,
     /// Faults to inject, for testing how clients handle failures.
@@ -94,7 +94,7 @@ pub struct DefaultTimeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backend_request: Option<String>,
-    /// Maximum time during which neither request nor response transfers data; `0s` for no limit.
+    /// Maximum time without any request or response data; `0s` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub stream_idle: Option<String>,

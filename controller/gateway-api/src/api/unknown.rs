@@ -64,7 +64,7 @@ impl UnknownFields {
     }
 
     /// Returns an explanation if an unknown field prevents serving the whole object. Ignores fields
-    /// inside elements of `spec.<parts>`, which [`Self::refusal_of`] checks.
+    /// inside elements in `spec.<parts>`, which [`Self::refusal_of`] checks.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -89,7 +89,7 @@ impl UnknownFields {
         (is_protecting || protecting.any(is_outside)).then_some(all)
     }
 
-    /// Returns an explanation if an unknown field prevents serving this element of `spec.<parts>`.
+    /// Returns an explanation if an unknown field prevents serving this element in `spec.<parts>`.
     pub fn refusal_of(&self, parts: &str, index: usize) -> Option<String> {
         refusal(self.iter(), |field| {
             field.path.element_of(parts) == Some(index)
@@ -98,7 +98,7 @@ impl UnknownFields {
 
     /// Like [`Self::refusal_of`], but explains unknown fields inside the element's field `within`
     /// separately from its other unknown fields.
-    pub fn refusals_of(
+    pub fn refusals_within(
         &self,
         parts: &str,
         index: usize,
@@ -115,7 +115,12 @@ impl UnknownFields {
 
     /// Appends harmless unknown fields to the message of a True condition. With `of`, appends only
     /// fields inside that `spec.<parts>` element; otherwise, only fields outside all elements.
-    pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
+    pub fn append_harmless<'m>(
+        &self,
+        message: &'m str,
+        parts: &str,
+        of: Option<usize>,
+    ) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let paths = list(self.iter().filter(own));
         let more = self.0.as_deref().map_or(0, |found| found.harmless);

@@ -209,7 +209,7 @@ impl Head {
         })
     }
 
-    /// `None` if the object has no name.
+    /// Returns `None` if the object has no name.
     fn key(&self, kind: Kind) -> Option<ObjectKey> {
         if self.name.name.is_empty() {
             return None;

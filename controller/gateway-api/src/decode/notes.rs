@@ -34,9 +34,11 @@ pub(super) struct Unknown {
     pub(super) more: (usize, usize),
 }
 
-/// Without a limit, a hostile document could flood the report.
+/// Maximum number of reported harmless fields. Without a limit, a hostile document could flood the
+/// report.
 const MAX_UNKNOWN: usize = 32;
-/// Objects with more such fields are not served at all, so the limit is far above real objects.
+/// Maximum number of potentially security-relevant fields. Objects with more are not served at all,
+/// so the limit is far above what real objects contain.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {

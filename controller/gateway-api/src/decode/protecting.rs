@@ -53,7 +53,7 @@ const WORDS: &[&str] = &[
     "scope",
     "selector",
     "tenant",
-    // Clients must not share sessions.
+    // Ignoring these fields could make clients share sessions.
     "cookie",
     "persist",
     "session",

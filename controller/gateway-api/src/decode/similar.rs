@@ -2,7 +2,8 @@
 
 /// Allows one edit per three letters of the known field: at least one edit, at most three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // Comparison time grows with both lengths, and all known names are shorter.
+    // Skip long names, because comparison time grows with both lengths. All known names are
+    // shorter.
     if unknown.len() > 64 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Explains the response of the route that handles a request.
+//! Explains the response from the route that handles a request.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::retry::Condition;

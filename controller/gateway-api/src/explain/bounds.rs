@@ -15,12 +15,12 @@ const MAX_REASONS: usize = 8;
 const MAX_PARTS: usize = 16;
 const MAX_ENDPOINTS: usize = 100;
 const MAX_NOTES: usize = 20;
-/// Names per sentence.
+/// Maximum number of names per sentence.
 const MAX_NAMED: usize = 20;
-/// Limit for a name, or for the reason for a route's verdict.
+/// Maximum length of a name, or of the reason for a route's verdict.
 const MAX_LINE_BYTES: usize = 200;
 const MAX_CONDITION_BYTES: usize = 300;
-/// Limit for a filter's effect, a note, or the reason for a response.
+/// Maximum length of a filter's effect, a note, or the reason for a response.
 const MAX_TEXT_BYTES: usize = 1000;
 
 /// Routes of a virtual host, up to a limit. Keeps the route that handles the request, then prefers

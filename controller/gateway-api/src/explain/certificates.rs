@@ -1,4 +1,5 @@
-//! Explains conditions on client certificates, whose names an explained request does not have.
+//! Explains conditions on client certificates. The names in a certificate are not part of an
+//! explained request.
 
 use sesame_proto::schema::{AuthorizationRule, CertificateNames};
 

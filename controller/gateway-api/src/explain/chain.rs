@@ -145,8 +145,8 @@ fn over_tls<'s>(
     })
 }
 
-/// Keyed by lower-case server name; the empty name matches every name. The first entry for a name
-/// wins.
+/// Returns chains by lower-case server name; the empty name matches every name. The first entry for
+/// a name wins.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {

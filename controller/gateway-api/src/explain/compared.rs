@@ -149,7 +149,7 @@ impl Compared {
         }
     }
 
-    /// `None` if the header is absent or empty.
+    /// Returns `None` if the header is absent or empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
@@ -178,7 +178,7 @@ impl Compared {
         }
     }
 
-    /// `None` unless the client uses gRPC.
+    /// Returns `None` unless the client uses gRPC.
     pub(super) fn grpc_status(&self, status: u32) -> Option<u32> {
         self.grpc.then(|| grpc_status(status))
     }

@@ -18,12 +18,12 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         Some(path_match::Kind::Prefix(prefix)) => {
             let prefix = prefix.trim_end_matches('/');
             if prefix.len() == 1 || prefix.contains(['?', '#']) {
-                return Some(format!("it is left out: {prefix:?} is not a path prefix"));
+                return Some(format!("it is omitted: {prefix:?} is not a path prefix"));
             }
         }
         Some(path_match::Kind::TextPrefix(prefix)) => {
             if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
-                return Some(format!("it is left out: {prefix:?} is not a path prefix"));
+                return Some(format!("it is omitted: {prefix:?} is not a path prefix"));
             }
         }
         Some(path_match::Kind::Exact(_)) | None => {}
@@ -34,14 +34,14 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
             Some(string_match::Kind::Text(text))
                 if text.value.is_empty() && text.operator() != Operator::Exact =>
             {
-                return Some(format!("it is left out: its value for {name} is empty"));
+                return Some(format!("it is omitted: its value for {name} is empty"));
             }
             Some(
                 string_match::Kind::Exact(_)
                 | string_match::Kind::Text(_)
                 | string_match::Kind::Present(_),
             ) => {}
-            None => return Some(format!("it is left out: it has no value for {name}")),
+            None => return Some(format!("it is omitted: it has no value for {name}")),
         }
     }
     let bad = patterns.into_iter().find(|pattern| {
@@ -49,11 +49,11 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
         pattern.is_empty() || size.is_none_or(|size| size > MAX_INSTRUCTIONS)
     })?;
     Some(format!(
-        "it is left out: the regular expression {bad:?} is invalid or too large"
+        "it is omitted: the regular expression {bad:?} is invalid or too large"
     ))
 }
 
-/// Empty if the request matches.
+/// Returns an empty list if the request matches.
 pub(super) fn mismatches(
     route: &Route,
     request: &Compared,
@@ -151,7 +151,7 @@ fn of_header(
     let what = format!("header {name}");
     match (request.header(name), &header.kind) {
         (HeaderValue::Unknown, _) => Some(format!(
-            "header {name} is set by the proxy, to a value that is unknown here"
+            "the proxy sets header {name} to a value that cannot be predicted"
         )),
         (value, Some(string_match::Kind::Present(present))) => {
             of_presence(&what, *present, !matches!(value, HeaderValue::Absent))

@@ -46,7 +46,7 @@ pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlSch
 pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
-/// Explains requests to one snapshot. Caches compiled expressions.
+/// Explains how one snapshot handles requests. Caches compiled expressions.
 #[derive(Debug)]
 pub struct Explainer<'s> {
     snapshot: &'s Snapshot,

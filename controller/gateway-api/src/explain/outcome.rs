@@ -186,7 +186,7 @@ pub struct ExplainedRoute {
 }
 
 impl ExplainedRoute {
-    /// `None` if the name contains no rule.
+    /// Returns `None` if the name contains no rule.
     pub(super) fn parse(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Limit for a URL or a header, not below Envoy's default.
+/// Maximum size of a URL or a header in bytes, at least as high as Envoy's default.
 const MAX_BYTES: usize = 60 << 10;
-/// Not below Envoy's default limit.
+/// Maximum number of headers, at least as high as Envoy's default.
 const MAX_HEADERS: usize = 100;
 
 /// A request as a client would send it.
@@ -228,7 +228,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     .ok_or_else(error)
 }
 
-/// Returns true for characters that RFC 9110 allows in tokens.
+/// Returns true if RFC 9110 allows the character in tokens.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -76,7 +76,7 @@ pub(super) fn try_all<'h>(
     }
 }
 
-/// False if Envoy itself responds.
+/// Returns false if Envoy itself responds.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
         return false;
@@ -93,7 +93,7 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     let with_this = cost.saturating_add(costs::of_route(route));
     if with_this > MAX_PER_VIRTUAL_HOST {
         return Some(
-            "it is left out: together with earlier ones, its regular expressions exceed the limit"
+            "it is omitted: together with earlier ones, its regular expressions exceed the limit"
                 .to_owned(),
         );
     }
@@ -111,7 +111,8 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If Envoy itself responds, it checks for a preflight first, otherwise last.
+    // If Envoy itself responds, it checks for a preflight before the other conditions; otherwise
+    // after them.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

@@ -135,7 +135,7 @@ impl Place<'_> {
     }
 }
 
-/// `name` may also be a part of the object.
+/// Also returns true if `name` is the name of a part of the object.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

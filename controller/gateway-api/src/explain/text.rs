@@ -6,7 +6,7 @@ use super::outcome::{
     Explanation,
 };
 
-/// Up to this many routes are shown even without [`TextDetail::AllRoutes`].
+/// Maximum number of routes that are all shown even without [`TextDetail::AllRoutes`].
 const FEW: usize = 8;
 const MAX_ENDPOINTS: usize = 5;
 
@@ -19,7 +19,7 @@ pub enum TextDetail {
     AllRoutes,
 }
 
-/// Formats the explanation. Writing to a String cannot fail.
+/// Formats the explanation.
 pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     let mut text = String::new();
     let Explanation {
@@ -35,6 +35,7 @@ pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
         notes,
         omitted,
     } = explanation;
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "{request}");
     line(&mut text, "gateway", gateway);
     if let Some(listener) = listener {

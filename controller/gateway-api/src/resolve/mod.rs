@@ -243,11 +243,11 @@ impl Resolver {
 
         let mut findings = Findings::new(shadowed);
         let mut by_snapshot: Vec<_> = attached.iter().collect();
-        by_snapshot.sort_by_key(|it| it.gateway.envoys());
+        by_snapshot.sort_by_key(|it| it.gateway.snapshot_key());
         let groups: Vec<&[_]> = by_snapshot
-            .chunk_by(|a, b| a.gateway.envoys() == b.gateway.envoys())
+            .chunk_by(|a, b| a.gateway.snapshot_key() == b.gateway.snapshot_key())
             .collect();
-        let room = snapshot::divide_room(&groups, &routes, options.most_of_gateways);
+        let room = snapshot::divide_room(&groups, &routes, options.max_route_bytes);
         let gateways: Vec<ResolvedGateway> = groups
             .into_iter()
             .filter_map(|together| {
@@ -338,7 +338,7 @@ impl Resolver {
     }
 }
 
-/// `None` if the Gateway is published separately.
+/// Returns `None` if the Gateway is published separately.
 fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
     let published_as = gateway.merged.clone()?;
     let keys = gateway.keys();

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Keeps messages readable and below the size limit.
+/// Maximum number of messages per condition, which keeps it readable and below the size limit.
 const MAX_MESSAGES: usize = 20;
 
 /// Adds CertificatesValid to listeners with certificates that have expired, expire soon or are not
 /// valid yet. `expiries` is keyed by listener name.
-pub fn tell_expiry(
+pub fn report_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,
     now: Timestamp,
@@ -102,7 +102,7 @@ mod tests {
             ..ListenerStatus::default()
         });
         let by_name = BTreeMap::from([("https".to_owned(), expiries)]);
-        tell_expiry(&mut listeners, &by_name, at(0));
+        report_expiry(&mut listeners, &by_name, at(0));
         assert!(listeners[1].conditions.is_empty());
         let condition = listeners[0].conditions.pop()?;
         assert_eq!(condition.type_, ConditionType::CertificatesValid);

@@ -1,8 +1,8 @@
 //! Statuses of objects, without transition times.
 //!
 //! Resolution derives [`Statuses`] only from objects. [`program`] and [`refuse_rules`] add the
-//! hosts' reports, and [`merge`] adds transition times. Nothing here reads a clock; [`tell_expiry`]
-//! and [`tell_lapsed`] take the time as an argument.
+//! hosts' reports, and [`merge`] adds transition times. Nothing here reads a clock;
+//! [`report_expiry`] and [`report_lapsed`] take the time as an argument.
 
 mod agent_state;
 mod certificates;
@@ -26,14 +26,14 @@ use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
 use crate::world::{Kind, ObjectKey};
 
 pub use self::agent_state::AgentState;
-pub use self::certificates::tell_expiry;
+pub use self::certificates::report_expiry;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set, program_policy};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
 pub use self::shown::{ShownCondition, conditions_of};
-pub use self::trust::{PathValidity, SignatureTrust, tell_lapsed};
+pub use self::trust::{PathValidity, SignatureTrust, report_lapsed};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
 /// The statuses of all objects for which this controller is responsible.
@@ -58,7 +58,7 @@ pub struct Statuses {
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
 
-/// `GatewayClassStatus` of the Gateway API.
+/// The Gateway API's `GatewayClassStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClassStatus {
@@ -68,14 +68,14 @@ pub struct GatewayClassStatus {
     pub supported_features: Vec<SupportedFeature>,
 }
 
-/// `SupportedFeature` of the Gateway API.
+/// The Gateway API's `SupportedFeature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SupportedFeature {
     /// Name of the feature in the Gateway API's conformance suite.
     pub name: &'static str,
 }
 
-/// `GatewayStatus` of the Gateway API.
+/// The Gateway API's `GatewayStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
@@ -105,7 +105,7 @@ impl GatewayStatus {
     }
 }
 
-/// `GatewayStatusAddress` of the Gateway API.
+/// The Gateway API's `GatewayStatusAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayStatusAddress {
     /// IPAddress or Hostname.
@@ -115,7 +115,7 @@ pub struct GatewayStatusAddress {
     pub value: String,
 }
 
-/// `ListenerStatus` of the Gateway API.
+/// The Gateway API's `ListenerStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerStatus {
@@ -129,7 +129,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// `ListenerSetStatus` of the Gateway API.
+/// The Gateway API's `ListenerSetStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ListenerSetStatus {
     /// The Gateway that the ListenerSet extends.
@@ -142,14 +142,14 @@ pub struct ListenerSetStatus {
     pub listeners: Vec<ListenerStatus>,
 }
 
-/// `PolicyStatus` of the Gateway API.
+/// The Gateway API's `PolicyStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatus {
     /// Sorted by ancestor.
     pub ancestors: Vec<PolicyAncestorStatus>,
 }
 
-/// `PolicyAncestorStatus` of the Gateway API.
+/// The Gateway API's `PolicyAncestorStatus`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyAncestorStatus {
@@ -182,7 +182,7 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus` of the Gateway API. Also used for HTTPProxies and Ingresses, whose parent is the
+/// The Gateway API's `RouteStatus`. Also used for HTTPProxies and Ingresses, whose parent is the
 /// Gateway of their class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
@@ -208,7 +208,7 @@ pub struct ProxyDetail {
     pub message: String,
 }
 
-/// `RouteParentStatus` of the Gateway API.
+/// The Gateway API's `RouteParentStatus`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteParentStatus {

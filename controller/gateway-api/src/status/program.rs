@@ -21,8 +21,8 @@ pub struct Programmed {
     pub hosts_ready: u32,
     /// Number of all hosts.
     pub hosts: u32,
-    /// Listeners that hosts cannot open or have no certificate for, each with a reason. Keyed by
-    /// the names in the snapshot, or after `of_object` by the names in the object.
+    /// Listeners that hosts cannot open, or for which they have no certificate, each with a reason.
+    /// Keyed by the snapshot's names, or by the object's names in the result of `of_object`.
     pub refused_listeners: BTreeMap<String, String>,
     /// Listeners that fail to present one or more of their certificates, each with a reason. Keyed
     /// like `refused_listeners`.

@@ -63,7 +63,7 @@ impl SignatureTrust {
 }
 
 /// Sets a condition to False if it depends on a certificate that has no valid path at `now`.
-pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
+pub fn report_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);
         if lapsed.is_empty() {
@@ -94,7 +94,7 @@ fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
 }
 
 impl Statuses {
-    /// Returns the objects that [`tell_lapsed`] would change at `now`.
+    /// Returns the objects that [`report_lapsed`] would change at `now`.
     pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let any = |conditions: &[Condition]| {
             let mut all = conditions.iter();
@@ -143,7 +143,7 @@ mod tests {
         let reason = Reason::CertificateTrusted;
         let condition = Condition::new(type_, ConditionStatus::True, reason, "signed", 3);
         let mut conditions = [condition.resting_on(vec![trust])];
-        tell_lapsed(
+        report_lapsed(
             &mut conditions,
             Timestamp::from_second(now).expect("a time"),
         );

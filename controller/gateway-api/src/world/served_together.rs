@@ -49,9 +49,9 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if the virtual host rejects all requests to a listener. Such a listener may
-    /// count as not served.
-    pub fn depend_on(host: &VirtualHost) -> bool {
+    /// Returns true if the virtual host rejects all requests to a listener. [`Self::of`] ignores
+    /// such listeners.
+    pub fn rejects_all_requests(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
 

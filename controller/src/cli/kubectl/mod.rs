@@ -45,7 +45,7 @@ pub(super) struct PluginCli {
 /// Options shared by all commands.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PluginArgs {
-    /// Namespace of the objects; defaults to the context's namespace.
+    /// Namespace for the objects; defaults to the context's namespace.
     #[arg(long, short, global = true)]
     namespace: Option<String>,
     /// Show objects in all namespaces.

@@ -75,7 +75,7 @@ fn fill_field_ref(of: &mut Value, pointer: &str) {
     }
 }
 
-/// `Always` if the image has no tag or the tag `latest`.
+/// Returns `Always` if the image has no tag or the tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let is_pinned = name.contains('@');

@@ -89,7 +89,7 @@ fn differ(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange
     }
 }
 
-/// The API omits empty values.
+/// Returns true for null and empty values, which the API omits.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -104,7 +104,7 @@ fn correspond(left: &[Value], right: &[Value]) -> bool {
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// The API server rewrites some quantities, so compare their values.
+/// Compares quantities by value, because the API server rewrites some of them.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

@@ -1,6 +1,7 @@
-//! Plans adoption: the controller takes over an existing fleet without an owner. Users approve it
-//! by annotating the Gateway with digests of the objects and changes that they reviewed. Nothing is
-//! written before approval, and objects with another owner are never adopted.
+//! Plans adoption, in which the controller takes over the objects of an existing fleet that have no
+//! owner. Users approve it by annotating the Gateway with digests of the objects and changes that
+//! they reviewed. Nothing is written before approval, and objects with another owner are never
+//! adopted.
 
 mod claims;
 mod defaults;
@@ -162,8 +163,8 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     }
     let same = is_replaceable(wanted, &found.value);
     (!same).then(|| {
-        "its selector or role differs and cannot be changed; delete it (with --cascade=orphan its \
-        Pods stay)"
+        "its selector or role differs and cannot be changed; delete it (with --cascade=orphan, \
+        its Pods keep running)"
             .to_owned()
     })
 }

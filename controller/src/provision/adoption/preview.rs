@@ -105,7 +105,7 @@ impl AdoptionPreview {
         })
     }
 
-    /// In the order that [`Self::compare`] expects.
+    /// Returns the objects to read, in the order that [`Self::compare`] expects.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (ApiResource, &NamespacedName)> {
         let keys = self.objects.iter().map(|object| &object.key);
         keys.map(|(kind, name)| (kind.resource(), name))

@@ -11,7 +11,7 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Equals the agent's default.
+/// Default drain time, equal to the agent's.
 pub(super) const DRAIN_SECONDS: i32 = 30;
 /// Added to the agent's drain time, because the new Envoy exits if the old one is killed during a
 /// hot restart.

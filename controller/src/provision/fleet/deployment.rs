@@ -14,9 +14,10 @@ use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
 const FIRST_REPLICAS: i32 = 2;
-/// In seconds. A terminating Pod still accepts connections until all nodes stop routing to it.
+/// Time in seconds for which a terminating Pod still accepts connections, until all nodes stop
+/// routing to it.
 const LAME_DUCK_SECONDS: i32 = 10;
-/// Programs create subdirectories, because the volumes are world-writable.
+/// Programs use subdirectories of the volumes, because the volumes are world-writable.
 const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
 const RUNTIME_DIR: &str = "/run/sesame/pod";
 const STATE: (&str, &str) = ("state", "/var/lib/sesame");
@@ -117,7 +118,8 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Exceeds the agent's drain time, because the agent decides when Envoy exits.
+/// Returns the launcher's drain time. It exceeds the agent's, because the agent decides when Envoy
+/// exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }

@@ -7,7 +7,7 @@ use crate::provision::Basis;
 use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
 use sesame_published::names::gateway_id;
 
-/// Matches the user in the images.
+/// User ID, as in the images.
 pub(super) const USER: u32 = 65532;
 
 /// Paths are the same on the node and in containers.
@@ -84,7 +84,7 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Common Prometheus configurations use these annotations for discovery.
+/// Adds annotations that common Prometheus configurations use for discovery.
 pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
         template["metadata"]["annotations"] = json!({

@@ -47,7 +47,7 @@ pub(super) fn objects(
     }
     let left_out = (!left_out.is_empty()).then(|| {
         let ports = left_out.join(", ");
-        format!("ports {ports} are left out: {}", lacking(inventory))
+        format!("ports {ports} are omitted: {}", lacking(inventory))
     });
     if listeners.len() > MAX_LISTENERS {
         return Err(format!(

@@ -164,7 +164,7 @@ fn gateway_never_leads_to_itself_and_explains() {
     assert!(
         made.left_out
             .unwrap()
-            .starts_with("ports TCP 443 are left out")
+            .starts_with("ports TCP 443 are omitted")
     );
 }
 

@@ -10,13 +10,13 @@ use sesame_proto::signature::SigningKeys;
 
 use super::{RecipientsError, SUFFIX, SigningKeyError, read_recipients, read_signing_keys};
 
-/// Arguments of a command that creates a bundle.
+/// Arguments for a command that creates a bundle.
 #[derive(Clone, Debug, Args)]
 pub struct BundleArgs {
     /// File to write; its name must end in .bundle.
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     pub file: PathBuf,
-    /// File of Ed25519 private keys (PEM, PKCS#8), all of which sign the bundle.
+    /// File with Ed25519 private keys (PEM, PKCS#8), all of which sign the bundle.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// Encrypt the Gateway's private keys to this host, whose public key `sesame-agent identity`

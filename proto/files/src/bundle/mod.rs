@@ -25,7 +25,7 @@ pub const SUFFIX: &str = ".bundle";
 
 /// Inputs of a bundle.
 #[derive(Debug)]
-pub struct BundleOrder<'a> {
+pub struct BundleInputs<'a> {
     /// Label, which must name the snapshot's Gateway.
     pub label: BundleLabel,
     /// The snapshot.
@@ -53,14 +53,14 @@ pub enum MakeError {
 }
 
 /// Creates a bundle. Without encrypted keys, the same input always produces the same bytes.
-pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
-    let BundleOrder {
+pub fn make(inputs: &BundleInputs<'_>) -> Result<Vec<u8>, MakeError> {
+    let BundleInputs {
         label,
         snapshot,
         pairs,
         hosts,
         signing,
-    } = order;
+    } = inputs;
     let sharded = shard::split(snapshot).map_err(BundleError::from)?;
     let keys = if hosts.is_empty() || pairs.is_empty() {
         None

@@ -68,7 +68,7 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Otherwise, an early Ctrl-C would leave the agent running.
+    // Handle signals before the agent starts, because an early Ctrl-C would leave it running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut child = start(&agent, &manifests, directory.path(), &log)?;
@@ -116,7 +116,7 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Do not wait until idle connections are closed.
+        // Do not wait for idle connections to close.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

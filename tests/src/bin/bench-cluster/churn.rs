@@ -13,7 +13,7 @@ pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
     pub(crate) controller_cpu_percent: f64,
-    /// In seconds per minute of churn.
+    /// CPU time of Envoy's main thread, in seconds per minute of churn.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) endpoint_changes_a_second: f64,

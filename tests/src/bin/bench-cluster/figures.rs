@@ -27,7 +27,7 @@ pub(crate) struct Figures {
     pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,
     pub(crate) controller_churn_cpu_percent: f64,
-    /// In seconds per minute.
+    /// CPU time of Envoy's main thread, in seconds per minute.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) agent_mib: f64,

@@ -10,7 +10,7 @@ use sesame_render::layout::XdsLayout;
 use super::cluster_list;
 use super::objects;
 use super::stage::{Stage, TIMEOUT};
-use super::times::{Times, come_alone};
+use super::times::{Times, pause_after};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -69,7 +69,7 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// Switches route 0 to another Service, and does not switch it back.
+    /// Leaves route 0 switched to another Service.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);
@@ -100,7 +100,7 @@ impl Stage {
                 })
             })?;
             samples.push(started.elapsed());
-            tokio::task::block_in_place(|| come_alone(started));
+            tokio::task::block_in_place(|| pause_after(started));
         }
         Ok(Times::of(samples))
     }
@@ -132,7 +132,7 @@ async fn floor_of_list(
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         samples.push(started.elapsed());
-        tokio::task::block_in_place(|| come_alone(started));
+        tokio::task::block_in_place(|| pause_after(started));
     }
     Ok(Times::of(samples))
 }

@@ -32,7 +32,7 @@ struct Args {
     /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Number of changes of each kind.
+    /// Number of changes per kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
     /// Duration of the churn.
@@ -45,7 +45,7 @@ struct Args {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    network::enter_own().context("a network of its own")?;
+    network::enter_own().context("a private network namespace")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -19,7 +19,7 @@ use sesame_tests::reports::allow_hosts;
 use super::client::Client;
 use super::figures::Settled;
 use super::objects;
-use super::times::{Times, come_alone, pick};
+use super::times::{Times, pause_after, pick};
 
 const AT_ONCE: usize = 16;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
@@ -215,7 +215,7 @@ impl Stage {
                 .await?,
             );
             self.pause().await;
-            tokio::task::block_in_place(|| come_alone(started));
+            tokio::task::block_in_place(|| pause_after(started));
         }
         let writes = self.writes().await - before;
         Ok((Times::of(samples), per(writes, changes)))
@@ -238,7 +238,7 @@ impl Stage {
                     .await?,
             );
             self.pause().await;
-            tokio::task::block_in_place(|| come_alone(started));
+            tokio::task::block_in_place(|| pause_after(started));
         }
         let writes = self.writes().await - before;
         Ok((Times::of(samples), per(writes, changes)))
@@ -270,7 +270,7 @@ impl Stage {
                         .await?,
                 );
                 self.pause().await;
-                tokio::task::block_in_place(|| come_alone(started));
+                tokio::task::block_in_place(|| pause_after(started));
             }
         }
         Ok(Times::of(samples))

@@ -19,7 +19,8 @@ pub(crate) struct Crowd {
     children: Vec<Child>,
     lines: mpsc::UnboundedReceiver<(usize, ClientMessage)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
-    /// `None` while any client of the process is disconnected.
+    /// Per process, the time when its last client started to follow the cluster, or `None` while
+    /// any client is disconnected.
     following: Vec<Option<f64>>,
 }
 
@@ -44,7 +45,7 @@ impl Crowd {
                 .kill_on_drop(true)
                 .spawn()
                 .context("start a client process")?;
-            let out = child.stdout.take().context("its standard output")?;
+            let out = child.stdout.take().context("no standard output")?;
             let sender = sender.clone();
             tokio::spawn(async move {
                 let mut lines = BufReader::new(out).lines();
@@ -64,8 +65,8 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have the same revision, other than `than`. Returns this revision and
-    /// the sorted receipt times.
+    /// Waits until all clients have the same revision and it differs from `than`. Returns the
+    /// revision and the sorted receipt times.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -88,7 +89,7 @@ impl Crowd {
         self.until("a client has lost its connection", lost).await
     }
 
-    /// Waits until all clients follow the cluster. Returns when the last client began.
+    /// Waits until all clients follow the cluster. Returns the time when the last client started.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
@@ -123,12 +124,12 @@ impl Crowd {
         found.with_context(|| format!("timed out after {TIMEOUT:?}: {what}"))?
     }
 
-    /// In seconds.
+    /// Returns the CPU time in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.pids().map(cpu_seconds).sum()
     }
 
-    /// Sum of the processes' peaks.
+    /// Returns the sum of the processes' peaks.
     pub(crate) fn peak_mib(&self) -> f64 {
         self.pids().map(|pid| memory_mib(pid).1).sum()
     }
@@ -141,7 +142,7 @@ impl Crowd {
         for child in &mut self.children {
             child.kill().await?;
         }
-        ensure!(!self.children.is_empty(), "there were processes");
+        ensure!(!self.children.is_empty(), "no client process was started");
         Ok(())
     }
 }

@@ -185,7 +185,7 @@ pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
         let model = Model::fit(&points).filter(|_| points.iter().any(|point| point.1 > 0.0));
         match model {
             Some(model) => {
-                let errors = [model.error, model.foretold_error];
+                let errors = [model.error, model.extrapolation_error];
                 let [error, predicted] = errors.map(|error| format!("{:.0}%", error * 100.0));
                 write!(out, "{:>16}", format!("{error}, {predicted}"))?;
                 for hosts in PREDICTED_HOSTS {

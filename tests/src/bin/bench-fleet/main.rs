@@ -32,7 +32,7 @@ struct Args {
     /// Number of HTTPRoutes attached to the hosts' Gateway.
     #[arg(long, default_value_t = 100)]
     routes: usize,
-    /// Number of changes of each kind.
+    /// Number of changes per kind.
     #[arg(long, default_value_t = 5)]
     changes: usize,
     /// Duration of the idle phase.

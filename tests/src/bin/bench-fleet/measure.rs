@@ -12,9 +12,10 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// The API server's gauges report the maximum of the previous second.
+/// Interval between samples, less than a second because the API server's gauges report the maximum
+/// of the previous second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Long enough that no change affects the next one.
+/// Time between changes, long enough that one does not affect the next.
 const PAUSE: Duration = Duration::from_secs(2);
 const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -126,7 +127,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 }
 
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Let the work from the startup finish.
+    // Let the startup work finish, so that it is not measured.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -205,7 +206,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// The ConfigMap is as large as the data that a route change sends to each agent.
+/// The watched ConfigMap is as large as the data that a route change sends to each agent.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

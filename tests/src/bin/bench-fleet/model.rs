@@ -7,7 +7,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// `None` for fewer than two sizes.
+    /// Returns `None` for fewer than two sizes.
     pub(crate) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.iter().map(|_| 1.0).sum::<f64>();
         let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
@@ -35,7 +35,7 @@ pub(crate) struct Model {
     /// Relative error of `line` at the largest size.
     pub(crate) error: f64,
     /// Relative error at the largest size, for a line fitted to the smaller sizes.
-    pub(crate) foretold_error: f64,
+    pub(crate) extrapolation_error: f64,
 }
 
 impl Model {
@@ -50,7 +50,7 @@ impl Model {
         Some(Self {
             line,
             error: error(line),
-            foretold_error: error(foretold),
+            extrapolation_error: error(foretold),
         })
     }
 }
@@ -68,12 +68,15 @@ mod tests {
             (2000.0, 210.0),
         ];
         let model = Model::fit(&straight).expect("four sizes");
-        assert!(model.error.max(model.foretold_error) < 1e-9, "{model:?}");
+        assert!(
+            model.error.max(model.extrapolation_error) < 1e-9,
+            "{model:?}"
+        );
         assert!((model.line.at(10_000.0) - 1010.0).abs() < 1e-6, "{model:?}");
         let curved = straight.map(|(hosts, _)| (hosts, hosts * hosts));
         let model = Model::fit(&curved).expect("four sizes");
-        assert!(model.foretold_error > 0.2, "{model:?}");
-        assert!(model.error < model.foretold_error, "{model:?}");
+        assert!(model.extrapolation_error > 0.2, "{model:?}");
+        assert!(model.error < model.extrapolation_error, "{model:?}");
         assert!(Model::fit(&straight[..2]).is_none());
     }
 }

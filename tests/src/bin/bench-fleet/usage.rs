@@ -83,7 +83,7 @@ impl Usage {
     }
 }
 
-/// Metrics pages read by the benchmark.
+/// Number and cost of the metrics pages that the benchmark has read.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -154,7 +154,7 @@ impl Page {
         self.sum("apiserver_request_total", &labels)
     }
 
-    /// Maxima of executing and queued requests in the previous second.
+    /// Returns the maximum number of executing and of queued requests in the previous second.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (
             self.sum("apiserver_current_inflight_requests", &[]),

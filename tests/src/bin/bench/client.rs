@@ -50,7 +50,7 @@ impl Client {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            // Leaves CPU time for the measured processes. Floors are measured with the same pause.
+            // Leaves CPU time for the measured processes. Floors are measured with the same delay.
             std::thread::sleep(Duration::from_micros(200));
         }
         bail!("{host}: no expected response within {within:?}; last: {last}")

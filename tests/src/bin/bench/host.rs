@@ -29,7 +29,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
-        // On a real host, `/run` is a tmpfs.
+        // Use a tmpfs, because `/run` is one on a real host.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
         } else {

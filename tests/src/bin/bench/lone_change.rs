@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::client::{Answer, Client};
 use super::host::Host;
 use super::manifests::{self, WrittenManifests};
-use super::times::come_alone;
+use super::times::pause_after;
 
 /// Returns the time until the expected response, and the number of earlier 5xx responses.
 pub(crate) fn make(
@@ -21,6 +21,6 @@ pub(crate) fn make(
     let errors = client.wait_for(&manifests::hostname(route), within, wanted)?;
     let took = started.elapsed();
     host.wait_serving(within)?;
-    come_alone(started);
+    pause_after(started);
     Ok((took, errors))
 }

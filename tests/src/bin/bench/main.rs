@@ -36,8 +36,8 @@ struct Args {
     /// Number of routes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Kind of the objects with the routes. When an HTTPProxy or Ingress changes, the agent
-    /// resolves all objects again.
+    /// Kind of the route objects. When an HTTPProxy or Ingress changes, the agent resolves all
+    /// objects again.
     #[arg(long, value_enum, default_value_t = RouteKind::HttpRoute)]
     kind: RouteKind,
     /// Number of Gateways that share the routes; changes apply to the first.
@@ -52,10 +52,10 @@ struct Args {
     /// TrafficPolicies to add. Use `each` with at most 1,000 routes.
     #[arg(long, value_enum, default_value_t = Policies::None)]
     policies: Policies,
-    /// Number of changes of each kind.
+    /// Number of changes per kind.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Seconds of churn at each size; 0 skips the churn.
+    /// Duration of the churn at each size, in seconds; 0 skips the churn.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
     /// Skip measuring the cost per request, which takes as long as all other measurements.
@@ -266,7 +266,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             answer.revision == *revision
         })?;
         samples.push(started.elapsed());
-        times::come_alone(started);
+        times::pause_after(started);
     }
     figures.route_floor = Times::of(samples);
     figures.ratio = figures.route_change.median / figures.route_floor.median.max(0.001);

@@ -13,7 +13,7 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Endpoint set of the Service to which a route can switch.
+/// Returns the endpoint set of the Service that a route uses after it is switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }

@@ -19,7 +19,7 @@ const RUNS: usize = 15;
 /// Medians in milliseconds.
 pub(crate) struct Pure {
     pub(crate) resolve: f64,
-    /// Incremental for kinds that support this.
+    /// After one route changes; incremental for kinds that support this.
     pub(crate) route: f64,
     pub(crate) endpoints: f64,
     pub(crate) render: f64,

@@ -9,7 +9,7 @@ use sesame_tests::collecting::Collecting;
 use super::client::Client;
 use super::host::Host;
 
-/// Per round, sent sequentially.
+/// Number of requests per round, sent sequentially.
 const REQUESTS: u32 = 10_000;
 /// Rounds alternate between the kinds of access log. Only the cheapest round counts, because other
 /// processes can only add cost.

@@ -11,7 +11,7 @@ use super::cluster_list;
 use super::host::Host;
 use super::lone_change;
 use super::manifests::{self, WrittenManifests};
-use super::times::{Times, come_alone, pick};
+use super::times::{Times, pause_after, pick};
 
 const SERVED: Duration = Duration::from_secs(60);
 const REMOVED: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const REMOVED: Duration = Duration::from_secs(30);
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Switches {
     pub(crate) switch: Times,
-    /// The floor for the route table is the same as for a route change.
+    /// Floor for the cluster list. The floor for the route table is the same as for a route change.
     pub(crate) clusters_floor: Times,
     /// Median switch time, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
@@ -59,7 +59,7 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// Switches route 0 to another Service, and does not switch it back.
+    /// Leaves route 0 switched to another Service.
     pub(crate) fn capture(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
@@ -79,7 +79,7 @@ impl ClusterLists {
         })
     }
 
-    /// The cluster is in the list before and after the measurement.
+    /// Expects the cluster to be in the list, and leaves it there.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {
@@ -89,7 +89,7 @@ impl ClusterLists {
                 std::fs::rename(&staged, &self.file)?;
                 host.wait_cluster(&self.cluster, there, SERVED)?;
                 samples.push(started.elapsed());
-                come_alone(started);
+                pause_after(started);
             }
         }
         Ok(Times::of(samples))

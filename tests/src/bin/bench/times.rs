@@ -47,6 +47,6 @@ pub(crate) fn pick(change: usize, length: usize) -> usize {
 }
 
 /// Sleeps four times as long as a change took, to isolate it from the next one.
-pub(crate) fn come_alone(since: Instant) {
+pub(crate) fn pause_after(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

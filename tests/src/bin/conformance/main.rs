@@ -28,7 +28,7 @@ struct Args {
     /// Release of the Gateway API to install; must match the suite's release.
     #[arg(long, default_value = gateway_api_version())]
     release: String,
-    /// Release channel of the Gateway API.
+    /// The Gateway API's release channel.
     #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
     channel: ChannelArg,
     /// Number of consecutive runs of the suite on the same cluster.
@@ -49,7 +49,7 @@ enum ChannelArg {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    sesame_tests::network::enter_own().context("a network of its own")?;
+    sesame_tests::network::enter_own().context("a private network namespace")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -81,7 +81,7 @@ impl Stage {
         };
         let admin = stage.cluster.admin();
         eventually(
-            "there is a node",
+            "the Node exists",
             sesame_tests::agent::TEST_TIMEOUT,
             async || {
                 let node = admin.get(NODE).await.map_err(|error| error.to_string())?;
@@ -179,7 +179,7 @@ fn add_addresses() -> anyhow::Result<()> {
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .spawn()
-        .context("ip of iproute2")?;
+        .context("ip (Debian: iproute2)")?;
     ip.stdin
         .take()
         .context("a pipe")?

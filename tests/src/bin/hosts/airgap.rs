@@ -1,5 +1,5 @@
-//! Installs and updates an air-gapped host only with files. Counts every packet that tries to leave
-//! the host.
+//! Installs and updates an air-gapped host using only files. Counts every packet that tries to
+//! leave the host.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// Fixed, because the accepted bundle still uses this port after a reboot.
+/// The backend's port, fixed because the accepted bundle still uses it after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -137,7 +137,7 @@ fn cut_off(inside: &Inside) {
 }
 
 fn nothing_left(inside: &Inside) {
-    assert_eq!(sent(inside), 0, "packets left the host or tried to");
+    assert_eq!(sent(inside), 0, "the host sent packets or tried to");
 }
 
 /// Includes ARP requests.
@@ -204,6 +204,6 @@ impl Signer {
 }
 
 fn run(command: &mut Command) {
-    let output = command.output().expect("the program is there");
+    let output = command.output().expect("run the program");
     assert!(output.status.success(), "{command:?}: {output:?}");
 }

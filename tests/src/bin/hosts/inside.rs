@@ -22,7 +22,7 @@ impl Inside {
         Self { init }
     }
 
-    /// PID as seen by the test.
+    /// Returns the PID as seen by the test.
     pub(crate) fn init(&self) -> i32 {
         self.init
     }
@@ -40,7 +40,7 @@ impl Inside {
             .args(command)
             .stdin(Stdio::null())
             .output()
-            .expect("nsenter of util-linux")
+            .expect("nsenter (Debian: util-linux)")
     }
 
     pub(crate) fn output(&self, command: &[&str]) -> String {
@@ -63,7 +63,7 @@ impl Inside {
     pub(crate) async fn meanwhile(&self, command: &'static [&'static str]) -> String {
         let inside = self.clone();
         let ran = tokio::task::spawn_blocking(move || inside.ok(command)).await;
-        ran.expect("the command ends")
+        ran.expect("the task does not panic")
     }
 
     pub(crate) async fn kill(&self, unit: &str, signal: &str) {
@@ -71,7 +71,7 @@ impl Inside {
         let killed = tokio::task::spawn_blocking(move || {
             inside.ok(&["systemctl", "kill", "--kill-whom=main", &signal, &unit])
         });
-        killed.await.expect("the command ends");
+        killed.await.expect("the task does not panic");
     }
 
     pub(crate) fn install(&self, packages: &[PathBuf]) {
@@ -84,14 +84,14 @@ impl Inside {
         self.ok(&command);
     }
 
-    /// Readable only by root.
+    /// Writes a file that only root can read.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let to = self.path(path);
         let directory = to.parent().expect("a directory");
         fs::create_dir_all(directory).expect("create a directory in the machine");
         fs::write(&to, text).expect("write a file in the machine");
         let mode = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(&to, mode).expect("the file is there");
+        fs::set_permissions(&to, mode).expect("the file exists");
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -108,11 +108,12 @@ impl Inside {
     }
 
     pub(crate) fn age(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("it runs");
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("the process runs");
         let (_, after) = stat.rsplit_once(") ").expect("a name in parentheses");
         let ticks = after.split(' ').nth(19).expect("a time");
         let ticks: u64 = ticks.parse().expect("a number");
-        let uptime = fs::read_to_string("/proc/uptime").expect("the machine tells");
+        let uptime = fs::read_to_string("/proc/uptime").expect("/proc/uptime is readable");
         let uptime = uptime.split(' ').next().expect("a time");
         let uptime = Duration::from_secs_f64(uptime.parse().expect("a number"));
         // Linux has 100 ticks per second on common platforms.
@@ -153,13 +154,13 @@ impl Inside {
         value.trim().to_owned()
     }
 
-    /// As numbered in the machine's PID namespace.
+    /// Returns the result as numbered in the machine's PID namespace.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// As numbered in the machine's PID namespace.
+    /// Returns the result as numbered in the machine's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let pids = self.output(&[
             "pgrep",
@@ -207,7 +208,7 @@ impl Inside {
     ) -> T {
         let inside = self.clone();
         let waited = tokio::task::spawn_blocking(move || inside.wait_for(what, look)).await;
-        waited.expect("it comes")
+        waited.expect("the condition is met")
     }
 }
 

@@ -42,7 +42,7 @@ async fn lives(packages: &Packages) {
     let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
     controller.wait_ready().await;
     let backend = Backend::start_at("app", (SITE, 0).into()).await;
-    let backend = backend.expect("the address is there");
+    let backend = backend.expect("the machine has the address");
     publish(&site, &backend, 1).await;
     let machine = Machine::with_packages("join", packages);
     let inside = machine.inside();
@@ -78,7 +78,9 @@ async fn lives(packages: &Packages) {
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
-        (now != first).then_some(()).ok_or("it is the first one")
+        (now != first)
+            .then_some(())
+            .ok_or("the first credential is still in use")
     });
     clock(0);
     let renewed = site.cluster.bearer(&credential(&inside));
@@ -171,7 +173,7 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(revoked.status.success(), "{revoked:?}");
     assert_eq!(site.row("edge-2"), json!(null));
     let path = "/api/v1/namespaces/sesame-system/configmaps";
-    eventually("the access has ended", TIMEOUT, async || {
+    eventually("access is denied", TIMEOUT, async || {
         match stolen.get(path).await {
             Err(error) if error.is(401) || error.is(403) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -248,7 +250,10 @@ async fn inventory(site: &Site) {
 /// The credential must be sealed on disk.
 fn credential(inside: &Inside) -> String {
     let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
-    assert!(sesame_proto::at_rest::is_sealed(&stored), "it is in clear");
+    assert!(
+        sesame_proto::at_rest::is_sealed(&stored),
+        "the credential is not sealed"
+    );
     inside.read("/run/sesame/cluster-token")
 }
 
@@ -259,7 +264,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
         .map(|(name, from)| (name, fs::read(from)));
     let mut unit = "[Service]\n".to_owned();
     for ((name, content), to) in variables.into_iter().zip(CLOCK) {
-        fs::write(inside.path(to), content.expect("a file of the clock")).expect("a file");
+        fs::write(inside.path(to), content.expect("a clock file")).expect("a file");
         unit.extend(["Environment=", name, "=", to, "\n"]);
     }
     inside.write(CLOCK_UNIT, &unit);
@@ -267,7 +272,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
     let offset = fs::OpenOptions::new()
         .write(true)
         .open(inside.path(CLOCK[1]));
-    let offset = offset.expect("a file of the machine");
+    let offset = offset.expect("a file in the machine");
     move |seconds| {
         // Write in place, because the agent has mapped the file.
         let set = offset.write_all_at(&seconds.to_ne_bytes(), 0);

@@ -132,7 +132,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.kill(AGENT, "STOP").await;
     another_main(inside, AGENT, before).await;
     load.pass(100).await;
-    fs::remove_dir_all(&drop_in).expect("the drop-in goes");
+    fs::remove_dir_all(&drop_in).expect("the drop-in can be removed");
     inside.meanwhile(&["systemctl", "daemon-reload"]).await;
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
@@ -172,7 +172,7 @@ async fn fills(inside: &Inside) {
     inside.serve(&version(backend.address(), 12));
     wait_version(12).await;
     inside
-        .wait("all is well", |inside| {
+        .wait("the storage problem is no longer reported", |inside| {
             let status = inside.output(&["sesame-agent", "status"]);
             (!status.contains("cannot be stored"))
                 .then_some(())

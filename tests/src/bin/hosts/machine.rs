@@ -127,7 +127,7 @@ impl Machine {
             .arg(std::env::current_exe().expect("this program has a path"))
             .args([name, "--init", &self.init.to_string()])
             .status()
-            .expect("nsenter of util-linux");
+            .expect("nsenter (Debian: util-linux)");
         if !status.success() {
             eprintln!("{}", self.inside().log());
         }
@@ -190,7 +190,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         .arg(format!("--machine=sesame-{name}"))
         .args(["--boot", "--quiet", "--private-network", "--register=no"])
         .args(["--keep-unit", "--console=passive", "--link-journal=no"])
-        // The agent duplicates sockets of its Envoys, which nspawn forbids by default.
+        // The agent duplicates Envoy's sockets, which nspawn forbids by default.
         .arg("--system-call-filter=pidfd_getfd")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -254,6 +254,6 @@ fn clear(directory: &Path) {
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().expect("the program is there");
+    let status = command.status().expect("run the program");
     assert!(status.success(), "{command:?}: {status}");
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Stands for everything outside the machine.
+/// Address of the peer that stands in for everything outside the machine.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const DEVICE: &str = "site0";
@@ -26,7 +26,7 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
         .arg(std::env::current_exe().expect("this program has a path"))
         .args([scenario, "--own-network"])
         .status()
-        .expect("unshare of util-linux");
+        .expect("unshare (Debian: util-linux)");
     assert!(status.success(), "{scenario} in its own network: {status}");
     false
 }
@@ -51,6 +51,6 @@ fn ip(arguments: &[&str]) {
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().expect("ip of iproute2");
+    let status = command.status().expect("ip (Debian: iproute2)");
     assert!(status.success(), "{command:?}: {status}");
 }

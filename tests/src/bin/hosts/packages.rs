@@ -81,7 +81,7 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
             .args(arguments)
             .stdout(Stdio::null())
             .status()
-            .expect("dpkg-deb of dpkg");
+            .expect("dpkg-deb (Debian: dpkg)");
         assert!(packed.success(), "dpkg-deb: {packed}");
     };
     dpkg(&[Path::new("--raw-extract"), built, &tree]);
@@ -90,7 +90,7 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     });
     change_tree(&tree);
     dpkg(&[Path::new("-z0"), Path::new("--build"), &tree, out]);
-    fs::remove_dir_all(tree).expect("the tree was there");
+    fs::remove_dir_all(tree).expect("the tree exists");
 }
 
 /// Removes the settings file, and sets the source in `/etc/default`.
@@ -106,8 +106,8 @@ fn as_formerly(tree: &Path) {
 }
 
 fn change(path: &Path, change: impl Fn(&str) -> String) {
-    let text = fs::read_to_string(path).expect("a file of the package");
-    fs::write(path, change(&text)).expect("a file of the package");
+    let text = fs::read_to_string(path).expect("a file in the package");
+    fs::write(path, change(&text)).expect("a file in the package");
 }
 
 pub(crate) fn debs(directory: &Path, name: &str) -> Vec<PathBuf> {

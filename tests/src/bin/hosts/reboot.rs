@@ -1,4 +1,4 @@
-//! Reboots an isolated host, and compares its startup with an Envoy without an agent.
+//! Reboots an isolated host, and compares how soon it and an Envoy without an agent respond.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

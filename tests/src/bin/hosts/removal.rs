@@ -62,8 +62,14 @@ pub(crate) fn stop(inside: &Inside) {
         inside
             .meanwhile(&["systemctl", "stop", "sesame.target"])
             .await;
-        assert!(inside.envoys().is_empty(), "a stop ends the Envoys");
-        let slow = slow.await.expect("it has ended").expect("it was answered");
+        assert!(
+            inside.envoys().is_empty(),
+            "stopping the target stops the Envoys"
+        );
+        let slow = slow
+            .await
+            .expect("the task does not panic")
+            .expect("the request is answered");
         assert_eq!(slow.status, 200);
         for unit in [
             "sesame.target",
@@ -72,7 +78,7 @@ pub(crate) fn stop(inside: &Inside) {
             "sesame-drain.service",
         ] {
             inside
-                .wait("it has stopped in order", move |inside| {
+                .wait("the unit has stopped cleanly", move |inside| {
                     let (state, result) = (
                         inside.property(unit, "ActiveState"),
                         inside.property(unit, "Result"),

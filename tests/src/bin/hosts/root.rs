@@ -46,7 +46,7 @@ pub(crate) fn prepare(directory: &Path) {
         .expect("mmdebstrap (Debian: mmdebstrap)");
     assert!(made.success(), "{command:?}: {made}");
     fs::rename(new, base).expect("move the root file system into place");
-    fs::write(included, INCLUDED).expect("a file beside the root");
+    fs::write(included, INCLUDED).expect("a file next to the root");
 }
 
 fn output_of(program: &str, arguments: &[&str]) -> String {

@@ -28,7 +28,7 @@ pub(crate) fn journal_and_reload(inside: &Inside) {
     let good = fs::read_to_string(&settings).ok();
     fs::write(&settings, "no-such-setting: 1\n").expect("settings are written");
     let refused = inside.run(&["systemctl", "reload", AGENT]);
-    assert!(!refused.status.success(), "settings that are wrong");
+    assert!(!refused.status.success(), "invalid settings were accepted");
     inside.wait_for(
         "the unit's status reports the rejected settings",
         |inside| {

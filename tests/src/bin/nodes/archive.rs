@@ -48,7 +48,7 @@ pub(crate) fn build() {
         .arg(&archive)
         .arg("-C")
         .arg(unpacked()));
-    fs::remove_file(archive).expect("it is unpacked");
+    fs::remove_file(archive).expect("remove the unpacked archive");
 }
 
 pub(crate) fn import_images(node: &Node) {

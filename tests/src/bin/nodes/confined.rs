@@ -41,7 +41,7 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
             _ = terminate.recv() => break None,
             () = tokio::time::sleep(POLL) => {}
         }
-        if let Some(status) = inner.try_wait().expect("it is our child") {
+        if let Some(status) = inner.try_wait().expect("a child process") {
             break Some(status);
         }
     };

@@ -46,7 +46,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Clients use a different port from the Envoys.
+/// Clients use port 80, but Envoy listens on port 8080.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -73,7 +73,7 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     answers(second, "/always").await;
     until_open_ports(&kubectl, &[("node1", "TCP/8080"), ("node2", "TCP/8080")]).await;
     let services = kubectl.ok(&["get", "services", "--namespace=edge", "--output=name"]);
-    assert_eq!(services.trim(), "service/web", "none is made");
+    assert_eq!(services.trim(), "service/web", "no Service is created");
     load.pass(100).await;
     load.stop().await.clean("nodes: own DaemonSets");
     gateway_goes(stage, "edge", "edge").await;
@@ -127,7 +127,7 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
         ]);
         left.is_empty().then_some(()).ok_or(left)
     };
-    kubectl.until("its fleet goes", look).await;
+    kubectl.until("its fleet is deleted", look).await;
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
@@ -197,7 +197,7 @@ fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
 fn first_yaml(page: &str) -> String {
     let text = fs::read_to_string(workspace().join(page)).expect("a page");
     let (_, rest) = text.split_once("```yaml\n").expect("a block");
-    let (block, _) = rest.split_once("```").expect("its end");
+    let (block, _) = rest.split_once("```").expect("the block is closed");
     block.to_owned()
 }
 

@@ -47,5 +47,5 @@ fn from_scratch(directory: &Path, program: &str, name: &str) {
         .args(["build", "--isolation=chroot", "--layers=false", "--tag"])
         .arg(format!("oci-archive:{}:{name}", archive.display()))
         .arg(&context));
-    fs::remove_dir_all(&context).expect("the context goes");
+    fs::remove_dir_all(&context).expect("the context can be removed");
 }

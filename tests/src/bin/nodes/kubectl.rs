@@ -11,7 +11,7 @@ use sesame_tests::manifests::yaml;
 use crate::tools::tool;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
-/// Each poll starts a process.
+/// Interval between polls, each of which starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
@@ -39,11 +39,11 @@ impl Kubectl {
                 .stderr(Stdio::piped())
                 .spawn()
                 .expect("kubectl runs");
-            let mut stdin = child.stdin.take().expect("it has an input");
+            let mut stdin = child.stdin.take().expect("stdin is piped");
             // kubectl may exit without reading its input.
             let _ = stdin.write_all(input.as_bytes());
             drop(stdin);
-            child.wait_with_output().expect("kubectl ends")
+            child.wait_with_output().expect("kubectl exits")
         })
     }
 
@@ -52,7 +52,7 @@ impl Kubectl {
         let mut path = self
             .program
             .parent()
-            .expect("it is in a directory")
+            .expect("the program has a directory")
             .to_owned()
             .into_os_string();
         path.push(":/usr/sbin:/usr/bin:/sbin:/bin");

@@ -63,7 +63,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         let left = pods(kubectl, "node1");
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
     };
-    kubectl.until("the node's Pods end", gone).await;
+    kubectl.until("the node's Pods are deleted", gone).await;
     load.pass(200).await;
     assert_eq!(client(address).await, CLIENT, "at the second node");
     label(stage, 0, true);
@@ -83,7 +83,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         let left = [pods(kubectl, "node1"), pods(kubectl, "node2")].concat();
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
     };
-    kubectl.until("the fleet goes", gone).await;
+    kubectl.until("the fleet is deleted", gone).await;
     kubectl.ok(&["delete", "gatewayclass/balanced"]);
     kubectl.ok(&["delete", "sesameconfiguration/balanced", NAMESPACE]);
     label(stage, 0, false);
@@ -242,10 +242,10 @@ fn nft(rules: &str) {
         .stdin(Stdio::piped())
         .spawn()
         .expect("nft");
-    let mut input = nft.stdin.take().expect("it has an input");
-    input.write_all(rules.as_bytes()).expect("nft reads");
+    let mut input = nft.stdin.take().expect("stdin is piped");
+    input.write_all(rules.as_bytes()).expect("write to nft");
     drop(input);
-    assert!(nft.wait().expect("nft ends").success(), "{rules}");
+    assert!(nft.wait().expect("nft exits").success(), "{rules}");
 }
 
 fn objects() -> [Value; 4] {

@@ -63,7 +63,7 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
         let is_new = now.is_string() && *now != before;
         is_new.then_some(()).ok_or(format!("{now}"))
     };
-    kubectl.until("the DaemonSet comes back", look).await;
+    kubectl.until("the DaemonSet is recreated", look).await;
     rolled_out(kubectl);
     kubectl.apply(&[shop_route(1)]);
     all_answer(addresses, 1).await;
@@ -118,7 +118,7 @@ async fn adopted(stage: &Stage, load: &Load) {
             .map(|agreement| (agreement, shown.clone()))
             .ok_or_else(|| format!("{shown}{}", String::from_utf8_lossy(&output.stderr)))
     };
-    let (agreement, shown) = kubectl.until("there is a fleet to adopt", look).await;
+    let (agreement, shown) = kubectl.until("a fleet can be adopted", look).await;
     assert_eq!(shown["podsRestart"], false, "{shown}");
     let agreed = fleet(&["adopt", "default/shop", &agreement]);
     assert!(agreed.status.success(), "{agreed:?}");
@@ -143,13 +143,13 @@ async fn removed(stage: &Stage) {
         let found = kubectl.run(&["get", name, "--namespace=sesame-system"], "");
         (!found.status.success())
             .then_some(())
-            .ok_or("it is".to_owned())
+            .ok_or("it is still published".to_owned())
     };
     kubectl.until(gone, look).await;
     assert_eq!(
         pods(kubectl).len(),
         2 * stage.nodes.len(),
-        "they are nobody's"
+        "the released Pods remain"
     );
     let account = "serviceaccount/shop-shop-agent";
     kubectl.ok(&["delete", AGENT, ENVOY, account, CONFIGURATION, NAMESPACE]);
@@ -158,7 +158,7 @@ async fn removed(stage: &Stage) {
         let left = pods(kubectl);
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
     };
-    kubectl.until("the Pods end", look).await;
+    kubectl.until("the Pods are deleted", look).await;
 }
 
 /// Waits until each node has two Pods.

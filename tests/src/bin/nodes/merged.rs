@@ -66,7 +66,9 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         let mut open = open.filter(|at| std::net::TcpStream::connect(at).is_ok());
         open.next().map_or(Ok(()), |at| Err(at.to_string()))
     };
-    kubectl.until("its port closes on every node", look).await;
+    kubectl
+        .until("the deleted Gateway's port is closed on every node", look)
+        .await;
     kubectl.apply(&[numbered(EAST.0, 2)]);
     all_answer(&at(EAST), 2).await;
     staying.pass(100).await;
@@ -119,7 +121,7 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
         let left = kubectl.ok(&["get", "pods", NAMESPACE, label, "--output=name"]);
         left.is_empty().then_some(()).ok_or(left)
     };
-    kubectl.until("its fleet goes", look).await;
+    kubectl.until("its fleet is deleted", look).await;
     after.pass(100).await;
     after
         .stop()
@@ -150,9 +152,11 @@ async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
             there_namespace,
             "--timeout=120s",
         ];
-        kubectl.until_ok("the other fleet is there", &made).await;
+        kubectl.until_ok("the new fleet is ready", &made).await;
         let ended = ["wait", "--for=delete", gone, gone_namespace, "--timeout=1s"];
-        kubectl.until_ok("the fleet before goes", &ended).await;
+        kubectl
+            .until_ok("the previous fleet is deleted", &ended)
+            .await;
         kubectl.apply(&[numbered(EAST.0, number)]);
         all_answer(addresses, number).await;
         let scenario = format!("nodes: class changed to {gateways} in place");

@@ -16,7 +16,8 @@ use crate::tools::{self, tool};
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// `/run` is empty at each start. Files with the values that kubelet expects hide the real sysctls.
+/// `/run` is empty at each start. Bind mounts replace some sysctls with the values that kubelet
+/// expects.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -43,7 +44,7 @@ pub(crate) struct Node {
 
 struct Running {
     unshare: Child,
-    /// As numbered in this program's PID namespace.
+    /// PID in this program's PID namespace.
     init: i32,
     kubelet: Child,
     /// Kept only for reaping.
@@ -86,8 +87,8 @@ impl Node {
 
     pub(crate) fn cut_power(&mut self) {
         let mut running = self.running.take().expect("the node runs");
-        running.unshare.kill().expect("it is our child");
-        running.unshare.wait().expect("it is our child");
+        running.unshare.kill().expect("a child process");
+        running.unshare.wait().expect("a child process");
         confined::remove_groups(&self.name);
     }
 
@@ -101,7 +102,7 @@ impl Node {
         // `running.kubelet` is nsenter, so kill its child.
         let kubelet = child_of(running.kubelet.id()).expect("kubelet runs");
         processes::kill9(kubelet);
-        running.kubelet.wait().expect("it is our child");
+        running.kubelet.wait().expect("a child process");
     }
 
     pub(crate) fn start_kubelet(&mut self) {
@@ -114,7 +115,7 @@ impl Node {
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// As numbered in this program's PID namespace.
+    /// Returns PIDs as numbered in this program's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
@@ -136,7 +137,7 @@ impl Node {
 
     pub(crate) fn run(&self, command: &[&str]) -> Output {
         let output = enter(self.init()).args(command).output();
-        output.expect("nsenter of util-linux")
+        output.expect("nsenter (Debian: util-linux)")
     }
 
     fn init(&self) -> i32 {
@@ -160,7 +161,7 @@ impl Node {
             .stdin(Stdio::null())
             .stderr(self.log("init"))
             .spawn()
-            .expect("unshare of util-linux");
+            .expect("unshare (Debian: util-linux)");
         let init = wait_for("the node's first process", || init_of(unshare.id()));
         self.connect(init);
         let containerd = self.spawn(
@@ -182,7 +183,7 @@ impl Node {
                 .args(["--namespace", "k8s.io", "images", "import"])
                 .arg(image)
                 .output()
-                .expect("nsenter of util-linux");
+                .expect("nsenter (Debian: util-linux)");
             assert!(import.status.success(), "{}: {import:?}", image.display());
         }
         let proxy = self.spawn(
@@ -255,7 +256,7 @@ impl Node {
             .stdout(self.log(log))
             .stderr(self.log(log))
             .spawn()
-            .expect("nsenter of util-linux")
+            .expect("nsenter (Debian: util-linux)")
     }
 
     fn log(&self, name: &str) -> File {
@@ -288,7 +289,7 @@ fn enter(init: i32) -> Command {
     command
 }
 
-/// `None` until the process has prepared the node.
+/// Returns `None` until the process has prepared the node.
 fn init_of(unshare: u32) -> Option<i32> {
     let init = child_of(unshare)?;
     let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;

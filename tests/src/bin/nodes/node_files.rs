@@ -26,7 +26,7 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     for (name, text) in files {
         let path = directory.join("node").join(name);
         fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
-        fs::write(&path, text).expect("a file of the node");
+        fs::write(&path, text).expect("a file on the node");
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// A terminating Pod keeps responding until all Envoys have removed its endpoint.
+/// A terminating Pod keeps responding until every Envoy has removed its endpoint.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({

@@ -103,5 +103,5 @@ async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
         let count = pods["items"].as_array().map_or(0, Vec::len);
         (count == 2).then_some(()).ok_or(format!("{count} Pods"))
     };
-    kubectl.until("the Pods of before end", gone).await;
+    kubectl.until("the previous Pods are deleted", gone).await;
 }

@@ -101,7 +101,7 @@ async fn killed_agent(stage: &Stage, load: &Load) {
         .nodes
         .iter()
         .any(|node| node.run(&kill).status.success());
-    assert!(killed, "there is an agent");
+    assert!(killed, "an agent was killed");
     let look = |kubectl: &Kubectl| {
         let pods = kubectl.get(&["pods", NAMESPACE, PODS]).to_string();
         let again = pods.contains("\"restartCount\":1");

@@ -12,7 +12,7 @@ const AGENT: &str = "daemonset/sesame-agent";
 const ENVOY: &str = "daemonset/sesame-envoy";
 const CONTROLLER: &str = "deployment/sesame-controller";
 
-/// The Envoys must keep running.
+/// Envoy must keep running.
 pub(crate) async fn agent(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -50,7 +50,10 @@ pub(crate) async fn envoy(stage: &mut Stage) {
             .then_some(())
             .ok_or(format!("{count} Pods"))
     };
-    stage.kubectl.until("the Pods of before end", pods).await;
+    stage
+        .kubectl
+        .until("the previous Pods are deleted", pods)
+        .await;
     stage.change().await;
     ended(load, "new image of Envoy").await;
 }

@@ -84,7 +84,9 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         let left = kubectl.ok(&["get", "pods,services", NAMESPACE, label, "--output=name"]);
         left.is_empty().then_some(()).ok_or(left)
     };
-    kubectl.until("fleet and Service go", look).await;
+    kubectl
+        .until("the fleet and the Service are deleted", look)
+        .await;
     kubectl.ok(&["delete", "gatewayclass/typed"]);
     kubectl.ok(&["delete", "sesameconfiguration/typed", NAMESPACE]);
     kubectl.ok(&["label", "node", stage.nodes[0].name(), &format!("{LABEL}-")]);
@@ -115,7 +117,7 @@ async fn deleted(kubectl: &Kubectl) {
         let is_new = now.is_string() && *now != before;
         is_new.then_some(()).ok_or(format!("{now}"))
     };
-    kubectl.until("the Service is back", look).await;
+    kubectl.until("the Service is recreated", look).await;
     let after = begun.elapsed();
     println!(
         "nodes: a Service is recreated {} ms after it is deleted",

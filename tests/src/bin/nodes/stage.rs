@@ -97,13 +97,13 @@ impl Stage {
         self.kubectl.ok(&arguments);
     }
 
-    /// Also removes files of agents and Envoys.
+    /// Also removes agents' and Envoy's files.
     pub(crate) async fn wipe(&self) {
         let ended = |_: &Kubectl| {
             let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
             left.is_empty().then_some(()).ok_or(format!("{left:?}"))
         };
-        self.kubectl.until("Envoys end", ended).await;
+        self.kubectl.until("all Envoys have exited", ended).await;
         for node in &self.nodes {
             let removed = node.run(&["sh", "-c", "rm -rf /run/sesame* /var/lib/sesame*"]);
             assert!(removed.status.success(), "{removed:?}");

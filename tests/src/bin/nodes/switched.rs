@@ -64,7 +64,7 @@ async fn switch(
 async fn there(kubectl: &Kubectl, workloads: &[&str]) {
     for what in workloads {
         let status = ["rollout", "status", what, NAMESPACE, "--timeout=60s"];
-        kubectl.until_ok("the workload is there", &status).await;
+        kubectl.until_ok("the workload is ready", &status).await;
     }
 }
 
@@ -74,7 +74,7 @@ async fn no_more_than(kubectl: &Kubectl, count: usize) {
         let left = pods["items"].as_array().map_or(0, Vec::len);
         (left <= count).then_some(()).ok_or(format!("{left} Pods"))
     };
-    kubectl.until("Pods end", look).await;
+    kubectl.until("the surplus Pods are deleted", look).await;
 }
 
 fn objects() -> [Value; 4] {

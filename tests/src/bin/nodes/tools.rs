@@ -14,7 +14,7 @@ pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// In `$NODES_TOOLS` if set, and otherwise in `.tools`.
+/// Returns the tool's path, in `$NODES_TOOLS` if set, and otherwise in `.tools`.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());
     let remedy = "`make test-nodes` builds it";

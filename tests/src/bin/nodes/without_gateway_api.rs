@@ -68,7 +68,7 @@ async fn waits(kubectl: &Kubectl) {
         .await;
     let request = Request::get(probes, "localhost", "/readyz");
     sesame_tests::wait::eventually(
-        "it says why it waits",
+        "the missing CRDs are reported",
         crate::kubectl::TIMEOUT,
         async || {
             let reply = request.send().await.map_err(|error| format!("{error:#}"))?;

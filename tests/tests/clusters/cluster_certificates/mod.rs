@@ -15,13 +15,13 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, edge_name, http_listener, https_listener, listener_set};
 use sesame_tests::processes;
 use sesame_tests::seeded::count;
-use sesame_tests::shared_port::stand_beside;
+use sesame_tests::shared_port::open_rival_sockets;
 use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Initial time limit for one of the agent's test handshakes to miss Envoy.
+/// Initial timeout of a round, which ends when one of the agent's handshakes misses Envoy.
 const ROUND: Duration = Duration::from_secs(15);
 /// Must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
@@ -91,8 +91,8 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_condition(VALID, "", "", "").await;
     path.wait_shown(&authority, "a.test", &first).await;
 
-    let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // By chance, all handshakes may have reached Envoy, so change the certificate again.
+    let beside = open_rival_sockets(path.agent.address(443), &authority.issue(&["a.test"]));
+    // All handshakes may reach Envoy by chance, so change the certificate in every round.
     let mut round = ROUND;
     let gateway = eventually("the failure is reported", 3 * TEST_TIMEOUT, async || {
         put(&authority.issue(&["a.test"])).await;

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The Gateway and the mesh must accept each other, and reject all other peers.
-async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
+async fn gateway_and_mesh_admit_only_each_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
     let mut checks = Checks::default();
@@ -74,7 +74,7 @@ async fn each_side_admits_only_the_other_with_manifests() {
     let agent = Setup::with_ports(&[80, 443])
         .flag("--extra-minimal-ocg")
         .start(&[("all.yaml", &yaml(&objects(&all, peer.address())))]);
-    each_lets_in_only_the_other(&agent, &all).await;
+    gateway_and_mesh_admit_only_each_other(&agent, &all).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn each_side_admits_only_the_other_with_snapshots() {
     let mut agent = Setup::with_ports(&[80, 443]).without_manifests().prepare();
     agent.add_flags(&["--snapshot-dir", &root.path().to_string_lossy()]);
     agent.restart();
-    each_lets_in_only_the_other(&agent, &all).await;
+    gateway_and_mesh_admit_only_each_other(&agent, &all).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +110,7 @@ async fn each_side_admits_only_the_other_in_cluster() {
     cluster.apply_all(&[ocg_policy(true)]).await;
     published(&cluster, &[&all.gateway]).await;
     let agent = follow(&cluster, &[80, 443], &[]).await;
-    each_lets_in_only_the_other(&agent, &all).await;
+    gateway_and_mesh_admit_only_each_other(&agent, &all).await;
     let good = ("True", "CertificateTrusted");
     wait_condition(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 }

@@ -31,9 +31,9 @@ async fn wait_conditions(cluster: &TestCluster, expected: (&str, &str), words: &
 
 fn second(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = since.expect("a time of today").as_secs().cast_signed();
+    let seconds = since.expect("a current time").as_secs().cast_signed();
     let time = Timestamp::from_second(seconds);
-    time.expect("a time of today").to_string()
+    time.expect("a current time").to_string()
 }
 
 /// Returns true if the certificate was reported as trusted before it expired.

@@ -89,7 +89,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // The API server normalizes quantities. The controller must not write them again.
+    // The API server normalizes quantities, which must not make the controller write them again.
     let versions = versions(&cluster).await;
     controller.restart();
     controller.wait_ready().await;
@@ -112,7 +112,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
         let before = cluster.get(&path).await["metadata"]["uid"].clone();
         cluster.delete(&path).await;
         eventually(
-            &format!("{path} comes back"),
+            &format!("{path} is recreated"),
             std::time::Duration::from_secs(5),
             async || {
                 let object = admin.get(&path).await.map_err(|error| error.to_string())?;
@@ -128,7 +128,9 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     cluster.merge(agent, &other).await;
     let is_repaired =
         |daemonset: &Value| daemonset["spec"]["template"]["spec"]["nodeSelector"]["edge"] == "yes";
-    cluster.until("it is repaired", agent, is_repaired).await;
+    cluster
+        .until("the DaemonSet is repaired", agent, is_repaired)
+        .await;
     let more = json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
     cluster.merge(&access("roles", &edge, ""), &more).await;
     let is_narrow = |role: &Value| {
@@ -200,7 +202,7 @@ async fn the_agents_may_serve_their_gateway_alone(cluster: &TestCluster) {
             agent
                 .get(&path)
                 .await
-                .expect_err("there are no keys")
+                .expect_err("no access to keys")
                 .to_string()
         }
     };
@@ -278,7 +280,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     );
     for (path, before) in fleet(&edge).iter().zip(&before) {
         let now = cluster
-            .until("it is released", path, |object| {
+            .until("the object is released", path, |object| {
                 let metadata = &object["metadata"];
                 metadata["ownerReferences"].is_null()
                     && metadata["annotations"]["projectsesame.io/owner-uid"].is_null()

@@ -41,8 +41,8 @@ async fn fleet_deployment_is_repaired_but_may_be_scaled() {
     let service = there(admin, SERVICE).await;
     let selector = &service["spec"]["selector"];
     assert_eq!(*selector, deployment["spec"]["selector"]["matchLabels"]);
-    restricted_takes_its_pods(&cluster, &deployment).await;
-    a_pod_speaks_for_itself_alone(&cluster).await;
+    restricted_admits_fleet_pods(&cluster, &deployment).await;
+    pod_reports_only_for_itself(&cluster).await;
 
     let replicas = json!({"spec": {"replicas": 5}});
     cluster.merge(DEPLOYMENT, &replicas).await;
@@ -123,8 +123,8 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
     }
 }
 
-/// `restricted` must reject Pods that share the node's PID namespace.
-async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
+/// The level `restricted` must admit the fleet's Pods. It takes effect once it rejects `hostPID`.
+async fn restricted_admits_fleet_pods(cluster: &TestCluster, deployment: &Value) {
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let namespace = "/api/v1/namespaces/default";
     cluster
@@ -157,7 +157,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
 }
 
 /// A Pod's token permits only reports for that Pod or its node.
-async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
+async fn pod_reports_only_for_itself(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;
     let (edge, status) = (edge_name(), json!({"state": "Serving"}));

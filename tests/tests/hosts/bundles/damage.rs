@@ -56,7 +56,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
         bytes
     };
-    // Creating the following bundles requires no signing key.
+    // The following bundles can be created without a signing key.
     let header = |change: &dyn Fn(&mut BundleHeader)| {
         let mut pieces = good.clone();
         change(&mut pieces.header);
@@ -170,7 +170,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 pieces.header.sequence = Pieces::parse(served).header.sequence;
                 pieces.sign(ours)
             },
-            "like another bundle that was already applied",
+            "as a bundle that was already applied",
         ),
         (
             "other-gateway",
@@ -303,7 +303,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "parts-in-another-order",
             forge.headed(|header| header.parts.swap(0, 1)),
-            "does not belong there",
+            "is not allowed at this position",
         ),
         (
             "unknown-field",

@@ -82,7 +82,7 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
         .await
         .clean("bundles: all malformed ones rejected");
 
-    // After `apply` rejects a bundle, no file may remain.
+    // After `apply` rejects a bundle, none of its files may remain.
     for case in all
         .iter()
         .filter(|case| ["stranger", "cut-in-shard"].contains(&case.name))
@@ -110,7 +110,7 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
     agent.wait_status("no problem is reported", well).await;
 }
 
-/// By file name without the extension.
+/// Returns the states by file name without the extension.
 fn states(status: &Value) -> BTreeMap<String, (String, String)> {
     let files = status["source"]["bundles"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -71,7 +71,10 @@ async fn host_without_network_serves_bundles() {
     let identity = command(&["identity", "--state-dir", &state]);
     assert!(identity.status.success(), "{}", printed(&identity));
     let again = command(&["identity", "--state-dir", &state]);
-    assert_eq!(identity.stdout, again.stdout, "an identity stays");
+    assert_eq!(
+        identity.stdout, again.stdout,
+        "the identity must not change"
+    );
     let key = String::from_utf8(identity.stdout).unwrap();
     let key = key.trim();
     let kept_at = agent.state().join("bundles/identity");
@@ -109,7 +112,7 @@ async fn host_without_network_serves_bundles() {
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
 
-    // Twice with `apply`, and once by copying a file.
+    // Update the host twice with `apply`, and once by copying a file.
     let load = Load::start(&Plan::new(vec![
         agent.get(80, "bundle.test", "/"),
         secure.clone(),
@@ -142,7 +145,9 @@ async fn host_without_network_serves_bundles() {
         slow.is_some_and(|file| file["state"] == state)
     };
     let status = agent
-        .wait_status("half a file", |status| slow(status, "unfinished"))
+        .wait_status("the file is unfinished", |status| {
+            slow(status, "unfinished")
+        })
         .await;
     assert_eq!(
         status["source"]["problems"],
@@ -150,7 +155,9 @@ async fn host_without_network_serves_bundles() {
         "{status:#}"
     );
     agent
-        .wait_status("half a file for good", |status| slow(status, "refused"))
+        .wait_status("the unfinished file is rejected", |status| {
+            slow(status, "refused")
+        })
         .await;
     fs::write(agent.manifests().join("slow.bundle"), &fifth).unwrap();
     wait(&agent, &b).await;

@@ -75,7 +75,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
         let problems = status["source"]["problems"].to_string();
         problems.contains("no key is trusted here")
     };
-    agent.wait_status("nobody is trusted", nobody).await;
+    agent.wait_status("no key is trusted", nobody).await;
     wait(&agent, &c).await;
     let missing = command(&["trust", "remove", "../identity", "--state-dir", &state]);
     assert_eq!(missing.status.code(), Some(1), "{}", printed(&missing));

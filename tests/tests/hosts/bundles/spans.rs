@@ -27,7 +27,7 @@ async fn host_with_bundles_traces_changes() {
         let revision = &status["gateways"][0]["appliedRevision"];
         let revision = revision.as_str().unwrap_or_else(|| panic!("{status:#}"));
         collecting
-            .wait_trace(&format!("the way of {revision}"), |spans| {
+            .wait_trace(&format!("the steps of {revision}"), |spans| {
                 let has_revision = |name: &&str| {
                     spans.iter().any(|span| {
                         let value = span.attribute("sesame.revision").unwrap_or_default();

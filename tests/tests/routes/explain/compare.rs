@@ -13,10 +13,10 @@ pub(crate) fn compare(
 ) -> Result<(), String> {
     let reply = match (&explanation.outcome, reply) {
         (ExplainedOutcome::Refused { .. }, Err(_)) => return Ok(()),
-        (ExplainedOutcome::Refused { .. }, Ok(_)) => return Err("there is an answer".to_owned()),
+        (ExplainedOutcome::Refused { .. }, Ok(_)) => return Err("got a response".to_owned()),
         // Over HTTP/2, Envoy resets the stream instead of responding with 400.
         (ExplainedOutcome::Answered { status: 400, .. }, Err(_)) if http2 => return Ok(()),
-        (_, Err(_)) => return Err("there is no answer".to_owned()),
+        (_, Err(_)) => return Err("got no response".to_owned()),
         (_, Ok(reply)) => reply,
     };
     let route = explanation.route.as_ref().map(|route| {
@@ -37,7 +37,7 @@ pub(crate) fn compare(
                 return Err(format!("the route is {marker:?}, not {route:?}"));
             }
             if reply.backend().is_some() {
-                return Err("a backend answers".to_owned());
+                return Err("a backend responds".to_owned());
             }
             match grpc_status {
                 Some(code) => same(
@@ -86,13 +86,13 @@ pub(crate) fn compare(
                 return match is_grpc.next() {
                     Some(_) => Ok(()),
                     None if explanation.request.method == "HEAD" => Ok(()),
-                    None => Err("no backend answers".to_owned()),
+                    None => Err("no backend responds".to_owned()),
                 };
             };
             same("path", echo.path.as_str(), path.as_str())?;
             same("host", echo.host.as_str(), host.as_str())
         }
-        other => Err(format!("not expected: {other:?}")),
+        other => Err(format!("unexpected outcome: {other:?}")),
     }
 }
 

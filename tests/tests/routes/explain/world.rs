@@ -58,7 +58,7 @@ pub(crate) fn one<'p>(moments: &mut Moments, of: &[&'p str]) -> &'p str {
 }
 
 pub(crate) fn index(moments: &mut Moments, bound: usize) -> usize {
-    usize::try_from(moments.below(bound as u64)).expect("below a usize")
+    usize::try_from(moments.below(bound as u64)).expect("fits into usize")
 }
 
 /// The probability is 1 / `times`.

@@ -31,7 +31,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.wait_ok(&agent.get(80, HOST, "/ready")).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/load")]));
     let rotated = async |agent: &AgentUnderTest, count: usize| {
-        eventually("files that are full", TEST_TIMEOUT, async || {
+        eventually("another log file exists", TEST_TIMEOUT, async || {
             let found = files(agent).len();
             (found > count)
                 .then_some(())
@@ -86,13 +86,13 @@ async fn lines_survive_rename_and_deletion_by_others() {
     let renamed = current.with_extension("log.mine");
     fs::rename(&current, &renamed).expect("renamed");
     request("/renamed").await;
-    eventually("a line somewhere", TEST_TIMEOUT, async || {
+    eventually("either file contains the line", TEST_TIMEOUT, async || {
         let texts = [&current, &renamed].map(|file| fs::read_to_string(file).unwrap_or_default());
         let found = texts.iter().any(|text| text.contains("/renamed"));
         found.then_some(()).ok_or_else(|| texts.concat())
     })
     .await;
-    eventually("a new file", TEST_TIMEOUT, async || {
+    eventually("a new file exists", TEST_TIMEOUT, async || {
         request("/after").await;
         let text = fs::read_to_string(&current).unwrap_or_default();
         text.contains("/after").then_some(()).ok_or(text)
@@ -152,10 +152,10 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             .to_string()
             .contains("access logs are off")
     };
-    agent.wait_status("logs that are off", off).await;
+    agent.wait_status("access logs are disabled", off).await;
     fs::remove_file(agent.visible(&fill)).expect("remove the filler file");
     agent
-        .wait_status("logs that are on", |status| !off(status))
+        .wait_status("access logs are enabled", |status| !off(status))
         .await;
     ended.store(true, Ordering::Relaxed);
     load.await.expect("every request is answered");

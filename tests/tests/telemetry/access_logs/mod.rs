@@ -1,4 +1,4 @@
-//! Access logs of a real Envoy.
+//! Access logs from a real Envoy.
 
 mod content;
 mod files;

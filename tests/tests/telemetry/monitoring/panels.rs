@@ -305,7 +305,7 @@ const CONTROLLER: Row = Row {
             )],
         ),
         panel(
-            "Writes of statuses",
+            "Status writes",
             "wps",
             &[(
                 "sum by (kind) (rate(sesame_controller_status_writes_total{@}[$__rate_interval]))",

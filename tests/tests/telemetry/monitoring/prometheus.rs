@@ -10,7 +10,7 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// `None` unless `make test-dashboards` runs the test.
+/// Returns `None` unless `make test-dashboards` runs the test.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }

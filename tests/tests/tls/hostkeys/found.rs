@@ -43,7 +43,7 @@ impl Traces {
     }
 
     pub(crate) fn in_memory_of(&self, pid: i32) -> Vec<String> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process runs");
         let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("root reads it");
         let holds = |line: &&str| {
             let mut words = line.split_whitespace();

@@ -46,7 +46,7 @@ async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) 
         let agreed = handshake.shake().await;
         let agreed = agreed.map_err(|error| format!("{error:#}\n{}", agent.log_tail()))?;
         holds(agreed.certificate == leaf.der, || {
-            format!("another one\n{}", agent.log_tail())
+            format!("another certificate\n{}", agent.log_tail())
         })
     })
     .await;
@@ -143,20 +143,20 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept =
         |status: &Value| has_reason(status, "does not match") && has_reason(status, "stays in use");
-    agent.wait_status("it is told", kept).await;
+    agent.wait_status("the problem is reported", kept).await;
     wait_shown(&agent, &authority, &first).await;
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
     wait_shown(&agent, &authority, &first).await;
-    agent.wait_status("it is told", kept).await;
+    agent.wait_status("the problem is reported", kept).await;
 
     // Make the key readable by every user.
     let key = files.path("tls.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open =
         |status: &Value| has_reason(status, "every user of this host can access it (mode 0644)");
-    agent.wait_status("it is told", open).await;
+    agent.wait_status("the problem is reported", open).await;
     wait_shown(&agent, &authority, &first).await;
     files.renew(&second);
     wait_shown(&agent, &authority, &second).await;
@@ -176,7 +176,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     let request = agent
         .get(443, "a.test", "/")
         .tls("a.test", &authority.trust());
-    eventually("nobody answers", TEST_TIMEOUT, async || {
+    eventually("the request fails", TEST_TIMEOUT, async || {
         let sent = request.send().await;
         holds(sent.is_err(), || "an answer".to_owned())
     })
@@ -260,7 +260,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     let gateway_condition = condition(&gateway["status"]["conditions"], "Programmed");
     assert_eq!(
         gateway_condition["status"], "True",
-        "others are: {gateway:#}"
+        "other listeners are programmed: {gateway:#}"
     );
 
     let first = authority.issue(&["a.test"]);
@@ -270,7 +270,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     agent.restart();
     wait_shown(&agent, &authority, &first).await;
     cluster
-        .until("nothing is missing", GATEWAY, |gateway| {
+        .until("all certificates are shown", GATEWAY, |gateway| {
             let programmed = find_condition(gateway, "Programmed");
             let shown = find_condition(gateway, "projectsesame.io/CertificatesShown");
             programmed["status"] == "True" && shown.is_null()

@@ -1,4 +1,4 @@
-//! The agent never dumps core, and its Envoys' core dumps contain no memory.
+//! The agent never dumps core, and Envoy's core dumps contain no memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,9 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let lifted = let_dump(envoy);
     crash(envoy, "-SEGV");
     eventually("another Envoy serves", TEST_TIMEOUT, async || {
-        holds(agent.wait_live().await != envoy, || "the same".to_owned())
+        holds(agent.wait_live().await != envoy, || {
+            "the same Envoy is live".to_owned()
+        })
     })
     .await;
     agent.wait_ok(&request).await;
@@ -127,7 +129,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let directory = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
     let _ = let_dump(pid);
     crash(pid, "-ABRT");
-    eventually("the agent has ended", TEST_TIMEOUT, async || {
+    eventually("the agent has exited", TEST_TIMEOUT, async || {
         let ended = fs::read_to_string(format!("/proc/{pid}/stat"));
         let state = ended.unwrap_or_else(|_| "gone) Z ".to_owned());
         holds(state.contains(") Z "), || state.clone())
@@ -136,6 +138,6 @@ async fn crash_leaves_no_keys_in_core_dump() {
     assert_eq!(
         dumps(&directory),
         Vec::<PathBuf>::new(),
-        "none of the agent"
+        "the agent leaves no core dump"
     );
 }

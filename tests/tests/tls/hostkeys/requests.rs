@@ -71,7 +71,7 @@ impl RequestDirectory {
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
-        eventually("there is a request", TEST_TIMEOUT, async || {
+        eventually("the request exists", TEST_TIMEOUT, async || {
             found = fs::read_to_string(&path).unwrap_or_default();
             holds(!found.is_empty() && found != before, || found.clone())
         })
@@ -164,10 +164,12 @@ async fn operator_signed_renewals_fail_no_request() {
     let asked = directory.wait("").await;
     let waits = |status: &Value| {
         has_problem(status, "has no certificate yet")
-            && has_problem(status, "have your authority sign")
+            && has_problem(status, "have your CA sign")
             && status["healthy"] == false
     };
-    agent.wait_status("the request is told", waits).await;
+    agent
+        .wait_status("the waiting request is reported", waits)
+        .await;
     assert!(waiting(&agent).await > 0.5);
     directory.put(&site.clients.answer(&asked, LONG));
     agent.wait_ok(&request).await;
@@ -237,7 +239,9 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
             && has_problem(status, "the key of the request does not match")
             && has_problem(status, "the last valid content stays in use")
     };
-    agent.wait_status("it is not taken", refused).await;
+    agent
+        .wait_status("the certificate is rejected", refused)
+        .await;
     agent.wait_ok(&request).await;
     // Write a longer part of the certificate each time, then kill and restart the agent.
     let answer = site.clients.answer(&second, LONG);
@@ -284,13 +288,15 @@ async fn command_receives_request_and_prints_certificate() {
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
     let fails = |status: &Value| has_problem(status, "/bin/false failed (exit status: 1)");
-    agent.wait_status("the command fails", fails).await;
+    agent
+        .wait_status("the command's failure is reported", fails)
+        .await;
     agent.wait_ok(&request).await;
 }
 
 async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> String {
     let mut found = Value::Null;
-    eventually("there is a request", TEST_TIMEOUT, async || {
+    eventually("the request exists", TEST_TIMEOUT, async || {
         let all = cluster.get(REQUESTS).await;
         let items = all["items"].as_array().cloned().unwrap_or_default();
         found = items
@@ -348,14 +354,20 @@ async fn cluster_signer_signs_for_host_listener() {
     let mut agent = follow(&cluster, &[443, 80], &[&flag("")]).await;
     let forbidden =
         |status: &Value| has_problem(status, "cannot get resource") && has_problem(status, "(403)");
-    agent.wait_status("the right is missing", forbidden).await;
+    agent
+        .wait_status("the missing permission is reported", forbidden)
+        .await;
     cluster.apply(&rights()).await.expect("the rights");
     let unapproved = |status: &Value| has_problem(status, "kubectl certificate approve sesame-");
-    agent.wait_status("nobody has approved", unapproved).await;
+    agent
+        .wait_status("the request awaits approval", unapproved)
+        .await;
     // The agent must reuse the pending request.
     agent.kill9();
     agent.restart();
-    agent.wait_status("nobody has approved", unapproved).await;
+    agent
+        .wait_status("the request awaits approval", unapproved)
+        .await;
     let authority = Authority::new("servers");
     let shown = async |agent: &AgentUnderTest, answer: &str| {
         let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());

@@ -67,7 +67,7 @@ impl Host {
                 && gateway["applied"] == gateway["stored"]
         };
         self.agent
-            .wait_status("what is served is stored", accepted)
+            .wait_status("the served state is stored", accepted)
             .await;
     }
 
@@ -105,7 +105,9 @@ impl Host {
                 .shake()
                 .await
                 .map_err(|error| format!("{error:#}"))?;
-            holds(agreed.certificate == leaf.der, || "another one".to_owned())
+            holds(agreed.certificate == leaf.der, || {
+                "a different certificate".to_owned()
+            })
         })
         .await;
     }
@@ -163,7 +165,7 @@ async fn systemd_creds_seals_where_available() {
     assert_eq!(seal.join("host.key").exists(), !by_systemd);
     let place = keys_at_rest(&status);
     assert_eq!(place.starts_with("systemd-creds"), by_systemd, "{place}");
-    // systemd-creds must be used if it works for this user.
+    // The agent must use systemd-creds if it works for this user.
     let tried = std::process::Command::new("systemd-creds")
         .args(["encrypt", "--name=sesame-seal-key", "/dev/null", "-"])
         .stdin(std::process::Stdio::null())
@@ -235,7 +237,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         holds(found.is_empty(), || format!("{found:?}"))
     };
     // The agent stores manifests only after it has served them.
-    eventually("nothing is in clear", TEST_TIMEOUT, nothing).await;
+    eventually("no key is stored in plaintext", TEST_TIMEOUT, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 

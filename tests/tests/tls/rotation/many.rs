@@ -155,7 +155,7 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // The agent would hold this change for five minutes if it counted as a removal.
+    // If this change counted as a removal, the agent would hold it back for five minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;
     agent.wait_served(&status(127), unknown).await;

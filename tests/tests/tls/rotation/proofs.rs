@@ -7,7 +7,7 @@ use sesame_tests::agent::{Setup, TEST_TIMEOUT, listener_condition};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{class_with_parameters, edge, gateway, https_listener, yaml};
-use sesame_tests::shared_port::stand_beside;
+use sesame_tests::shared_port::open_rival_sockets;
 use sesame_tests::wait::{eventually, holds};
 
 use super::site::{Site, admin};
@@ -21,7 +21,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     let setup = Setup::with_ports(&[443]);
     let agent = site.start(setup, backend.address(), |it| it).await;
     let old = site.issue(0);
-    let beside = stand_beside(agent.address(443), &old);
+    let beside = open_rival_sockets(agent.address(443), &old);
     let unshown_reason = |status: &Value| {
         let unshown = &status["gateways"][0]["unshown"];
         unshown["Gateway/default/edge/listeners/l0"].clone()
@@ -33,9 +33,9 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
     // All handshakes may reach Envoy instead of the other process, so retry with a new certificate.
-    let status = eventually("the listener is named", TEST_TIMEOUT, async || {
+    let status = eventually("the listener is reported", TEST_TIMEOUT, async || {
         Site::write(&agent, 0, &site.issue(0));
-        let waited = agent.wait_status("the listener is named", named);
+        let waited = agent.wait_status("the listener is reported", named);
         let waited = tokio::time::timeout(Duration::from_secs(10), waited).await;
         waited.map_err(|_| "every handshake reached Envoy".to_owned())
     })
@@ -119,12 +119,12 @@ async fn proof_covers_every_listener_kind() {
         };
         Ok::<_, String>((of("ssl.handshake"), of("no_cert"), of("connection_error")))
     };
-    assert_eq!(asked().await, Ok((0, 0, 0)), "nobody has asked yet");
+    assert_eq!(asked().await, Ok((0, 0, 0)), "no handshake yet");
     for round in 1..=3 {
         agent.write("secrets.yaml", &secrets());
         // The handshake on port 444 fails, but only after Envoy has sent its certificate.
         let expected = (round * (names.len() as u64 - 1), round, 0);
-        eventually("all of them are asked", TEST_TIMEOUT, async || {
+        eventually("every listener is verified", TEST_TIMEOUT, async || {
             let found = asked().await?;
             holds(found == expected, || format!("{found:?}"))
         })
@@ -150,7 +150,7 @@ async fn proof_sends_proxy_protocol_header() {
     let admin = admin(&agent).await;
     for round in 1..=3 {
         agent.write("secret.yaml", &secret());
-        eventually("the listener is asked", TEST_TIMEOUT, async || {
+        eventually("the listener is verified", TEST_TIMEOUT, async || {
             let filter = r"^listener\..*\.ssl\.handshake$";
             let counters = admin.counters(filter).await.map_err(|e| e.to_string())?;
             let found: u64 = counters.values().sum();

@@ -102,9 +102,9 @@ async fn taken(admin: &Admin) -> String {
 }
 
 async fn wait_taken(admin: &Admin, before: String) {
-    eventually("the keys are taken", TEST_TIMEOUT, async || {
+    eventually("the new keys are used", TEST_TIMEOUT, async || {
         let now = taken(admin).await;
-        holds(now != before, || format!("version {now:?} is taken"))
+        holds(now != before, || format!("version {now:?} is still used"))
     })
     .await;
 }
@@ -112,7 +112,7 @@ async fn wait_taken(admin: &Admin, before: String) {
 /// Works even if the agent is unhealthy.
 async fn admin(agent: &AgentUnderTest) -> Admin {
     let path = |status: &Value| Some(status["gateways"][0]["envoy"]["admin"].as_str()?.to_owned());
-    let status = agent.wait_status("there is an Envoy", |status| path(status).is_some());
+    let status = agent.wait_status("Envoy has an admin socket", |status| path(status).is_some());
     let path = path(&status.await).expect("an admin socket");
     Admin::new(PathBuf::from(path))
 }
@@ -186,7 +186,7 @@ async fn unusable_secret_changes_no_listener() {
     change(&hosts, |host| put(host, &[ONE])).await;
     wait_resolved_refs(&hosts[0], "True", "").await;
     let shared = with_tickets(&hosts[0], &site).await;
-    assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
+    assert_resume_at(&shared, &hosts[1], true, "the Secret exists").await;
 
     // If the Secret is broken, the last good keys must remain in use.
     for host in &hosts {

@@ -101,7 +101,7 @@ impl Site {
         let what = format!("{} presents its new certificate", Self::host(number));
         eventually(&what, sesame_tests::agent::TEST_TIMEOUT, async || {
             let shown = self.shown(agent, number).await?;
-            holds(shown == leaf.der, || "an older one".to_owned())
+            holds(shown == leaf.der, || "an older certificate".to_owned())
         })
         .await;
     }

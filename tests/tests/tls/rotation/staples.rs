@@ -86,7 +86,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     // Ten seconds are long enough for both handshakes.
     let short = site.staple(&leaf, after(10));
     write(&agent, &leaf, &short);
-    site.wait_stapled(&agent, "the short one", &leaf, &short)
+    site.wait_stapled(&agent, "the short-lived staple", &leaf, &short)
         .await;
     site.wait_stapled(&agent, "the certificate alone", &leaf, &[])
         .await;
@@ -95,7 +95,7 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
         status["healthy"] == true
             && warnings.contains("the OCSP staple of Secret/default/pair-0 expired")
     };
-    agent.wait_status("it is said", warns).await;
+    agent.wait_status("the expiry is reported", warns).await;
     agent.wait_stored().await;
 
     // An expired staple must not prevent startup either.
@@ -104,7 +104,9 @@ async fn staple_is_served_replaced_and_dropped_when_expired() {
     agent.restart();
     site.wait_stapled(&agent, "the certificate after a restart", &leaf, &[])
         .await;
-    agent.wait_status("it is said again", warns).await;
+    agent
+        .wait_status("the expiry is reported again", warns)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +137,8 @@ async fn invalid_staple_is_omitted_and_reported() {
     ];
     for (words, staple) in cases {
         write(&agent, &leaf, &good);
-        site.wait_stapled(&agent, "a good one", &leaf, &good).await;
+        site.wait_stapled(&agent, "the good staple", &leaf, &good)
+            .await;
         write(&agent, &leaf, &staple);
         site.wait_stapled(&agent, words, &leaf, &[]).await;
         wait_refs(&agent, "True", words).await;
@@ -154,11 +157,11 @@ async fn must_staple_certificate_is_accepted_only_with_staple() {
     Site::write(&agent, 0, &leaf);
     wait_refs(&agent, "False", "the certificate requires an OCSP staple").await;
     let still = site.shown(&agent, 0).await.expect("a certificate");
-    assert!(still == shown, "the last good one");
+    assert!(still == shown, "the last good certificate");
 
     let staple = site.staple(&leaf, after(3600));
     write(&agent, &leaf, &staple);
-    site.wait_stapled(&agent, "it is taken", &leaf, &staple)
+    site.wait_stapled(&agent, "the new staple is presented", &leaf, &staple)
         .await;
     Site::write(&agent, 0, &leaf);
     wait_refs(&agent, "False", "the certificate requires an OCSP staple").await;
@@ -168,6 +171,6 @@ async fn must_staple_certificate_is_accepted_only_with_staple() {
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
-    site.wait_stapled(&agent, "the same after a start", &leaf, &staple)
+    site.wait_stapled(&agent, "the same staple after a restart", &leaf, &staple)
         .await;
 }

@@ -74,7 +74,7 @@ impl Spire {
         spire.write("helper.conf", &helper, port);
         spire.run("spiffe-helper", &["-config", "helper.conf"]);
         spire
-            .wait("there are files", || {
+            .wait("the key file exists", || {
                 spire.path("files/svid_key.pem").exists()
             })
             .await;
@@ -136,7 +136,7 @@ impl Spire {
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
-        eventually("SPIRE renews", TEST_TIMEOUT, async || {
+        eventually("SPIRE renews the certificate", TEST_TIMEOUT, async || {
             next = now();
             holds(!next.is_empty() && next != before, || self.log())
         })
@@ -212,7 +212,7 @@ fn helper() -> String {
     let page = fs::read_to_string(workspace().join("docs/host-certificates.md")).expect("the page");
     let block = page.split("```hcl\n").nth(1);
     let block = block.and_then(|block| block.split("```").next());
-    block.expect("settings of the helper").to_owned()
+    block.expect("the helper's settings").to_owned()
 }
 
 const SERVER: &str = r#"

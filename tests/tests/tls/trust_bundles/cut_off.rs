@@ -119,7 +119,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let replaced = agent.order(&["restart"]).await;
     assert!(replaced.status.success(), "{}", agent.log_tail());
     wait_untrusted(&agent, &to_bad).await;
-    eventually("the connection is ended", TEST_TIMEOUT, async || {
+    eventually("the connection is closed", TEST_TIMEOUT, async || {
         holds(!established.is_open().await, || "it is open".to_owned())
     })
     .await;
@@ -199,7 +199,7 @@ async fn deleted_grant_cuts_off_only_what_it_permitted() {
     agent.remove("maps.yaml");
     wait_refused(&agent, &by_client).await;
     agent
-        .wait_status("the listener says why", |status| {
+        .wait_status("the listener reports the reason", |status| {
             let condition = listener_condition(status, "https", "ResolvedRefs");
             condition["status"] == "False" && condition["reason"] == "RefNotPermitted"
         })

@@ -262,7 +262,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
-    // If one authority has a list, Envoy requires one for every authority.
+    // If one authority has a revocation list, Envoy requires a list for every authority.
     clients(&our_list);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -286,7 +286,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
         reason.contains("the revocation list of CN=clients in ConfigMap/default/clients expired")
     };
     agent
-        .wait_status("the expired list is told", |status| {
+        .wait_status("the expired list is reported", |status| {
             let reasons = status["reasons"].as_array();
             reasons.into_iter().flatten().any(expired)
         })
@@ -296,7 +296,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
     clients("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
     wait_refused(&agent, &by_other).await;
     agent
-        .wait_status("the fault is told", |status| {
+        .wait_status("the malformed list is reported", |status| {
             let condition = listener_condition(status, "https", "ResolvedRefs");
             let message = condition["message"].as_str().unwrap_or_default();
             condition["reason"] == "InvalidCACertificateRef"

@@ -16,7 +16,8 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Maximum per bundle. Beyond it, drops the certificates whose trust ends first.
+/// Maximum number of removed certificates per bundle. Beyond it, drops the certificates whose trust
+/// ends first.
 const MAX_LOST: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +100,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns when a certificate next loses trust or is forgotten.
+    /// Returns the time at which a certificate next loses trust or is forgotten.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
@@ -167,7 +168,7 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // If the bundle declares a CRL of this CA, the stored CRLs are outdated.
+            // If the bundle declares a CRL from this CA, the stored CRLs are outdated.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }

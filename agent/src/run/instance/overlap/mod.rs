@@ -21,7 +21,7 @@ use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
 const FILE: &str = "overlap.json";
-/// Several times the size of a Gateway's bundles.
+/// Maximum file size in bytes, several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
 /// Check at least this often, because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -64,8 +64,8 @@ impl Overlap {
         }
     }
 
-    /// If true, Envoy's files may contain certificates whose trust has ended.
-    pub(super) fn was_there(&self) -> bool {
+    /// Returns true if Envoy's files may contain certificates whose trust has ended.
+    pub(super) fn has_stored_state(&self) -> bool {
         self.stored.is_some()
     }
 
@@ -110,7 +110,7 @@ impl Overlap {
         retaining
     }
 
-    /// Returns when `with_retained` must be called again.
+    /// Returns the time at which `with_retained` must be called again.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
@@ -154,7 +154,12 @@ impl Overlap {
             Ok(()) => self.stored = wanted.cloned(),
             // Without the file, the next agent trusts only declared certificates.
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
+                tracing::warn!(
+                    path = %self.path.display(),
+                    %error,
+                    "cannot store the certificates that rotations removed from trust bundles; they \
+                     will not be trusted after the agent restarts"
+                );
             }
         }
     }

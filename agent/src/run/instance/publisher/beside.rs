@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use sesame_render::Rendered;
 
 use super::Publisher;
-use crate::apply::{self, ApplyError, Desired, Outcome, Removal, Waiting};
+use crate::apply::{self, ApplyError, Desired, Outcome, PendingChanges, Removal};
 use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
-    pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
-        Waiting::of(self.applier.on_disk(), &wanted.rendered)
+    pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> PendingChanges {
+        PendingChanges::of(self.applier.on_disk(), &wanted.rendered)
     }
 
     /// Returns `None` if this part depends on the rest.
@@ -19,7 +19,7 @@ impl Publisher {
         &self,
         wanted: &Target,
         queue: Queue,
-        waiting: Waiting,
+        waiting: PendingChanges,
     ) -> Option<Rendered> {
         // `wanted` must be reduced or fitted first.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
@@ -69,7 +69,7 @@ impl Publisher {
         self.applier.set_removal(removal);
     }
 
-    /// If true, connections to removed listeners may still be draining.
+    /// Returns true if connections to removed listeners may still be draining.
     pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
         self.applier.take_retired()
     }

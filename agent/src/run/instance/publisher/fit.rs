@@ -16,9 +16,10 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Adding files recreates clusters or listeners, so do it rarely.
+/// Minimum time between attempts to add files. Adding files recreates clusters or listeners, so do
+/// it rarely.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// The kernel takes 10 ms to close a file.
+/// How long to wait for Envoy to close files. The kernel takes 10 ms for each file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -54,7 +55,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // Unused clusters occupy some of the missing instances.
+                // Unused clusters may hold some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// With a shorter period, the next change might find Envoy busy.
+/// Time without changes before unused clusters are removed. With a shorter period, the next change
+/// might find Envoy busy.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long unused clusters may remain without a quiet period.
+/// Maximum time that unused clusters remain while changes keep arriving.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections to removed listeners may still use these clusters.
+    /// Until this time, connections to removed listeners may still use these clusters.
     draining: Option<Instant>,
 }
 

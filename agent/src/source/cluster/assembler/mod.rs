@@ -20,7 +20,7 @@ use super::pieces::{
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
-/// Limit on the compressed size of one Gateway's shards.
+/// Maximum compressed size of one Gateway's shards, in bytes.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
 #[derive(Debug, Default)]

@@ -30,7 +30,7 @@ fn bucket(name: &str, count: usize) -> usize {
 }
 
 fn stored(piece: &Snapshot) -> Vec<u8> {
-    zstd::encode_all(piece.encode_to_vec().as_slice(), 1).expect("in memory")
+    zstd::encode_all(piece.encode_to_vec().as_slice(), 1).expect("compression in memory")
 }
 
 fn reference(bytes: &[u8]) -> ShardRef {
@@ -511,7 +511,7 @@ fn fast_path_reads_only_shards_of_changed_objects() {
         let second = splitter.change(&delta).expect("shards");
         let second = second.expect("all have their places");
         assert!(read_alone(&first, &second, false).is_none());
-        let now = read_alone(&first, &second, true).expect("by the fast path");
+        let now = read_alone(&first, &second, true).expect("the fast path applies");
         let encoded = EncodedSnapshot::new(&original, Vec::new());
         let expected = encoded.with_changes(&delta).expect("all have their places");
         assert_eq!(*now.encoded, expected);

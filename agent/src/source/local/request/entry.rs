@@ -8,7 +8,7 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use crate::source::local::fields::SettingFields;
 
 const MAX_NAMES: usize = 16;
-/// RFC 5280, `ub-common-name`.
+/// Maximum length of a common name (RFC 5280, `ub-common-name`).
 const LONGEST_COMMON_NAME: usize = 64;
 /// Maximum length of a SPIFFE ID.
 const LONGEST_URI: usize = 2048;
@@ -103,12 +103,12 @@ impl CertificateRequest {
         self
     }
 
-    /// Path of the expected answer.
+    /// Returns the path of the expected answer.
     pub fn answer_file(&self) -> PathBuf {
         self.directory.join("certificate.pem")
     }
 
-    /// Path of the request.
+    /// Returns the path of the request.
     pub fn request_file(&self) -> PathBuf {
         self.directory.join("request.pem")
     }

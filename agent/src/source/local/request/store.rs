@@ -48,9 +48,9 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns the age at renewal, in seconds: between three fifths and two thirds of the lifetime. The
-/// certificate's digest determines the age, so hosts installed together do not contact their CA at
-/// the same time.
+/// Returns the age in seconds at which to renew the certificate: between three fifths and two
+/// thirds of the lifetime. The certificate's digest determines the age, so hosts installed together
+/// do not contact their CA at the same time.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
@@ -130,7 +130,7 @@ fn waiting(
     let (file, answer) = (file.display(), answer.display());
     let how = match &request.answerer {
         Answerer::Operator => {
-            format!("have your authority sign {file}, and put the certificate into {answer}")
+            format!("have your CA sign {file}, and save the certificate as {answer}")
         }
         Answerer::Command(words) => format!("it is passed to {}", words.join(" ")),
         Answerer::Signer { name, .. } => format!("the cluster's signer {name} must sign it"),
@@ -150,7 +150,7 @@ fn waiting(
     };
     Some((
         severity,
-        format!("{why}, and its request is waiting; {how}{reported}"),
+        format!("{why}, and its certificate request is unanswered; {how}{reported}"),
     ))
 }
 

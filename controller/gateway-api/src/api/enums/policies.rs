@@ -34,7 +34,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.edge.proxyProtocol.mode` of a SesameConfiguration.
+    /// `spec.edge.proxyProtocol.mode` in a SesameConfiguration.
     ProxyProtocolMode {
         /// Closes connections that do not start with a PROXY protocol header.
         Required = "Required",
@@ -47,7 +47,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// `spec.edge.forwardClientCertificate.mode` of a SesameConfiguration.
+    /// `spec.edge.forwardClientCertificate.mode` in a SesameConfiguration.
     ForwardedCertificateMode {
         /// Removes the header.
         Sanitize = "Sanitize",

@@ -82,16 +82,16 @@ fn null_fields_decode_like_absent_ones() {
         for place in all {
             let (parent, key) = place.rsplit_once('/').expect("starts with a slash");
             let mut null = object.clone();
-            *null.pointer_mut(&place).expect("is there") = Json::Null;
+            *null.pointer_mut(&place).expect("the field exists") = Json::Null;
             let mut absent = object.clone();
             let of = parent.rsplit('/').next().unwrap_or_default();
-            match absent.pointer_mut(parent).expect("is there") {
+            match absent.pointer_mut(parent).expect("the field exists") {
                 Json::Object(fields) if MAPS.contains(&of) => {
                     let key = key.replace("~1", "/");
                     fields.insert(key, json!(""));
                 }
                 Json::Object(fields) => {
-                    fields.remove(key).expect("was there");
+                    fields.remove(key).expect("the field exists");
                 }
                 // In a list, null means an empty string or map.
                 Json::Array(items) => {

@@ -110,7 +110,7 @@ fn wrong_value_error_names_path_value_and_line() {
                 continue;
             }
             let mut wrong = object.clone();
-            let value = wrong.pointer_mut(&place).expect("is there");
+            let value = wrong.pointer_mut(&place).expect("the field exists");
             let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
                 // A number would be a valid quantity.
@@ -133,7 +133,7 @@ fn wrong_value_error_names_path_value_and_line() {
                     "\"seven\"",
                     &["is not a mapping of fields"][..],
                 ),
-                Json::Null => unreachable!("there is none"),
+                Json::Null => unreachable!("objects contain no null"),
             };
             *value = instead;
             let is_secret = kind == "Secret";
@@ -194,7 +194,7 @@ fn misspelt_field_error_suggests_intended_field() {
             let mut wrong = object.clone();
             let fields = wrong.pointer_mut(parent).and_then(Json::as_object_mut);
             let Some(fields) = fields else { continue };
-            let value = fields.remove(key).expect("is there");
+            let value = fields.remove(key).expect("the field exists");
             let misspelt = &key[..key.len() - 1];
             fields.insert(misspelt.to_owned(), value);
             let place = format!("{parent}/{misspelt}");

@@ -20,7 +20,7 @@ pub(crate) enum UpstreamProtocol {
     Http1,
     H2c,
     H2,
-    /// TLS that carries HTTP/1.1 or raw bytes.
+    /// HTTP/1.1 or raw bytes over TLS.
     Tls,
 }
 
@@ -96,7 +96,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Fails if required TLS settings are missing, or if `own_tls` would not be used.
+    /// Fails if `protocol` requires TLS that is not configured, or if `own_tls` would have no
+    /// effect.
     pub(super) fn check(
         &self,
         key: &NamespacedName,
@@ -135,15 +136,15 @@ impl<'w> Backends<'w> {
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
         // With TLS passthrough, the client itself negotiates the protocol.
-        if traffic.heeds_policies()
+        if traffic.supports_tls_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)
             && let Some(port) = service_port(&object.spec, port, traffic.transport())
         {
             connection.protocol = UpstreamProtocol::annotated(object, port);
         }
-        let heeds_policies = traffic.heeds_policies() && connection.own_tls.is_none();
-        let policed = self.policed(service, heeds_policies);
+        let supports_tls_policies = traffic.supports_tls_policies() && connection.own_tls.is_none();
+        let policed = self.policed(service, supports_tls_policies);
         let target = if connection == Connection::default() {
             self.target(service, Some(port), traffic, cx)
         } else {

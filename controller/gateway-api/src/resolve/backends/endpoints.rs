@@ -19,7 +19,7 @@ use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
-/// By namespace and name of the Service.
+/// Keyed by namespace and name of the Service.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
@@ -51,8 +51,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Returns the endpoint set of each port, and problems in slices and annotations. Nothing else
-/// depends on slices.
+/// Returns the endpoint set of each port, and problems in slices and annotations. Nothing else in a
+/// resolution depends on EndpointSlices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],

@@ -1,5 +1,5 @@
-//! Converts the Service ports and XBackends that routes reference to Backends: one per combination
-//! of protocol and settings. An invalid reference becomes an error value, so that its share of the
+//! Converts Service ports and XBackends referenced by routes into Backends: one per combination of
+//! protocol and settings. An invalid reference becomes an error value, so that its share of the
 //! traffic can be rejected.
 
 mod app_protocols;
@@ -63,7 +63,7 @@ impl BackendTarget {
 }
 
 pub(crate) struct ResolvedRef<'w> {
-    /// The backend, once for each kind of status that lists the Gateways sending traffic to it.
+    /// One entry per kind of policy that targets the Service, or one entry for an XBackend.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
@@ -177,7 +177,7 @@ impl<'w> Backends<'w> {
             };
         }
         ResolvedRef {
-            policed: self.policed(name, traffic.heeds_policies()),
+            policed: self.policed(name, traffic.supports_tls_policies()),
             target: self.target(name, reference.port, traffic, cx),
         }
     }
@@ -251,7 +251,7 @@ impl<'w> Backends<'w> {
             return Err((Reason::BackendNotFound, message));
         };
         let port = service_port(&key, service, port, traffic)?;
-        let policy = if traffic.heeds_policies() {
+        let policy = if traffic.supports_tls_policies() {
             let policies = &self.checked.tls_policies;
             policies.find((namespace, name), &port.name)
         } else {
@@ -322,7 +322,7 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Key for the endpoint digests in persistent sessions.
+/// Returns the key for the endpoint digests in persistent sessions.
 ///
 /// All Gateways, hosts and revisions share the key, so sessions survive if any of these changes.
 /// The UID makes the key unpredictable to clients. Objects from files usually have no UID, so their

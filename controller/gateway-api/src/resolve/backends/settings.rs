@@ -162,7 +162,7 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
     }),
 ];
 
-/// `None` if there are no limits. As in Contour, 0 means no limit.
+/// Returns `None` if there are no limits. As in Contour, 0 means no limit.
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {

@@ -20,7 +20,7 @@ pub(crate) enum Traffic {
 }
 
 impl Traffic {
-    /// Response status for requests with an invalid backend.
+    /// Returns the response status for requests to an invalid backend.
     pub(crate) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => refusal::GRPC,
@@ -30,7 +30,7 @@ impl Traffic {
         }
     }
 
-    /// The value of a Service port's `protocol` field.
+    /// Returns the value of a Service port's `protocol` field.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -38,9 +38,9 @@ impl Traffic {
         }
     }
 
-    /// BackendTLSPolicies do not apply to TLS passthrough, where the client negotiates TLS with the
-    /// backend.
-    pub(super) fn heeds_policies(self) -> bool {
+    /// Returns true if BackendTLSPolicies apply. They do not apply to TLS passthrough, where the
+    /// client negotiates TLS with the backend.
+    pub(super) fn supports_tls_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,
             Self::Connections | Self::Datagrams => false,

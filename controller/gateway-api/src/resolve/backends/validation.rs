@@ -20,7 +20,7 @@ pub(super) struct Validation<'w> {
     pub(super) at: &'static str,
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
-    /// Accepted in addition to the names in `of`.
+    /// Name patterns to accept in addition to the names in `of`.
     pub(super) patterns: Option<AltNames>,
 }
 

@@ -161,7 +161,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// The protocol must match the TLS settings.
+/// Checks that the protocol matches the TLS settings.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
@@ -181,7 +181,7 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
 }
 
 impl CheckedXBackend<'_> {
-    /// `None` if the XBackend is not accepted.
+    /// Returns `None` if the XBackend is not accepted.
     pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
         let selector = self.object.spec.endpoint_selector.as_ref();
         let selector = selector.filter(|_| self.accepted.good());
@@ -221,7 +221,7 @@ impl CheckedXBackend<'_> {
             return Err((Reason::UnsupportedProtocol, message));
         };
         // With TLS passthrough, the client negotiates TLS with the backend.
-        let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
+        let tls = self.tls.clone().filter(|_| traffic.supports_tls_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {
             name: String::new(),

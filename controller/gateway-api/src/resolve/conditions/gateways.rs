@@ -68,7 +68,12 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     if verdict.good() && !gateway.passed_over.good() {
         return gateway.passed_over.accepted("", generation);
     }
-    let beside = |message| gateway.owner.unknown.beside(message, "listeners", None);
+    let append_harmless = |message| {
+        gateway
+            .owner
+            .unknown
+            .append_harmless(message, "listeners", None)
+    };
     let own = gateway.own_listeners();
     let mut lacking = Vec::new();
     let mut lacks = None;
@@ -91,17 +96,17 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
             ConditionType::Accepted,
             ConditionStatus::True,
             reason,
-            &beside(&lacking.join("; ")),
+            &append_harmless(&lacking.join("; ")),
             generation,
         ),
-        _ => verdict.accepted(&beside("the Gateway is valid"), generation),
+        _ => verdict.accepted(&append_harmless("the Gateway is valid"), generation),
     }
 }
 
-/// `None` if all requested addresses are available.
+/// Returns `None` if all requested addresses are available.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
-    let reason = if addresses.nowhere() {
+    let reason = if addresses.has_no_usable_address() {
         Reason::NotAssigned
     } else {
         Reason::PartiallyAssigned
@@ -132,7 +137,10 @@ fn not_programmed<'g>(
 ) -> Option<(Reason, &'g str)> {
     let invalid = verdict.fault().map(|(_, message)| message);
     let none_served = || {
-        let served = gateway.answers_for().iter().any(CheckedListener::is_served);
+        let served = gateway
+            .summarized_listeners()
+            .iter()
+            .any(CheckedListener::is_served);
         let message = "no listener can be served; see status.listeners";
         (!served).then_some((Reason::Invalid, message))
     };
@@ -142,11 +150,11 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// If the result is an error, no listener is served.
+/// Returns an error if no listener is served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted
-    } else if gateway.addresses.nowhere() {
+    } else if gateway.addresses.has_no_usable_address() {
         &gateway.addresses.unusable
     } else {
         &GOOD

@@ -36,7 +36,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
             Reason::ParentNotAccepted,
             format!("{name} is not accepted; see its status"),
         );
-    } else if gateway.addresses.nowhere() {
+    } else if gateway.addresses.has_no_usable_address() {
         verdict.refuse(
             Reason::ParentNotProgrammed,
             format!("{name} has no usable address; see its status"),
@@ -85,21 +85,25 @@ fn status(
     let generation = set.owner.generation;
     let checked = attached.gateway.listeners_of(set);
     let verdict = verdict(set, checked, gateway);
-    let beside = |message| set.owner.unknown.beside(message, "listeners", None);
+    let append_harmless = |message| {
+        set.owner
+            .unknown
+            .append_harmless(message, "listeners", None)
+    };
     let some_invalid = !checked.iter().all(CheckedListener::serves);
     let accepted = if verdict.good() && some_invalid {
         Condition::new(
             ConditionType::Accepted,
             ConditionStatus::True,
             Reason::ListenersNotValid,
-            &beside(&format!(
+            &append_harmless(&format!(
                 "served without its invalid listeners: {}",
                 invalid(checked)
             )),
             generation,
         )
     } else {
-        verdict.accepted(&beside("the ListenerSet is attached"), generation)
+        verdict.accepted(&append_harmless("the ListenerSet is attached"), generation)
     };
     let fault = match (verdict.fault(), gateway.fault()) {
         (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {

@@ -24,8 +24,10 @@ pub(crate) fn statuses(
         for policy in policies.for_gateway(gateway.metadata) {
             let metadata = &policy.object.metadata;
             let generation = metadata.generation;
-            let conditions = if mesh.is_of(policy) {
-                let message = metadata.unknown.beside("the policy applies", "", None);
+            let conditions = if mesh.is_configured_by(policy) {
+                let message = metadata
+                    .unknown
+                    .append_harmless("the policy applies", "", None);
                 let mut conditions = vec![
                     mesh.accepted.accepted(&message, generation),
                     mesh.resolved.resolved_refs(generation),

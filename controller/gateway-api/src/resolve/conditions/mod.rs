@@ -17,7 +17,7 @@ pub(crate) mod x_backends;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Unknown until a host reports, unless there is an error.
+/// Returns `Unknown` until a host reports, unless there is an error.
 fn programmed(fault: Option<(Reason, &str)>, generation: i64) -> Condition {
     let waiting = (Reason::Pending, "waiting for an agent to report");
     let (status, (reason, message)) = match fault {

@@ -17,7 +17,9 @@ pub(crate) fn statuses(
             continue;
         };
         let generation = metadata.generation;
-        let message = metadata.unknown.beside("the policy applies", "", None);
+        let message = metadata
+            .unknown
+            .append_harmless("the policy applies", "", None);
         let mut conditions = vec![
             mesh.accepted.accepted(&message, generation),
             mesh.resolved.resolved_refs(generation),

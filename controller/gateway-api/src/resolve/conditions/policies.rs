@@ -16,7 +16,8 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The API schema's limit. Excess entries are dropped when the status is written.
+/// Maximum number of ancestors, from the API schema. Excess entries are dropped when the status is
+/// written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
@@ -115,7 +116,9 @@ fn statuses(
         let status = statuses.entry(policy.object.metadata.key()).or_default();
         let metadata = &policy.object.metadata;
         let generation = metadata.generation;
-        let message = metadata.unknown.beside("the policy applies", "", None);
+        let message = metadata
+            .unknown
+            .append_harmless("the policy applies", "", None);
         let conditions = vec![
             accepted.accepted(&message, generation),
             policy.resolved.resolved_refs(generation),
@@ -185,7 +188,7 @@ pub(super) fn add_programmed(
     (accepted, message): (&Verdict, String),
     cx: &ResolveContext<'_, '_>,
 ) {
-    let message = policy.unknown.beside(&message, "", None);
+    let message = policy.unknown.append_harmless(&message, "", None);
     let mut conditions = vec![accepted.accepted(&message, policy.generation)];
     if accepted.good() {
         conditions.push(super::programmed(None, policy.generation));

@@ -78,7 +78,7 @@ fn conditions(
 ) -> Vec<Condition> {
     let generation = route.metadata.generation;
     let unknown = &route.metadata.unknown;
-    let mut message = unknown.beside("the route is attached", "", None);
+    let mut message = unknown.append_harmless("the route is attached", "", None);
     if let Some(unreached) = unreached {
         message = Cow::Owned(format!("{message}; {unreached}"));
     }

@@ -33,7 +33,9 @@ pub(crate) fn statuses(
                     vec![verdict.accepted("", generation)]
                 }
                 _ => {
-                    let message = metadata.unknown.beside("the policy applies", "", None);
+                    let message = metadata
+                        .unknown
+                        .append_harmless("the policy applies", "", None);
                     vec![
                         tracing.accepted.accepted(&message, generation),
                         tracing.resolved.resolved_refs(generation),

@@ -80,13 +80,13 @@ pub(crate) fn of_policies(
 
 /// Rejects settings that would be invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // The session name does not affect validation.
+    // The route and rule index only determine the default session name.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);
 }
 
 fn accepted(metadata: &Metadata, verdict: &Verdict, message: &str) -> Condition {
-    let message = metadata.unknown.beside(message, "", None);
+    let message = metadata.unknown.append_harmless(message, "", None);
     verdict.accepted(&message, metadata.generation)
 }

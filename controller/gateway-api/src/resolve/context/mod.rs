@@ -35,7 +35,7 @@ pub struct Options {
     pub resolved_for: ResolvedFor,
     /// Maximum total size of the routes of all Gateways, in bytes as computed by
     /// `sesame_proto::sizes`.
-    pub most_of_gateways: u64,
+    pub max_route_bytes: u64,
     /// If false, every change triggers a full resolution.
     pub incremental: bool,
     /// Namespace of the controller. Gateways that are served together are published in this
@@ -52,7 +52,7 @@ impl Default for Options {
             allow_local_endpoints: false,
             extra_minimal_ocg: false,
             resolved_for: ResolvedFor::Host,
-            most_of_gateways: u64::MAX,
+            max_route_bytes: u64::MAX,
             incremental: true,
             namespace: "sesame-system".to_owned(),
             configuration: None,
@@ -147,7 +147,7 @@ impl Problems {
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
-            None => metadata.unknown.beside("", "", None),
+            None => metadata.unknown.append_harmless("", "", None),
         };
         if !message.is_empty() {
             let name = metadata.key();

@@ -94,7 +94,7 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     read_http_fields(fields, path, allowed_headers, allowed_response_headers)
 }
 
-/// `fields` are the names of the three other arguments' fields.
+/// `fields` names the fields that the other three arguments come from.
 pub(crate) fn read_http_fields(
     fields: [&str; 3],
     path: &str,

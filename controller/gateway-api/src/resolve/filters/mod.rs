@@ -155,7 +155,7 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// If true, no other route may receive the rule's requests.
+/// Returns true if no other route may receive the rule's requests.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let backend_filters = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(backend_filters).any(|filter| {

@@ -67,20 +67,20 @@ impl GatewayAddresses {
                 ),
             }
         }
-        if found.nowhere() && !found.unassigned.is_empty() {
+        if found.has_no_usable_address() && !found.unassigned.is_empty() {
             let message = found.unassigned.join("; ");
             found.unusable.refuse(Reason::AddressNotAssigned, message);
         }
         found
     }
 
-    /// After this call, the hosts listen on all their addresses.
+    /// Takes the usable addresses for a load balancer, so hosts choose their own addresses instead.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    pub(crate) fn nowhere(&self) -> bool {
+    pub(crate) fn has_no_usable_address(&self) -> bool {
         !self.any && self.usable.is_empty()
     }
 }
@@ -123,7 +123,11 @@ mod tests {
             (&["bad", ""], false),
             (&["bad", "192.0.2.1"], false),
         ] {
-            assert_eq!(read(values).0.nowhere(), nowhere, "{values:?}");
+            assert_eq!(
+                read(values).0.has_no_usable_address(),
+                nowhere,
+                "{values:?}"
+            );
         }
     }
 
@@ -137,7 +141,7 @@ mod tests {
             let mut read = read(values).0;
             assert_eq!(read.take_for_load_balancer(), taken);
             assert!(read.usable.is_empty());
-            assert_eq!(read.nowhere(), nowhere, "{values:?}");
+            assert_eq!(read.has_no_usable_address(), nowhere, "{values:?}");
         }
     }
 
@@ -160,7 +164,7 @@ mod tests {
                 .collect();
             let read = GatewayAddresses::read(&addresses, &mut Verdict::default());
             assert_eq!(read.unassigned.len(), unassigned, "{routabilities:?}");
-            assert_eq!(read.nowhere(), nowhere, "{routabilities:?}");
+            assert_eq!(read.has_no_usable_address(), nowhere, "{routabilities:?}");
             assert_eq!(read.unusable.good(), !nowhere, "{routabilities:?}");
         }
     }

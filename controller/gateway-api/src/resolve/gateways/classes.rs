@@ -108,7 +108,7 @@ impl<'w> Classes<'w> {
                     settings: _,
                 } = class;
                 let message = "Gateways of this class are served";
-                let message = metadata.unknown.beside(message, "", None);
+                let message = metadata.unknown.append_harmless(message, "", None);
                 let status = status(verdict, metadata.generation, &message);
                 (NamespacedName::new("", name), status)
             })

@@ -1,5 +1,5 @@
-//! Determines which Envoys serve a Gateway, and which of the Gateway's listeners are in the
-//! snapshot. A Gateway that is not accepted must never contribute a listener that forwards
+//! Determines which Envoy instances serve a Gateway, and which of the Gateway's listeners are in
+//! the snapshot. A Gateway that is not accepted must never contribute a listener that forwards
 //! requests.
 
 use std::collections::BTreeSet;
@@ -13,17 +13,16 @@ impl CheckedGateway<'_> {
         self.merged.clone().unwrap_or_else(|| self.name())
     }
 
-    /// Gateways with the same key share a snapshot. A Gateway that is not accepted never shares a
-    /// snapshot.
-    pub(crate) fn order(&self) -> (NamespacedName, bool) {
+    /// Listeners are compared among Gateways with the same key. A Gateway that is not accepted is
+    /// compared with no other Gateway.
+    pub(crate) fn comparison_key(&self) -> (NamespacedName, bool) {
         let merged = self.merged.clone().filter(|_| self.accepted.good());
         let is_merged = merged.is_some();
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Gateways with the same key share ports. A Gateway that is not accepted keeps only its own
-    /// ports.
-    pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
+    /// Gateways with the same key share a snapshot, whether or not they are accepted.
+    pub(crate) fn snapshot_key(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
 
@@ -32,8 +31,8 @@ impl CheckedGateway<'_> {
         self.listeners.iter().any(refuses)
     }
 
-    /// If the Gateway is not accepted, its snapshot contains only listeners that hold a hostname
-    /// and reject all requests.
+    /// If the Gateway is not accepted, only its listeners that hold a hostname are in the snapshot.
+    /// They reject all requests.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }

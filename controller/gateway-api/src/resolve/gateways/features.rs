@@ -152,7 +152,7 @@ const OWN: (ApiRelease, ReleaseChannel) = (
     ReleaseChannel::Experimental,
 );
 
-/// Sorted by name.
+/// Returns the claimed features, sorted by name.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -177,7 +177,8 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Returns a warning. Objects whose CRD release is unsupported are still served as far as possible.
+/// Returns a warning if a CRD has an unsupported release. Its objects are still served as far as
+/// possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;

@@ -43,7 +43,7 @@ pub(super) fn check<'w>(
             match find(sink, namespace, meshed, &mut policed, backends, cx) {
                 Ok(found) => output.sinks.extend(found),
                 Err(why) => faults.push(format!(
-                    "spec.accessLog.sinks[{i}].{why}; no lines are sent there"
+                    "spec.accessLog.sinks[{i}].{why}; this receiver gets no log"
                 )),
             }
         }

@@ -1,8 +1,9 @@
-//! GatewayClasses whose Gateways share the same Envoys.
+//! GatewayClasses whose Gateways share the same Envoy instances.
 //!
-//! Their common name does not change when Gateways are added or removed. A Gateway that overrides a
-//! setting that exists once per Envoy is rejected without affecting other Gateways. If the Gateway
-//! was already served, it stays on its previous ports and uses the class's settings.
+//! The name under which these Gateways are published does not change when Gateways are added or
+//! removed. A Gateway that overrides a per-Envoy setting is rejected without affecting other
+//! Gateways. If the Gateway was already served, it keeps its previous ports and uses the class's
+//! settings.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,7 @@ pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options:
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// A Gateway must not have the name under which a class publishes its merged Gateways.
+/// Rejects a Gateway with the name under which a class publishes its merged Gateways.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,

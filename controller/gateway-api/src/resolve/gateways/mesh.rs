@@ -49,7 +49,7 @@ impl CheckedMesh<'_> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
 
-    pub(crate) fn is_of(&self, policy: &MeshPolicy<'_>) -> bool {
+    pub(crate) fn is_configured_by(&self, policy: &MeshPolicy<'_>) -> bool {
         self.policy == Some(&policy.object.metadata)
     }
 

@@ -1,5 +1,5 @@
-//! Checks the Gateways of Sesame classes, and the listeners of their ListenerSets. Listeners that
-//! share Envoys are compared with each other. Routes are attached later.
+//! Checks the Gateways that use a Sesame class, and the listeners in their ListenerSets. Listeners
+//! that share Envoy instances are compared with each other. Routes are attached later.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -116,22 +116,22 @@ pub(crate) fn check_all<'w>(
             Some(check(gateway, class, sets, accepted, cx, references))
         })
         .collect();
-    let mut ordered = merged::by_order(&mut checked, CheckedGateway::order);
-    for together in ordered.chunk_by_mut(|a, b| a.order() == b.order()) {
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::comparison_key);
+    for together in ordered.chunk_by_mut(|a, b| a.comparison_key() == b.comparison_key()) {
         compare(together);
     }
     for gateway in &mut checked {
         gateway.collect(cx, references);
         gateway.terminate(cx, references);
     }
-    let mut ordered = merged::by_order(&mut checked, CheckedGateway::order);
-    for together in ordered.chunk_by_mut(|a, b| a.order() == b.order()) {
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::comparison_key);
+    for together in ordered.chunk_by_mut(|a, b| a.comparison_key() == b.comparison_key()) {
         let compared = together.iter_mut();
         let compared = compared.map(|it| (it.owner.display(), it.listeners.as_mut_slice()));
         listeners::compare_certificates(&mut compared.collect::<Vec<_>>());
     }
-    let mut ordered = merged::by_order(&mut checked, CheckedGateway::envoys);
-    for together in ordered.chunk_by_mut(|a, b| a.envoys() == b.envoys()) {
+    let mut ordered = merged::by_order(&mut checked, CheckedGateway::snapshot_key);
+    for together in ordered.chunk_by_mut(|a, b| a.snapshot_key() == b.snapshot_key()) {
         let all = together.iter_mut().flat_map(|it| {
             let is_accepted = it.accepted.good();
             it.listeners
@@ -332,7 +332,7 @@ impl<'w> CheckedGateway<'w> {
     }
 
     /// Returns the listeners that the Gateway's conditions summarize.
-    pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
+    pub(crate) fn summarized_listeners(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners
         } else {
@@ -342,7 +342,7 @@ impl<'w> CheckedGateway<'w> {
 
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
-        let own = self.answers_for();
+        let own = self.summarized_listeners();
         if !own.iter().any(|listener| listener.accepted.good()) {
             let message = if own.is_empty() {
                 "spec.listeners is empty; at least one listener is required, here or in a ListenerSet"

@@ -47,7 +47,7 @@ impl ServiceRequest {
                 PublishingType::ClusterIp
                 | PublishingType::LoadBalancer
                 | PublishingType::UpstreamGateway => true,
-                // Pod addresses change too often for clients to use them.
+                // Clients use the Service's addresses, because Pod addresses change too often.
                 PublishingType::NodePort => gateway.settings.is_on_pod_network(),
                 _ => false,
             },

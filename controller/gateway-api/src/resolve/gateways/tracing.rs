@@ -76,7 +76,7 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            Ok(TracingDecision::Unsaid) | Err(_) => {}
+            Ok(TracingDecision::Inherit) | Err(_) => {}
         }
     }
     let Some(ConfiguredTracing { namespace, spec }) = gateway.configured else {

@@ -15,7 +15,7 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// With more neighbors of any kind, a full resolution is hardly slower.
+/// Maximum number of neighbors per kind. With more, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
 // This function is long because it destructures every kind of object, so that none is forgotten.
@@ -69,7 +69,7 @@ pub(super) fn neighbourhood(
         ingresses,
         http_proxies,
         tls_certificate_delegations,
-        // Only HTTPProxies with routes use them.
+        // Only HTTPProxies with routes use ExtensionServices, and routes are not kept.
         extension_services: _,
         services,
         // Neither route tables nor Backends depend on endpoints.
@@ -152,7 +152,7 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Reduces other Ingresses to their listeners, which may conflict.
+/// Keeps only the listeners of other Ingresses, because listeners may conflict.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,

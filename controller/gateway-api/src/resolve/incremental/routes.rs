@@ -23,7 +23,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// With more changed routes, a full resolution is hardly slower.
+/// Maximum number of changed routes. With more, a full resolution is hardly slower.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.
@@ -101,7 +101,7 @@ pub fn resolve(
     let sizes_before = std::mem::take(&mut neighbours.sizes);
     let now = neighbours.resolve_by_host(&now, options);
     let sizes_now = std::mem::take(&mut neighbours.sizes);
-    let most = options.most_of_gateways;
+    let most = options.max_route_bytes;
     let sizes = sizes_after(&resolver.sizes, &sizes_before, &sizes_now, most)?;
     let delta = differences(&routes, &known, sets_of, before, now)?;
     resolver.sizes.extend(sizes);

@@ -54,7 +54,7 @@ impl PlainHttp {
     }
 }
 
-/// If this returns a message, the Ingress must not be served.
+/// Returns the reason if the Ingress must not be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();

@@ -17,7 +17,7 @@ pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
 const NGINX: &str = "Nginx";
 
-/// Namespace and name, or the reason why the class has no Gateway.
+/// Namespace and name, or why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
 pub(crate) struct IngressClasses<'w> {
@@ -97,7 +97,10 @@ impl<'w> IngressClasses<'w> {
         self.object_classes.find(class)
     }
 
-    pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
+    pub(crate) fn find_for_proxy(
+        &self,
+        proxy: &'w HttpProxy,
+    ) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
         let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));

@@ -50,7 +50,7 @@ pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static
     options.into_iter().filter_map(read)
 }
 
-/// If this returns a message, the Ingress must not be served.
+/// Returns the reason if the Ingress must not be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;

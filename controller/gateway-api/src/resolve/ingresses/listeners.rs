@@ -1,4 +1,4 @@
-//! Finds the listeners to which the rules of HTTPProxies and Ingresses attach.
+//! Finds the listeners to which the rules in HTTPProxies and Ingresses attach.
 //!
 //! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname and allows
 //! their namespace. They also attach to the Gateway's own listeners that have no hostname and allow

@@ -1,4 +1,4 @@
-//! Reads `spec.tls` of Ingresses. Each host that has a Secret becomes an HTTPS listener of the
+//! Reads `spec.tls` in Ingresses. Each host that has a Secret becomes an HTTPS listener of the
 //! Gateway.
 //!
 //! These listeners count towards their namespace's share. Listeners of the Gateway, of

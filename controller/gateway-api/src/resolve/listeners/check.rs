@@ -102,9 +102,11 @@ fn check_one<'w>(
         namespaces,
         accepted,
         withheld,
-        accepted_message: owner
-            .unknown
-            .beside("the listener is valid", "listeners", Some(index)),
+        accepted_message: owner.unknown.append_harmless(
+            "the listener is valid",
+            "listeners",
+            Some(index),
+        ),
         conflict: None,
         beyond_share: false,
         holds: None,

@@ -1,5 +1,5 @@
-//! Compares listeners that the same Envoys serve: namespace shares, conflicts and overlapping
-//! hostnames.
+//! Compares listeners that the same Envoy instances serve: namespace shares, conflicts and
+//! overlapping hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Listeners in a Gateway's spec count only if several Gateways share the Envoys.
+/// Listeners in a Gateway's spec count only if several Gateways share the same Envoy instances.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -92,7 +92,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
                         format!(
                             "with this one, {whose} in namespace {namespace:?} exceed their share {on}: {share} \
                              listeners and ports, of the {MAX_ATTACHED_LISTENERS} that {together}; use fewer \
-                             listeners, or ports that the Gateway has"
+                             listeners, or ports that the Gateway's own listeners already use"
                         ),
                     );
                 }
@@ -108,8 +108,8 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// A listener costs 1, or 2 if it opens a port, which needs sockets and a share of the
-    /// connections. `port` is `None` if the Gateway's own listener opens it.
+    /// A listener costs 1, or 2 if it opens a port, because a port needs sockets and a share of the
+    /// connections. `port` is `None` if a listener in a Gateway's spec opens the port.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);
@@ -126,8 +126,8 @@ impl<'w> ComparedGateway<'_, 'w> {
     }
 }
 
-/// Returns each namespace's maximum share of `room` (max-min fairness). Large requests take nothing
-/// from small ones.
+/// Returns each namespace's maximum share of `room` (max-min fairness). Large requests never reduce
+/// the share of small ones.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();

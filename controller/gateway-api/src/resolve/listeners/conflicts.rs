@@ -40,7 +40,7 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// True for UDP, and the port number. UDP and TCP ports are independent.
+/// UDP flag and port number. UDP and TCP ports are independent.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {

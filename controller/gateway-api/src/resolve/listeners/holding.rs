@@ -11,8 +11,8 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Port, TLS flag and hostname key.
 type HostnameKey = (u16, bool, String);
 
-/// `listeners` are all listeners on the same Envoys, in order of precedence. The flag is false if
-/// the listener's Gateway is not accepted.
+/// `listeners` are all listeners on the same Envoy instances, in order of precedence. The flag is
+/// false if the listener's Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -51,7 +51,7 @@ fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     listener.hostname.clone().or_else(text)
 }
 
-/// Unknown protocols have a plaintext key and a TLS key.
+/// Returns a key for plaintext or TLS, or both keys for an unknown protocol.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

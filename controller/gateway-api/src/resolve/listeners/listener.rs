@@ -55,7 +55,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// The object, as in a ReferenceGrant's `from`.
+    /// Returns the object, as in a ReferenceGrant's `from`.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -125,8 +125,8 @@ pub(crate) struct CheckedListener<'w> {
     /// Descriptions of HTTPS listeners on the port with overlapping hostnames, limited to what this
     /// listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some listeners on the port for which either listener's certificate covers the other's
-    /// hostname.
+    /// Some of the other listeners on the port whose certificate covers this listener's hostname,
+    /// or the reverse.
     pub(crate) certificate_overlaps: Vec<String>,
     pub(crate) clients: Option<&'w HostClients>,
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
@@ -144,24 +144,24 @@ pub(crate) struct CheckedListener<'w> {
 }
 
 impl CheckedListener<'_> {
-    /// True if the listener is in the snapshot, even if it rejects all requests.
+    /// Returns true if the listener is in the snapshot, even if it rejects all requests.
     pub(crate) fn is_served(&self) -> bool {
         self.holds.is_some()
             || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
     }
 
-    /// True if the listener rejects all requests.
+    /// Returns true if the listener rejects all requests.
     pub(crate) fn refuses(&self) -> bool {
         self.holds.is_some() || self.filters.refuse
     }
 
-    /// True if the listener has lost its hostname to a TLSRoute.
+    /// Returns true if the listener has lost its hostname to a TLSRoute.
     pub(crate) fn has_yielded(&self) -> bool {
         let reason = self.conflict.as_ref().map(|(reason, _)| *reason);
         reason == Some(Reason::OtherRoute)
     }
 
-    /// True if the listener can serve routes.
+    /// Returns true if the listener can serve routes.
     pub(crate) fn serves(&self) -> bool {
         self.accepted.good() && !self.lacks_certificate
     }

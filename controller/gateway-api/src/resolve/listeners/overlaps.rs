@@ -9,7 +9,8 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Without a limit, listeners that share a certificate would all list each other.
+/// Maximum number of overlapping listeners that one listener names. Without a limit, listeners that
+/// share a certificate would all list each other.
 const MAX_NAMED: usize = 8;
 
 fn https<'l>(

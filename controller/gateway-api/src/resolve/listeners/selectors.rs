@@ -3,7 +3,7 @@
 use crate::api::{LabelSelector, LabelSelectorRequirement, Labels};
 use crate::world::World;
 
-/// Every namespace has this label since Kubernetes 1.22, even if a manifest omits it.
+/// Kubernetes 1.22 and later add this label to every namespace, even if a manifest omits it.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {

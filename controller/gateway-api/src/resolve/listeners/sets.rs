@@ -44,7 +44,8 @@ pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) range: Range<usize>,
 }
 
-/// Keyed by the Gateway's namespace and name, in order of precedence: by kind, then by age.
+/// Returns lists by the Gateway's namespace and name. Each list is in order of precedence: by kind,
+/// then by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
     implicit: &'w [ImplicitListeners<'w>],
@@ -80,7 +81,7 @@ pub(crate) fn by_gateway<'w>(
     found
 }
 
-/// `None` if the parent is not a Gateway.
+/// Returns `None` if the parent is not a Gateway.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
         group,

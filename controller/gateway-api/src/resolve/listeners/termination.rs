@@ -179,7 +179,7 @@ fn host_clients<'w>(
     Ok(())
 }
 
-/// Sorted, without duplicates.
+/// Returns the names sorted, without duplicates.
 fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
     let shown = keys.iter().filter_map(|name| certificates.named(name));
     let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
@@ -239,7 +239,8 @@ fn keys<'w>(
         let mut before = keys.iter().filter_map(|name| certificates.named(name));
         if let Some(first) = before.find(|first| first.stands_for(&certificate)) {
             let message = format!(
-                "{at}: clients never see {name}, because {} has the same key type and covers all its names",
+                "{at}: {name} is never presented to clients, because {} has the same key type and \
+                 covers all its names",
                 first.key.name
             );
             advise(owner, listener, message, cx);

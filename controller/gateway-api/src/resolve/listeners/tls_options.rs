@@ -171,7 +171,7 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Fails if the options restrict client names but client certificates are not verified.
+    /// Returns an error if client names are restricted but client certificates are not verified.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,

@@ -21,9 +21,9 @@ const MAX_PER_NAMESPACE: usize = 8;
 const MAX_KEY_SETS: usize = 256;
 const MAX_URI: usize = 2048;
 const INTERVAL: Duration = Duration::from_secs(300);
-/// Lower values are raised to this limit.
+/// Minimum fetch interval. Lower values are raised to it.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Higher values are reduced to this limit.
+/// Maximum fetch interval. Higher values are reduced to it.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +182,7 @@ pub(crate) fn canonical(text: &str) -> Result<Arc<str>, String> {
     set.map_err(|why| why.to_string())
 }
 
-/// The URI appears in statuses and metrics, so it must not contain a password.
+/// Checks the URI, which must not contain a password, because it appears in statuses and metrics.
 fn check_uri(uri: &str) -> Result<(), String> {
     if uri.len() > MAX_URI {
         return Err(format!("has more than {MAX_URI} characters"));

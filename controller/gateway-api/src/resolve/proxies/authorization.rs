@@ -26,7 +26,7 @@ use crate::world::Kind;
 
 const TYPE: &str = "AuthError";
 
-/// Contour's default, in bytes.
+/// Contour's default body size limit, in bytes.
 const BODY_BYTES: i64 = 1024;
 
 type Context = BTreeMap<String, String>;
@@ -34,7 +34,8 @@ type Context = BTreeMap<String, String>;
 pub(super) struct HostAuthorization<'w> {
     policy: Option<&'w ProxyAuthPolicy>,
     check: Result<HostCheck<'w>, RouteFault>,
-    /// Contexts of the routes. Envoy has few places for the contexts of a host.
+    /// The routes' distinct contexts. Each counts towards the few authorizations that a host may
+    /// have.
     contexts: Vec<Context>,
     max_contexts: usize,
 }
@@ -79,7 +80,7 @@ impl<'w> HostAuthorization<'w> {
             max_contexts: 0,
         };
         let all = || places.iter().flat_map(|place| place.routes);
-        // Checks without a context also need a place among the host's authorizations.
+        // Checks without a context also count as one of the host's authorizations.
         let mut checked = all().filter(|route| !host.is_disabled(route));
         let without = checked.any(|route| host.context(route).is_empty());
         host.max_contexts = schema::Route::MAX_EXTERNAL_AUTHS - usize::from(without);

@@ -19,7 +19,7 @@ use crate::world::Kind;
 pub(super) struct RouteConnections {
     /// If empty, the client's Host is kept.
     pub(super) host: String,
-    /// In milliseconds. `Some(0)` disables the timeout, and `None` means the default.
+    /// Idle timeout in milliseconds. `Some(0)` disables the timeout, and `None` means the default.
     pub(super) idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,
@@ -205,7 +205,7 @@ pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     }
 }
 
-/// Reference of an HTTPProxy, or of its ExtensionService, to a Secret with CA certificates or with a
+/// Reference from an HTTPProxy, or from its ExtensionService, to a Secret with CA certificates or a
 /// token issuer's key set.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {

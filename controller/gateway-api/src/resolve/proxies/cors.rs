@@ -99,7 +99,7 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
     Ok(origins)
 }
 
-/// Returns true for text that Contour treats as an exact origin: a scheme, and a host of characters
+/// Returns true if Contour treats the text as an exact origin: a scheme, and a host of characters
 /// that Go allows in URLs.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {

@@ -19,19 +19,19 @@ use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::durations;
 use crate::world::{Kind, World};
 
-/// Longer timeouts are invalid.
+/// Maximum timeout; longer timeouts are invalid.
 const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
 #[derive(Debug)]
 pub(super) struct ReadExtension<'w> {
     pub(super) backend: String,
     pub(super) policed: Vec<PolicedBackend<'w>>,
-    /// In milliseconds; 0 means the default.
+    /// Timeout in milliseconds; 0 means the default.
     pub(super) timeout_ms: u64,
     pub(super) warnings: Vec<String>,
 }
 
-/// Contour's reasons, and a message.
+/// Contour's reason, and a message.
 pub(super) type ExtensionFault = (&'static str, String);
 
 pub(super) const NOT_FOUND: &str = "ExtensionServiceNotFound";

@@ -8,10 +8,10 @@ use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
-/// Envoy defines fewer retry conditions.
+/// Maximum number of retry conditions per route. Envoy defines fewer.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
-/// Contour's default, in milliseconds.
+/// Contour's default response timeout, in milliseconds.
 const RESPONSE_MS: u64 = 15_000;
 
 pub(super) fn timeouts(

@@ -90,7 +90,9 @@ pub(super) fn variables_without_value(
             })
         };
         let unknown = unknown.into_iter().map(|variable| {
-            format!("header {name:?}: variable %{variable}% is unknown here, and is sent unchanged")
+            format!(
+                "header {name:?}: variable %{variable}% is not supported here and is sent literally"
+            )
         });
         unknown
             .chain(parts.iter().filter_map(fingerprint))

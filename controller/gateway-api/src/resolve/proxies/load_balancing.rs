@@ -86,7 +86,7 @@ pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     else {
         return Balance::default();
     };
-    let in_turn = "the endpoints are used in turn";
+    let in_turn = "RoundRobin applies instead";
     let why = match strategy.as_str() {
         "" | "RoundRobin" => return Balance::default(),
         "Random" => return Balance::by(Strategy::Random),

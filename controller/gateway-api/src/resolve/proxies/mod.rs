@@ -69,7 +69,7 @@ pub(crate) struct CheckedProxy<'w> {
     pub(crate) routes: Vec<usize>,
 }
 
-/// References to Secrets in HTTPProxies and Ingresses of Sesame classes.
+/// References to Secrets in HTTPProxies and Ingresses that use a Sesame class.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
     /// Listeners for hosts with TLS, which reference certificates.
@@ -78,7 +78,7 @@ pub struct LayeredReferences<'w> {
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
-/// Finds all references to Secrets in HTTPProxies and Ingresses of Sesame classes.
+/// Finds all references to Secrets in HTTPProxies and Ingresses that use a Sesame class.
 pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);

@@ -118,7 +118,12 @@ fn checked(
         status => u32::try_from(status)
             .ok()
             .filter(|it| RateLimit::is_status(*it))
-            .ok_or_else(|| format!("responseStatusCode {status}: expected a status that Envoy knows, from 400 to 511"))?,
+            .ok_or_else(|| {
+                format!(
+                    "responseStatusCode {status}: expected a status from 400 to 511 that Envoy \
+                     supports"
+                )
+            })?,
     };
     let count = response_headers_to_add.len();
     limits::entries("responseHeadersToAdd", count, 0..=RateLimit::MAX_HEADERS)?;

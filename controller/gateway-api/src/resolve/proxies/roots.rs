@@ -1,5 +1,5 @@
-//! Finds the HTTPProxies of Sesame classes, and the roots among them. A root is an HTTPProxy that
-//! defines a virtual host.
+//! Finds the HTTPProxies that use a Sesame class, and the roots among them. A root is an HTTPProxy
+//! that defines a virtual host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ const MAX_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     let proxies = world.http_proxies.iter().filter_map(|proxy| {
-        let (class, gateway) = classes.of_proxy(proxy)?;
+        let (class, gateway) = classes.find_for_proxy(proxy)?;
         let found = Classed {
             proxy,
             class,

@@ -139,7 +139,7 @@ fn backend<'w>(
         route.warnings.push((("SpecError", "IgnoredField"), why));
     }
     let refuse = |route: &mut ReadRoute<'_>, (code, why): RouteFault| {
-        let share = format!("its share gets {UNAVAILABLE}");
+        let share = format!("its share of the requests gets {UNAVAILABLE}");
         let why = format!("service {name}: {why}; {share}");
         route.errors.push((code, why));
         None

@@ -180,7 +180,8 @@ impl<'w> IncludeTree<'_, 'w> {
     }
 }
 
-/// Returns the reason and message if including `child` creates a cycle or nests includes too deep.
+/// Returns the reason and message if including `child` creates a cycle or nests includes too
+/// deeply.
 pub(super) fn path_fault(
     path: &[NamespacedName],
     child: &NamespacedName,

@@ -49,7 +49,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
-                                "{}.{message}; its share gets {}",
+                                "{}.{message}; its share of the requests gets {}",
                                 at(),
                                 self.traffic.refusal()
                             ),

@@ -1,4 +1,5 @@
-//! Checks routes of all kinds that have a Gateway or ListenerSet of a Sesame class as a parent.
+//! Checks routes of all kinds that have a Sesame Gateway, or a ListenerSet attached to one, as a
+//! parent.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -41,7 +42,7 @@ pub(crate) struct CheckedRoute<'w> {
     /// Never empty. In the order of the spec.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// In bytes, for one virtual host.
+    /// Size in bytes for one virtual host.
     pub(crate) size: u64,
     /// Backends that list the route's Gateways in their own status or in their policies' status.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -59,7 +60,7 @@ pub(crate) struct CheckedRoute<'w> {
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Empty if the route is not accepted, unless it must reject its requests.
+    /// Returns nothing if the route is not accepted, unless it must reject its requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -133,10 +134,10 @@ fn check<'w, R: RouteRule>(
     let limits = RouteLimits::of(object.kind);
     let mut accepted = check_limits(spec, &object, &limits);
     let protects = spec.rules.iter().any(RouteRule::protects);
-    let attaches_refusing = attaches_refusing(metadata, protects);
+    let must_attach_to_reject = must_attach_to_reject(metadata, protects);
     let most = *limits.hostnames.end();
     let mut hostnames = read_hostnames(&spec.hostnames, most, &mut accepted);
-    if attaches_refusing && !accepted.good() {
+    if must_attach_to_reject && !accepted.good() {
         hostnames = meant_hostnames(&spec.hostnames);
     }
     let scope = spec.use_default_gateways.as_deref();
@@ -166,7 +167,7 @@ fn check<'w, R: RouteRule>(
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
     // Never check the rules of a route over a limit, because limits also bound the cost of checks.
     if let Err(why) = &refused
-        && (unplaced || !attaches_refusing)
+        && (unplaced || !must_attach_to_reject)
     {
         if checked.accepted.good() {
             let message = why.clone();
@@ -227,9 +228,9 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Ignores unknown fields if one might narrow the parents or hostnames, because the route could
-/// then reject unrelated requests.
-fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
+/// Returns true if an invalid route must reject its requests. Ignores unknown fields if one might
+/// narrow the parents or hostnames, because the route could then reject unrelated requests.
+fn must_attach_to_reject(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
         let in_spec = field.path.fields().nth(1);

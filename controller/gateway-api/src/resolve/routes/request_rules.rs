@@ -38,7 +38,7 @@ pub(crate) struct Forwarding<'w> {
     pub(crate) retry: Option<schema::Retry>,
 }
 
-/// In milliseconds; 0 means unset or disabled.
+/// Timeouts in milliseconds; 0 means unset or disabled.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
@@ -125,8 +125,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the settings that apply to the rule and its route. The error also counts listeners'
-    /// rate limits.
+    /// Returns the settings that apply to the rule and its route. Also returns an error if their
+    /// rate limits and the listeners' together exceed the maximum.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -336,11 +336,11 @@ fn answered(
 }
 
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
-    let stands = matches!(action, Action::Forward(_));
+    let rest_is_served = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {
         message: faults.join("; "),
-        stands,
-        follows: if stands {
+        rest_is_served,
+        follows: if rest_is_served {
             format!("; that share of its requests gets {}", traffic.refusal())
         } else {
             format!("; its requests get {}", refusal::HTTP)

@@ -44,11 +44,11 @@ impl<'w> RuleFindings<'w> {
             self.resolved.refuse(reason, message);
         }
         self.policed.extend(policed);
-        self.standing += usize::from(unsupported.as_ref().is_none_or(|part| part.stands));
+        self.standing += usize::from(unsupported.as_ref().is_none_or(|part| part.rest_is_served));
         self.faults.extend(unsupported.map(|part| {
             let Unsupported {
                 message,
-                stands: _,
+                rest_is_served: _,
                 follows,
             } = part;
             RuleFault {
@@ -88,7 +88,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let at = place(i, name);
         // Drop a rule with an unknown field in a match, because ignoring the field would widen the
         // match.
-        let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
+        let (in_match, elsewhere) = metadata.unknown.refusals_within("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
         let outcome = match fault {

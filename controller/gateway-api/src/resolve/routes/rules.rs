@@ -82,12 +82,13 @@ impl RuleReferences<'_> {
     }
 }
 
-/// The affected requests, possibly only one backend's share, get an error.
+/// An unsupported part of a rule. The affected requests, possibly only one backend's share, get an
+/// error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
     /// True if the rest of the rule is served as configured.
-    pub(crate) stands: bool,
+    pub(crate) rest_is_served: bool,
     pub(crate) follows: String,
 }
 
@@ -197,10 +198,11 @@ impl CheckedRule {
             Action::Redirect(_) => Answer::Redirected,
             Action::Respond(_) => Answer::Direct,
         };
-        answer.looks(self.cors.is_some())
+        answer.evaluations(self.cors.is_some())
     }
 
-    /// In bytes, for each match. `inherited` is the number of rate limits that listeners add.
+    /// Returns the size in bytes for each match. `inherited` is the number of rate limits that
+    /// listeners add.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -238,7 +240,7 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// In bytes, for one virtual host.
+    /// Returns the size in bytes for one virtual host.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -257,7 +259,7 @@ impl Rules {
     }
 
     /// Returns true if every request to a virtual host matches one of the rules.
-    pub(crate) fn take_all(&self) -> bool {
+    pub(crate) fn match_all_requests(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;
         };

@@ -140,7 +140,7 @@ impl<'w> Shape<'w> {
     }
 }
 
-/// False means type Cookie.
+/// Returns false for type Cookie.
 fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
     let is_header = match spec.type_.as_deref() {
@@ -184,7 +184,8 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// Unique to the rule, because rules must not share sessions, and the same on every host.
+/// The name is the same on every host, and unique to the rule, because rules must not share
+/// sessions.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

@@ -15,9 +15,9 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// As in the schema.
+/// Maximum number of entries, as in the schema.
 const MAX_LISTED: usize = 64;
-/// The schema has no such limit.
+/// Maximum number of map entries. The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
 /// Allowed range of `spec.hosts.lostAfter`.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;

@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// As in the schema.
+/// Maximum number of ports, as in the schema.
 const MAX_PORTS: usize = 64;
 const MAX_DETAILS: usize = 5;
 

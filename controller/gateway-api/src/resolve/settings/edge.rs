@@ -15,7 +15,7 @@ use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
 const MAX_REPORTED: usize = 100;
-/// Envoy's upper bounds.
+/// Envoy's upper bounds for the size and number of headers.
 const MAX_HEADER_KIB: u32 = 8192;
 const MAX_HEADERS: u32 = 10_000;
 
@@ -150,7 +150,7 @@ impl EdgeDefaults {
             let outcome = set(&mut self.0, name, value);
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }
-        // Not part of the edge settings in a snapshot, but of its ports.
+        // Only validated here, because a snapshot stores this setting in its ports.
         let proxy_protocol = proxy_protocol.as_ref().map(ProxyProtocolPorts::read);
         wrong.extend(proxy_protocol.and_then(Result::err));
         if let Some(settings) = forward_client_certificate {

@@ -12,7 +12,7 @@ use crate::resolve::syntax::{limits, names};
 
 const MAX_ENTRIES: usize = 32;
 const MAX_IMAGE: usize = 512;
-/// For a label value, and for a label key without its prefix.
+/// Maximum length of a label value, and of a label key without its prefix.
 const MAX_LABEL: usize = 63;
 const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;

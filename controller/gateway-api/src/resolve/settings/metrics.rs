@@ -1,10 +1,10 @@
-//! Reads the routes with separate request metrics. Their number is limited, because hosts keep a
-//! limited number of series.
+//! Reads the routes with separate request metrics. Their number is limited, because each route adds
+//! about 25 series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
 
-/// As in the schema.
+/// Maximum number of routes, as in the schema.
 const MAX_ROUTES: usize = 32;
 
 /// Returns sorted, unique route names as in the snapshot. The error names the field.

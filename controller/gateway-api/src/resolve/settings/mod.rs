@@ -39,7 +39,7 @@ use crate::api::{
 pub struct GatewaySettings {
     /// Settings for the Service.
     pub publishing: Publishing,
-    /// Settings for the agents and Envoys of the Gateway.
+    /// Settings for the Gateway's agents and Envoy instances.
     pub fleet: FleetSettings,
     /// `None` if all values are defaults.
     pub(crate) edge: Option<schema::Edge>,
@@ -108,7 +108,7 @@ impl GatewaySettings {
         setting.unwrap_or(&FleetGateways::Isolated)
     }
 
-    /// Returns true if the same Envoys serve all Gateways of the class.
+    /// Returns true if the same Envoy instances serve all Gateways of the class.
     pub fn is_merged(&self) -> bool {
         *self.gateways() == FleetGateways::Merged
     }
@@ -179,7 +179,7 @@ impl GatewaySettings {
     }
 }
 
-/// `None` if all values are defaults.
+/// Returns `None` if all values are defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
     // Validation has already rejected invalid durations.

@@ -1,4 +1,4 @@
-//! Looks up the parameters of GatewayClasses and Gateways.
+//! Looks up the parameters for GatewayClasses and Gateways.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
@@ -85,12 +85,15 @@ fn look_up<'w>(
         (Scope::Of(own), Some(named)) if named == own => own,
         (Scope::Of(own), Some(_)) => {
             return Err(format!(
-                ".namespace: parameters of a Gateway are in its own namespace, {own:?}; remove the field"
+                ".namespace: the parameters of a Gateway must be in its own namespace, {own:?}; \
+                 remove the field"
             ));
         }
         (Scope::Named, Some(named)) if !named.is_empty() => named,
         (Scope::Named, _) => {
-            return Err(format!(".namespace is missing: a {known} has a namespace"));
+            return Err(format!(
+                ".namespace is required, because {known} is a namespaced kind"
+            ));
         }
     };
     let found = world.configurations.get(namespace, name);

@@ -22,7 +22,7 @@ pub(crate) struct PortLimits {
     offset: u16,
     /// Configuration that sets the offset.
     offset_by: String,
-    /// Every entry must allow a port.
+    /// A port is allowed only if every entry allows it.
     allowed: Vec<AllowedPorts>,
 }
 
@@ -126,7 +126,7 @@ impl PortLimits {
 /// UDP flag and port number.
 pub(crate) type Socket = (bool, u16);
 
-/// `None` if the port or protocol is invalid.
+/// Returns `None` if the port or protocol is invalid.
 pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))

@@ -20,17 +20,17 @@ pub(crate) struct ConfiguredTracing {
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
     /// Lower layers decide.
-    Unsaid,
+    Inherit,
     Off,
     /// The collector's Backend name is added later.
     To(&'s BackendObjectRef, Tracing),
 }
 
-/// The default is low, because Gateways handle many requests.
+/// Default sampling rate, low because Gateways handle many requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// True if the settings override lower layers.
+/// Returns true if the settings override lower layers.
 pub(super) fn is_set(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
@@ -89,12 +89,12 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// `None` if the mode exports spans.
+/// Returns `None` if the mode exports spans.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
         Some(TracingMode::Disabled) => Some(TracingDecision::Off),
-        None | Some(TracingMode::ImplementationDefault) => Some(TracingDecision::Unsaid),
+        None | Some(TracingMode::ImplementationDefault) => Some(TracingDecision::Inherit),
         Some(TracingMode::Other(other)) => {
             return Err(unsupported(format!(
                 "mode {other:?} is not supported; expected {}",

@@ -44,7 +44,8 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Of a Gateway, a quarter of what key pairs may use.
+/// Maximum total size of the credentials per Gateway, in bytes: a quarter of the maximum for key
+/// pairs.
 const MAX_CREDENTIAL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Shared filters, and the credentials that they check.
@@ -87,7 +88,8 @@ pub(super) fn shared_filters<'a>(
             }
         }
     }
-    // A rule's policy, not the Gateway's, makes a set necessary that contains both.
+    // Charge a set that combines a listener's and a rule's policies to the rule's, which requires
+    // it.
     let charged = |name: &str| {
         let is_own = |it: &&str| object(it).is_none_or(|it| !wide.contains(&it));
         let own = name.split(',').find(is_own);
@@ -129,17 +131,17 @@ fn checks_of(filter: &SharedFilter) -> &[CredentialCheck] {
     }
 }
 
-/// Entries that a Gateway may have, which its namespaces share.
+/// A Gateway's maximum, which its namespaces share.
 struct Allowance {
     what: &'static str,
     most: u64,
-    /// Follows the maximum in messages.
+    /// Appended to the maximum in messages.
     unit: &'static str,
 }
 
 impl Allowance {
     /// Removes and reports entries beyond a namespace's share. `size` returns how much of the
-    /// allowance an entry uses, and `charged` the name of the object that needs it.
+    /// allowance an entry uses, and `charged` returns the name of the object that needs the entry.
     fn divide<T>(
         &self,
         by_name: &mut BTreeMap<String, T>,

@@ -143,7 +143,7 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Removes filters that all Gateways share from virtual hosts, and returns these filters.
+/// If all Gateways have the same filters, removes them from virtual hosts and returns them.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,
@@ -161,7 +161,7 @@ fn share_filters(
     Some(first.clone())
 }
 
-/// Empty unless a Gateway is accepted.
+/// Returns nothing unless a Gateway is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
@@ -171,7 +171,7 @@ fn served<'a, 'w>(
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
         let good = gateway.verdict().good() || several && gateway.has_refusing();
-        good && !gateway.addresses.nowhere()
+        good && !gateway.addresses.has_no_usable_address()
     };
     let served = move || together.iter().copied().filter(is_served);
     let any = served().any(|it| it.gateway.accepted.good());

@@ -1,5 +1,5 @@
-//! Collects the Backends that route tables, tracing and access logs use, with client keys and
-//! meshes.
+//! Collects the Backends that route tables, tracing and access logs use, and applies client keys
+//! and mesh settings to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

@@ -66,7 +66,7 @@ impl Hostname {
         covers(&self.0, &other.0)
     }
 
-    /// `None` if the hostnames have no host in common.
+    /// Returns `None` if the hostnames have no host in common.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())

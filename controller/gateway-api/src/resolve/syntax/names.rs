@@ -7,7 +7,8 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 pub(crate) const CA_KEY: &str = "ca.crt";
 
-/// Snapshot names contain the namespace and name, so neither may contain a separator.
+/// Checks that neither the namespace nor the name contains a separator, because snapshot names
+/// contain both.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -31,7 +32,7 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// An RFC 9110 token of at most 256 characters.
+/// Returns true if the text is an RFC 9110 token of at most 256 characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 256
@@ -49,7 +50,7 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Header values must not contain control characters other than tabs.
+/// Returns true if a header value contains no control characters other than tabs.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
@@ -80,7 +81,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     ))
 }
 
-/// `None` if the port is out of range.
+/// Returns `None` if the port is out of range.
 pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }

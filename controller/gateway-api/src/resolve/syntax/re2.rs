@@ -12,7 +12,7 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Product over all nested repetitions.
+/// Maximum product of the counts of nested repetitions.
 const MAX_REPETITIONS: u32 = 1000;
 
 /// General categories and common scripts that RE2 supports as `\p{...}`.

@@ -9,7 +9,7 @@ use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use super::parsed::Parsed;
 use super::re2;
 
-/// Number of instructions by expression.
+/// Instruction counts, keyed by expression.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(Parsed<u64>);
 

@@ -19,8 +19,9 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Maximum number of networks in the address filters of all layer 4 routes of a snapshot, because
-/// Envoy holds a copy for each server name. The namespaces of these routes share it equally.
+/// Maximum number of networks in the address filters of all layer 4 routes in a snapshot, because
+/// Envoy holds a copy for each server name. The namespaces of these routes share this maximum
+/// equally.
 pub(crate) const MAX_NETWORKS: usize = 100_000;
 
 pub(crate) struct L4Routes<'a, 'w> {

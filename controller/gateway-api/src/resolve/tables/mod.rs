@@ -35,10 +35,10 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// If a port has at most this many HTTPS and TLS listeners, each HTTPS listener responds with 421
-/// for all other listeners' hostnames. The number of these virtual hosts grows quadratically. With
-/// more listeners, each responds with 421 only for names in its own certificates, because clients
-/// reuse connections only for those names.
+/// Maximum number of HTTPS and TLS listeners on a port for which each HTTPS listener responds with
+/// 421 for all other listeners' hostnames. The number of these virtual hosts grows quadratically.
+/// With more listeners, each responds with 421 only for names in its own certificates, because
+/// clients reuse connections only for those names.
 const MAX_MISDIRECTING_LISTENERS: usize = 128;
 
 /// Backend names also encode how to reach the Backend (see `reached_by`).

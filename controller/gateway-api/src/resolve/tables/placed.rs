@@ -1,4 +1,4 @@
-//! Listeners on the same Envoys, and the hostnames that each listener owns.
+//! Listeners on the same Envoy instances, and the hostnames that each listener owns.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ pub(crate) struct PlacedListener<'a> {
 }
 
 impl PlacedListener<'_> {
-    /// Empty if the listener has no route table.
+    /// Returns an empty string if the listener has no route table.
     pub(crate) fn route_table(&self) -> String {
         match self.protocol {
             schema::Protocol::Http => http_table(self.port),
@@ -77,15 +77,15 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
-    /// True if requests for the host go to another listener.
+    /// Returns true if requests for the host go to another listener.
     pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
         let mut keys = host.covering_keys();
         let owner = keys.find(|key| self.0.contains(key));
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// True unless another listener covers the entire domain more specifically. Single hosts in
-    /// the domain may still have more specific listeners.
+    /// Returns true unless another listener covers the entire domain more specifically. Individual
+    /// hosts in the domain may still have more specific listeners.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A port's only hostname owns every domain that it covers.
         self.0.len() == 1

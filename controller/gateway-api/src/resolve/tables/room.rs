@@ -18,8 +18,8 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Leaving out a route may expose routes that it hid, so each round may increase charges. A
-/// namespace that exceeds its share after the last round loses all routes.
+/// Maximum number of rounds. Leaving out a route may expose routes that it hid, so each round may
+/// increase charges. A namespace that exceeds its share after the last round loses all routes.
 const MAX_ROUNDS: usize = 8;
 
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
@@ -187,7 +187,7 @@ impl Room {
                             takes_all |= refuses_all(route);
                             continue;
                         }
-                        takes_all |= route.rules.take_all();
+                        takes_all |= route.rules.match_all_requests();
                         if is_own {
                             charge(attachment.route, route.size);
                             payer = payer.or(Some(attachment.route));
@@ -207,8 +207,8 @@ impl Room {
         charges
     }
 
-    /// True if all routes are left out and none of them rejects requests. A wider hostname then
-    /// receives the requests.
+    /// Returns true if all routes are left out and none of them rejects requests. A wider hostname
+    /// then receives the requests.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -299,7 +299,7 @@ impl Room {
     }
 }
 
-/// True if the route rejects every request when left out.
+/// Returns true if the route rejects every request when left out.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }

@@ -73,7 +73,7 @@ impl Shadowed {
         }
     }
 
-    /// Empty unless created with [`Self::by_host`].
+    /// Returns nothing unless created with [`Self::by_host`].
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;

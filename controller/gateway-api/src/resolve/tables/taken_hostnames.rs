@@ -89,7 +89,7 @@ impl<'p, 'a> Receiver<'p, 'a> {
         }
     }
 
-    /// True if `other` ranks higher, but this listener's hostname is more specific.
+    /// Returns true if `other` ranks higher, but this listener's hostname is more specific.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname

@@ -175,7 +175,7 @@ impl VirtualHosts {
     }
 }
 
-/// Sorted by precedence.
+/// Returns the candidates sorted by precedence.
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,

@@ -69,7 +69,7 @@ fn invalid_credentials_refuse_requests() {
         ),
         (
             key("credentials: [{name: lines}]"),
-            "Secret web/lines: \"a\" has several lines",
+            "Secret web/lines: the key of client \"a\" has several lines",
         ),
         (
             key("credentials: [{name: keys}, {name: keys}]"),

@@ -56,7 +56,7 @@ fn l4_route(resolution: &Resolution, kind: &str) -> L4Route {
         .flat_map(|port| &port.listeners)
         .flat_map(|it| &it.l4_routes);
     let found = routes.find(|it| it.name.starts_with(kind));
-    found.expect("the route is there").clone()
+    found.expect("the route exists").clone()
 }
 
 fn filters(route: &L4Route) -> Vec<&str> {
@@ -80,7 +80,7 @@ fn affected(resolution: &Resolution, kind: Kind) -> &Condition {
     let conditions = &resolution.statuses.routes[&key].parents[0].conditions;
     let type_ = ConditionType::AccessPolicyAffected;
     let found = conditions.iter().find(|it| it.type_ == type_);
-    found.expect("the condition is there")
+    found.expect("the condition exists")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Generates Gateways and routes for property tests of incremental resolution. The controller's
+//! Generates Gateways and routes for property tests for incremental resolution. The controller's
 //! tests include this file too.
 
 use proptest::prelude::*;
@@ -104,8 +104,8 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates rules, each in an HTTPRoute and a GRPCRoute version. Most rules are valid, and most
-/// forward to a single Service.
+/// Generates rules, each as an HTTPRoute rule and as a GRPCRoute rule. Most rules are valid, and
+/// most forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
         12 => Just("{name: s0, port: 80}"),

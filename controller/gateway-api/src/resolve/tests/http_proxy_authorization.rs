@@ -192,7 +192,7 @@ fn settings_are_read_as_written() {
     assert!(backend.load_balancer.is_some());
 }
 
-/// The first route needs authorization, and gets 500 for the given reason.
+/// Asserts that the first route, which needs authorization, gets 500 for the given reason.
 fn is_withheld(tls: &str, service: &str, authorization: &str, reason: &str) {
     let routes = "
 routes:
@@ -322,7 +322,7 @@ fn invalid_context_withholds_only_its_route() {
     let routes: String = (0..5).map(route).collect();
     let routes = format!("routes:\n{routes}- {{services: [{{name: a, port: 80}}]}}");
     let resolution = resolved(&[extension("web", PLAIN), host(TLS, BY_X, &routes)]);
-    // The last route's check needs a place without a context.
+    // The last route's check has no context, but also counts towards the limit.
     let error = "AuthError/NotSupported";
     assert_eq!(errors(&resolution, "r"), [error, error]);
     for (path, answer) in [

@@ -137,7 +137,7 @@ fn unsupported_protecting_fields_withhold_routes() {
         );
         let resolution = with(&[proxy("r", &spec)]);
         assert_eq!(ask(&resolution, "/"), expected, "{host} {of_route}");
-        // These fields without TLS are an error, even if no route needs them.
+        // Without TLS, these fields are errors even if no route needs them.
         let needs_tls = host.contains("jwtProviders") || host.contains("authorization");
         let is_valid = expected != "500" && !needs_tls;
         assert_eq!(

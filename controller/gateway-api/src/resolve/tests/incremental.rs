@@ -220,7 +220,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// A few slices are invalid, and only full resolution reports these problems.
+/// A few slices are invalid, and only full resolution reports their problems.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),

@@ -10,7 +10,7 @@ use super::{ConditionState, HTTP, gateway, holds, resolved};
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, Reason};
 
-/// Service `auth` in the namespace `login`, with the ports 80 and 8080.
+/// Service `auth` in namespace `login`, with ports 80 and 8080.
 const LOGIN: &str = r"
 ---
 kind: Service
@@ -80,7 +80,7 @@ fn asked(resolution: &Resolution) -> (String, ExternalAuthHttp) {
     }
 }
 
-/// Requests must get 500, and the condition must contain `why`.
+/// Asserts that requests get 500 and that the condition contains `why`.
 fn assert_refused(annotations: &[(&str, &str)], objects: &str, why: &str) {
     let resolution = with(annotations, objects);
     assert_eq!(answered(&resolution), "500", "{annotations:?}");

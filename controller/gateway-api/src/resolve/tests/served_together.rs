@@ -10,8 +10,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// Replaces `from` with `to` in the younger Gateway, and adds a TCP port. `before` is the state
-/// before the change.
+/// Replaces `from` with `to` in the younger Gateway, and adds a TCP port. `before` is the result of
+/// the previous resolution.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));

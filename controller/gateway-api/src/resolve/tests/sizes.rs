@@ -206,7 +206,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     };
     let lost = ["r0", "r3", "r4", "r5", "s"].map(|name| displaced(&resolution, name).is_some());
     assert_eq!(lost, [false, false, true, true, false]);
-    let message = displaced(&resolution, "r4").expect("it is displaced");
+    let message = displaced(&resolution, "r4").expect("the route is displaced");
     for part in ["\"a.test\"", "port 80", "16384 KiB"] {
         assert!(message.contains(part), "{message}");
     }
@@ -216,7 +216,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     assert_eq!(host.routes.len(), 4 * 64 + 1);
 
     let resolution = resolved(&(yaml + &large_route("t", &auth)));
-    let message = displaced(&resolution, "t").expect("it is displaced");
+    let message = displaced(&resolution, "t").expect("the route is displaced");
     assert!(message.contains("get 500"), "{message}");
     let host = hosts(&resolution).find(|host| host.domain == "a.test");
     let refusing = host.and_then(|host| host.routes.last());
@@ -272,7 +272,7 @@ fn namespace_over_share_displaces_own_youngest_routes() {
     );
     assert!(hosts(&resolution).any(|host| host.domain == "small.test"));
     assert_eq!(greedy(&resolution, "r00"), None);
-    let message = greedy(&resolution, "r15").expect("it is displaced");
+    let message = greedy(&resolution, "r15").expect("the route is displaced");
     for part in ["namespace greedy", "98304 KiB"] {
         assert!(message.contains(part), "{message}");
     }
@@ -288,7 +288,7 @@ fn gateways_share_limit_of_controller() {
             "parentRefs: [{name: other}]\nhostnames: [beside.test]\nrules: [{backendRefs: [{name: a, port: 80}]}]",
         );
     let options = Options {
-        most_of_gateways: 40 << 20,
+        max_route_bytes: 40 << 20,
         ..Options::default()
     };
     let world = world(&(crowded(8) + &other));
@@ -311,7 +311,7 @@ fn gateways_share_limit_of_controller() {
     assert!(hosts.iter().any(|(domain, _)| domain == "small.test"));
     assert_eq!(hosts_of(of_other)[0].0, "beside.test");
     assert_eq!(greedy(&resolution, "r00"), None);
-    let message = greedy(&resolution, "r07").expect("it is displaced");
+    let message = greedy(&resolution, "r07").expect("the route is displaced");
     for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
         assert!(message.contains(part), "{message}");
     }
@@ -325,7 +325,7 @@ fn full_gateway_changes_need_full_resolution() {
         kind: Kind::HttpRoute,
         name: NamespacedName::new("web", "small"),
     };
-    let change = |yaml: &str, most_of_gateways: u64| {
+    let change = |yaml: &str, max_route_bytes: u64| {
         let before = world(yaml);
         let mut after = before.clone();
         let changed = "hostnames: [small.test]\nrules: [{matches: [{path: {value: /new}}], backendRefs: [{name: a, port: 80}]}]";
@@ -334,7 +334,7 @@ fn full_gateway_changes_need_full_resolution() {
         }
         let mut resolver = Resolver::default();
         let options = Options {
-            most_of_gateways,
+            max_route_bytes,
             ..Options::default()
         };
         resolver.resolve(&before, &options);

@@ -51,7 +51,8 @@ pub(crate) struct CaBundles<'w> {
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Keyed by bundle name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Limited per namespace, because a few objects can form thousands of combinations.
+    /// Names and total size of the bundles per namespace, limited because a few objects can form
+    /// thousands of combinations.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 

@@ -8,7 +8,7 @@ use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// The limit of rustls, in bytes. Some clients reject longer chains.
+/// Maximum size of a chain in bytes, as in rustls. Some clients reject longer chains.
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_REPORTED: usize = 8;
 /// OIDs of signature algorithms with insecure hashes.
@@ -131,21 +131,23 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
         && !usage.value.any
     {
         advice.push(format!(
-            "the certificate of {name} is not for servers, because its extended key usage lacks serverAuth; clients reject it"
+            "the certificate of {name} is not valid for servers, because its extended key usage \
+             lacks serverAuth; clients reject it"
         ));
     }
     if !names_a_host(leaf) {
         let what = if leaf.subject().iter_common_name().next().is_none() {
             "no name at all; Envoy is known to reject it"
         } else {
-            "no DNS name or IP address as subject alternative name; clients reject it, because they do not look at the common name"
+            "no DNS name or IP address as subject alternative name; clients reject it, because \
+             they ignore the common name"
         };
         advice.push(format!("the certificate of {name} has {what}"));
     }
     advice
 }
 
-/// True if the leaf is valid only for clients, or has a URI but no hostname, as in SPIFFE.
+/// Returns true if the leaf is valid only for clients, or has a URI but no hostname, as in SPIFFE.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -159,14 +161,14 @@ fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
-/// Also true if the names are malformed.
+/// Also returns true if the names are malformed.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
     })
 }
 
-/// Also true if the names are malformed.
+/// Also returns true if the names are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),
@@ -216,7 +218,9 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let leaf = params("a.test", false).signed_by(&key, &issuer);
         made.push(leaf.expect("a leaf").der().to_vec());
-        let other = params("other", true).self_signed(&key).expect("another");
+        let other = params("other", true)
+            .self_signed(&key)
+            .expect("another certificate");
         made.push(other.der().to_vec());
         made
     }
@@ -279,7 +283,7 @@ mod tests {
             (
                 |it| it.subject_alt_names.clear(),
                 1,
-                "do not look at the common name",
+                "ignore the common name",
             ),
             (
                 |it| {
@@ -292,7 +296,7 @@ mod tests {
             (
                 |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
                 1,
-                "not for servers",
+                "not valid for servers",
             ),
             (
                 |it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign],

@@ -29,7 +29,7 @@ pub(crate) struct Certificate {
     /// Flaws that make clients reject a server with this certificate.
     pub(crate) server_advice: Vec<String>,
     for_clients: bool,
-    /// In lower case.
+    /// DNS names in lower case.
     dns_names: Vec<String>,
 }
 
@@ -47,12 +47,12 @@ impl Certificate {
             })
     }
 
-    /// In lower case.
+    /// Returns the DNS names in lower case.
     pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// True if a listener with both certificates never presents `other`.
+    /// Returns true if a listener with both certificates never presents `other`.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()

@@ -112,7 +112,7 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Also true for keys that cannot be checked here; Envoy rejects a mismatch.
+    /// Also returns true for keys that cannot be checked here; Envoy rejects a mismatch.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -174,7 +174,7 @@ pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize>
     (bits < 2048).then_some(bits)
 }
 
-/// `None` if the parameters are explicit.
+/// Returns `None` if the parameters are explicit.
 fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = certificate.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())
@@ -209,7 +209,7 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Also true for compressed points and most curves, which cannot be checked here.
+/// Also returns true for compressed points and most curves, which cannot be checked here.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

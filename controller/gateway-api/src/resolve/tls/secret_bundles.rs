@@ -97,7 +97,7 @@ fn secret<'w>(
         return Err(broken(&entry, "does not exist: the Secret has no such key"));
     };
     let text = std::str::from_utf8(text);
-    let text = text.map_err(|_| broken(&entry, "is not text; expected PEM"))?;
+    let text = text.map_err(|_| broken(&entry, "is not UTF-8; expected PEM"))?;
     Ok(SecretEntry { name: entry, text })
 }
 

@@ -109,7 +109,8 @@ impl AltNames {
     }
 }
 
-/// Without the final slash, the prefix could match other authorities or path segments.
+/// Requires a final slash, because the prefix could otherwise match other authorities or path
+/// segments.
 fn is_uri_prefix(prefix: &str) -> bool {
     let rest = prefix.split_once("://").map(|(_, rest)| rest);
     let authority = rest.and_then(|rest| rest.split_once('/'));
@@ -168,7 +169,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// The API requires an absolute URI with an authority.
+/// Checks for an absolute URI with an authority, which the API requires.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::max_bytes(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

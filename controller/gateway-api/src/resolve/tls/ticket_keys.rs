@@ -10,10 +10,10 @@ use crate::status::Grounds;
 
 /// Only the first key encrypts; all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Limited because Envoy tries all keys for an unknown ticket.
+/// Maximum number of keys, limited because Envoy tries all keys for an unknown ticket.
 const MAX_KEYS: usize = 16;
-/// Secrets of this type must not contain ticket keys, because certificates and ticket keys are both
-/// named after their Secret.
+/// Secrets of this type must not contain ticket keys, because a certificate and ticket keys from
+/// the same Secret would have the same name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
 pub(crate) struct NamedTicketKeys {
@@ -34,8 +34,8 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     let count = keys.len() / TICKET_KEY_BYTES;
     if keys.len() % TICKET_KEY_BYTES != 0 || !(1..=MAX_KEYS).contains(&count) {
         return Err(format!(
-            "has {} bytes of {ENTRY}; expected 1 to {MAX_KEYS} keys of {TICKET_KEY_BYTES} random bytes each, one after another, as \
-             openssl rand {TICKET_KEY_BYTES} writes one",
+            "has {} bytes of {ENTRY}; expected 1 to {MAX_KEYS} concatenated keys of \
+             {TICKET_KEY_BYTES} random bytes; generate each with openssl rand {TICKET_KEY_BYTES}",
             keys.len()
         ));
     }
@@ -58,7 +58,7 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     Ok(referred(pair))
 }
 
-/// `None` if the Secret last contained a certificate.
+/// Returns `None` if the Secret last contained a certificate.
 pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
     pair.certificate_chain
         .is_empty()

@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::status::PathValidity;
 
-/// Maximum number of signatures that a call of [`paths_to`] verifies.
+/// Maximum number of signatures that one call to [`paths_to`] verifies.
 const MAX_SIGNATURES: usize = 128;
 
 /// Returns the validity period of each path from the first certificate in `chain` to one in
@@ -71,7 +71,7 @@ fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
     read.map(|(_, certificate)| certificate).collect()
 }
 
-/// Also true if the signature algorithm is unsupported here.
+/// Also returns true if the signature algorithm is unsupported here.
 fn issued(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,

@@ -18,7 +18,7 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Default initial weight for slow start, as a percentage of the full weight.
+/// Default initial weight for a slow start, as a percentage of the full weight.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
 /// Defaults for active health checks. Times are in milliseconds.
@@ -81,7 +81,7 @@ fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// In milliseconds.
+/// Returns the duration in milliseconds.
 fn time(
     field: &str,
     text: Option<&String>,
@@ -318,8 +318,8 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// The second value is the idle timeout in milliseconds: 0 disables the timeout, and `None` means
-/// the default.
+/// Also returns the idle timeout in milliseconds: 0 disables the timeout, and `None` means the
+/// default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,

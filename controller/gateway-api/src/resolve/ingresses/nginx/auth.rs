@@ -23,11 +23,11 @@ pub(super) fn external_auth(
         from.ignore(&modifiers, "there is no auth-url");
         return None;
     }
-    // A service may allow some methods without a check.
+    // Envoy sends the client's method, and a service may skip the check for some methods.
     from.refuse(
         "auth-method",
-        "the method cannot be chosen; remove the annotation if the service checks requests of all \
-         methods",
+        "the method cannot be changed; remove the annotation if the service checks requests with \
+         any method",
     );
     let copied = from.require("auth-response-headers", |text| {
         let names: Vec<String> = list(text).map(ToOwned::to_owned).collect();
@@ -75,7 +75,7 @@ fn read_others(from: &mut Annotations<'_>) {
     );
     from.ignore(
         &["auth-cache-key", "auth-cache-duration"],
-        "the service is asked for every request",
+        "the authorization service checks every request",
     );
     from.ignore(
         &[
@@ -84,7 +84,7 @@ fn read_others(from: &mut Annotations<'_>) {
             "auth-keepalive-share-vars",
             "auth-keepalive-timeout",
         ],
-        "connections to the service are always kept open",
+        "connections to the service always use keep-alive",
     );
 }
 

@@ -40,7 +40,7 @@ pub(in super::super) struct Canary<'w> {
 
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Conditions in order of precedence, with their costs. False means that matching requests
+    /// Conditions in order of precedence, with their costs. The flag is false if matching requests
     /// never reach the canary.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
@@ -134,7 +134,7 @@ pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<Strin
 }
 
 impl Canary<'_> {
-    /// Two header values and two cookie values.
+    /// Maximum number of conditions: two header values and two cookie values.
     pub(in super::super) const MAX_CONDITIONS: usize = 4;
 }
 

@@ -96,7 +96,7 @@ const KNOWN: [&str; 74] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Ignored, with a note.
+    // Ignored, and reported as problems.
     "auth-cache-duration",
     "auth-cache-key",
     "auth-keepalive",
@@ -106,7 +106,7 @@ const KNOWN: [&str; 74] = [
     "auth-realm",
     "custom-http-errors",
     "default-backend",
-    // Ignored: cookies of authorization services always reach clients, sessions are always
+    // Ignored silently: cookies of authorization services always reach clients, sessions are always
     // persistent, and Envoy needs no buffer settings.
     "auth-always-set-cookie",
     "affinity-mode",

@@ -8,7 +8,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 
 const MAX_LISTS: usize = 8;
-/// Per `allow` or `deny` list, including networks from ConfigMaps.
+/// Maximum number of networks per `allow` or `deny` list, including networks from ConfigMaps.
 const MAX_LISTED: usize = 2048;
 const MAX_LIST_BYTES: usize = 128 * 1024;
 const DEFAULT_LIST: &str = "networks";

@@ -99,7 +99,7 @@ pub(super) fn read_basic(
     Ok(Credentials::of_users(owner, identity, forwards, &users))
 }
 
-/// Where a Secret contains its users.
+/// How a Secret stores its users.
 #[derive(Clone, Copy)]
 pub(crate) enum Users<'k> {
     /// An htpasswd file under this key.
@@ -117,7 +117,7 @@ pub(crate) fn read_users<'w>(
 ) -> Result<BTreeMap<&'w str, &'w str>, String> {
     let secret = opaque(at, secret, cx)?;
     let text = |key: &str, value: &'w [u8]| {
-        std::str::from_utf8(value).map_err(|_| format!("{at}: {key:?} is not text"))
+        std::str::from_utf8(value).map_err(|_| format!("{at}: {key:?} is not UTF-8"))
     };
     match format {
         Users::File(key) => {
@@ -207,12 +207,13 @@ fn collect_keys<'w>(
                 ));
             }
             let key = std::str::from_utf8(key);
-            let key = key.map_err(|_| format!("{at}: {client:?} is not text"))?;
+            let key =
+                key.map_err(|_| format!("{at}: the key of client {client:?} is not UTF-8"))?;
             // Files often end with a line break.
             let key = key.trim_end_matches(['\r', '\n']);
             if key.contains(['\r', '\n']) {
                 return Err(format!(
-                    "{at}: {client:?} has several lines; expected one key"
+                    "{at}: the key of client {client:?} has several lines; expected one line"
                 ));
             }
             if keys.insert(client, key).is_some() {

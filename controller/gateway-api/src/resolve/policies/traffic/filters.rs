@@ -18,7 +18,7 @@ use crate::api::AccessPart;
 /// A field that is `None` inherits the setting of the next wider scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
-    /// In bytes.
+    /// Maximum request body size in bytes.
     pub(super) max_body_bytes: Option<OfPolicy<u64>>,
     pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
     pub(super) grpc_web: Option<OfPolicy<bool>>,
@@ -26,9 +26,9 @@ pub(crate) struct FilterSettings {
     /// `Some(None)` if a policy disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
-    /// In bytes per second.
+    /// Maximum bandwidth in bytes per second.
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
-    /// In bytes per second.
+    /// Maximum bandwidth in bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
     /// Access checks by the policy or object that requires them. A request must pass every check.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,

@@ -17,9 +17,9 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
 const DEFAULT_KEY: &str = "jwks";
-/// Headers, query parameters and cookies that may carry a provider's tokens.
+/// Maximum number of headers, query parameters and cookies that may carry a provider's tokens.
 const MAX_SOURCES: usize = 4;
-/// Maximum length of an issuer, audience or claim.
+/// Maximum length of an issuer, audience or claim, in characters.
 const MAX_CHARACTERS: usize = 253;
 
 /// Proxies set headers with these prefixes, so policies must not set such headers from claims.

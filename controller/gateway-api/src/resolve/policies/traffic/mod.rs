@@ -1,7 +1,7 @@
 //! TrafficPolicies and AccessPolicies: access checks, limits and defaults for requests to each
 //! listener and rule.
 //!
-//! Protective settings of the rule, its route and all wider scopes apply together. Header changes,
+//! Protective settings for the rule, its route and all wider scopes apply together. Header changes,
 //! and each tuning setting, come only from the policy nearest to the rule. If a protective setting
 //! is invalid, requests to the policy's targets are rejected. An invalid tuning setting is ignored.
 
@@ -51,7 +51,7 @@ pub(crate) struct TrafficSettings {
 /// Headers that policies set from claims or authorization responses, by policy namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
-/// In milliseconds. 0 disables a timeout, and `None` means the proxy's default.
+/// Timeouts in milliseconds. 0 disables a timeout, and `None` means the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeouts {
     request: Option<u64>,

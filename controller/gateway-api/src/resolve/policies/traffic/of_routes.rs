@@ -49,7 +49,8 @@ impl FilterSettings {
         }))
     }
 
-    /// Returns the settings of a rule on this listener. `None` if they are the listener's.
+    /// Returns the settings for a rule on this listener, or `None` if the listener's settings apply
+    /// unchanged.
     pub(crate) fn of_rule(&self, own: Option<&Self>, route: &str) -> Option<Self> {
         if own.is_none() && !self.is_exempt(route) {
             return None;

@@ -17,9 +17,9 @@ use crate::api::{
 use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
-/// In bytes.
+/// Highest body size limit, in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
-/// In bytes per second.
+/// Highest bandwidth limit, in bytes per second.
 const MAX_BANDWIDTH: u64 = 1 << 40;
 const MAX_TYPES: usize = 32;
 
