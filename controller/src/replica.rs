@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::changes::Changes;
 use crate::serve::Metrics;
+use sesame_gateway_api::world::Kind;
 
 pub(crate) use self::failures::ApiFailures;
 
@@ -18,6 +19,7 @@ pub(crate) struct Replica {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) watched: WatchedNamespaces,
+    pub(crate) layers: WatchedLayers,
     pub(crate) controller_name: String,
     /// Unique among all replicas.
     pub(crate) identity: String,
@@ -36,6 +38,25 @@ pub(crate) enum WatchedNamespaces {
     #[default]
     All,
     Only(BTreeSet<String>),
+}
+
+/// The kinds beside the Gateway API that the controller may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WatchedLayers {
+    pub(crate) ingresses: bool,
+    pub(crate) http_proxies: bool,
+}
+
+impl WatchedLayers {
+    /// Returns false if the kind counts as empty, so no permission is needed.
+    pub(crate) fn holds(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Ingress => self.ingresses,
+            // HTTPProxies also have classes.
+            Kind::IngressClass => self.ingresses || self.http_proxies,
+            kind => self.http_proxies || !kind.is_contour(),
+        }
+    }
 }
 
 impl WatchedNamespaces {
@@ -77,4 +98,29 @@ pub(crate) fn identity() -> String {
         .unwrap_or_else(|_| "unknown".to_owned());
     let started = jiff::Timestamp::now().as_microsecond();
     format!("{}_{}_{started:x}", name.trim(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disabled_layers_leave_shared_and_other_kinds() {
+        let held = |ingresses, http_proxies| {
+            let layers = WatchedLayers {
+                ingresses,
+                http_proxies,
+            };
+            let layered = |kind: &Kind| {
+                matches!(kind, Kind::Ingress | Kind::IngressClass) || kind.is_contour()
+            };
+            let held = Kind::ALL.iter().filter(|kind| layers.holds(**kind));
+            assert!(held.clone().filter(|kind| !layered(kind)).count() > 20);
+            held.copied().filter(layered).collect::<Vec<_>>()
+        };
+        assert_eq!(held(false, false), []);
+        assert_eq!(held(true, false), [Kind::IngressClass, Kind::Ingress]);
+        assert_eq!(held(false, true).len(), 4);
+        assert_eq!(held(true, true).len(), 5);
+    }
 }

@@ -31,7 +31,7 @@ use crate::lead::Elector;
 use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
-use crate::replica::{Replica, WatchedNamespaces, identity};
+use crate::replica::{Replica, WatchedLayers, WatchedNamespaces, identity};
 use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNREPORTED, StatusReporter};
 use crate::serve::{Metrics, PageAsk};
 use crate::statuses::{
@@ -54,6 +54,7 @@ pub(crate) struct ProcessSettings {
     pub(crate) resolving: Resolving,
     pub(crate) namespace: String,
     pub(crate) watched: WatchedNamespaces,
+    pub(crate) layers: WatchedLayers,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
@@ -112,6 +113,7 @@ async fn controller(
         client: connection.client.clone(),
         namespace: process.namespace.clone(),
         watched: process.watched.clone(),
+        layers: process.layers,
         controller_name: String::new(),
         changes: Changes::follow(process.spans.clone(), &identity, is_leading.clone())?,
         fleet_spans: process

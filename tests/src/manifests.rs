@@ -343,6 +343,18 @@ pub fn http_proxy(name: &str, spec: &Value) -> Value {
     proxy
 }
 
+/// Returns an IngressClass `edge`, an HTTPProxy for `proxy.test` and an Ingress for `ingress.test`.
+pub fn layered(name: &str, service: &str) -> [Value; 3] {
+    let routes = json!([{"services": [{"name": service, "port": 80}]}]);
+    let proxy = json!({"virtualhost": {"fqdn": "proxy.test"}, "routes": routes});
+    let rules = json!({"rules": [ingress_rule("ingress.test", &[("/", "Prefix", service)])]});
+    [
+        ingress_class(),
+        http_proxy(name, &proxy),
+        ingress(name, &json!({}), &rules),
+    ]
+}
+
 /// Returns an Ingress backend: port 80 of a Service.
 pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})

@@ -64,6 +64,15 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     report_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
+/// Adds to the report of [`serve_on_node`] that Envoy rejects the first rule of a route.
+pub async fn refuse_on_node(cluster: &TestCluster, gateway: &NamespacedName, route: &str) {
+    let rules = json!([{"rule": 0, "reason": "bad regex"}]);
+    let refused = json!([{"route": route, "rules": rules, "works": false}]);
+    let status = format!("{}/status", report_path(gateway, "node-a"));
+    let change = json!({"status": {"refusedRoutes": refused}});
+    cluster.merge(&status, &change).await;
+}
+
 /// Allows the agents' ServiceAccount to report for hosts that are not cluster nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{

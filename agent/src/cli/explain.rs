@@ -15,7 +15,7 @@ use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
-use super::offline::{self, RemoteKeys};
+use super::offline;
 use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
 use crate::run::report::{RefusedReport, Report};
 use crate::source::problem::SourceProblem;
@@ -152,7 +152,7 @@ fn from_manifests(
     mut order: ExplainOrder,
 ) -> anyhow::Result<Explanation> {
     let manifests = args.manifests.clone().unwrap_or_default();
-    let read = offline::read(&manifests, &args.host, RemoteKeys::Assumed)?;
+    let read = offline::preview(&manifests, &args.host)?;
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }

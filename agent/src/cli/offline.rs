@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use sesame_gateway_api::resolve::{RemoteKeySets, Resolution, resolve};
+use sesame_gateway_api::resolve::{Options, RemoteKeySets, Resolution, report_only, resolve};
 use sesame_proto::encoded::Substitutes;
 use sesame_proto::jwks;
 use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequests};
@@ -31,19 +31,40 @@ pub(crate) enum RemoteKeys {
 }
 
 pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Result<Offline> {
+    resolve_dir(dir, host, &host.resolve_options(), keys)
+}
+
+/// Like [`read`], but resolves Ingresses and HTTPProxies even if `spec.ingress.watch` is `Report`.
+pub(crate) fn preview(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
+    let options = Options {
+        preview: true,
+        ..host.resolve_options()
+    };
+    let read = resolve_dir(dir, host, &options, RemoteKeys::Assumed)?;
+    if let Some(note) = report_only(read.manifests.world(), &options) {
+        tracing::warn!("{note}");
+    }
+    Ok(read)
+}
+
+fn resolve_dir(
+    dir: &Path,
+    host: &HostArgs,
+    options: &Options,
+    keys: RemoteKeys,
+) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
     }
     let mut manifests = Manifests::with_limits(dir, LastGood::none(), host.manifest_limits());
     let mut scan = manifests.scan();
-    let options = host.resolve_options();
-    let requests = RemoteKeySets::of(manifests.world(), &options).requests();
+    let requests = RemoteKeySets::of(manifests.world(), options).requests();
     if !requests.is_empty() {
         let copies = copies(&requests, keys)?;
         manifests.set_local(&Substitutes::default(), (&options.namespace, &copies));
         scan = manifests.rescan_paths(&[]);
     }
-    let resolution = resolve(manifests.world(), &options);
+    let resolution = resolve(manifests.world(), options);
     Ok(Offline {
         manifests,
         problems: scan.problems.to_vec(),

@@ -10,12 +10,12 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 use sesame_gateway_api::resolve::Problem;
-use sesame_gateway_api::status::{ConditionStatus, Section, Statuses};
+use sesame_gateway_api::status::{ConditionStatus, Reason, Section, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::EXIT_FAULT;
 use super::host::HostArgs;
-use super::offline::{self, Offline, RemoteKeys, render_options};
+use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use super::settings::{ConfigArgs, LoadedSettings};
 use crate::envoy::locate::locate;
@@ -94,7 +94,7 @@ impl ValidateArgs {
 }
 
 fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
-    let read = offline::read(manifests, &args.host, RemoteKeys::Assumed)?;
+    let read = offline::preview(manifests, &args.host)?;
     let mut findings = findings(&read, Timestamp::now());
     let mut verdicts = BTreeMap::new();
     let binary = locate(args.envoy.as_deref())?;
@@ -166,7 +166,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
 }
 
 /// Ignores status Unknown, and conditions that are False only because this command does not program
-/// Envoy.
+/// Envoy. Also ignores objects that others override, which is valid: `problems` contain a warning.
 fn faults(statuses: &Statuses, located: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {
@@ -178,7 +178,10 @@ fn faults(statuses: &Statuses, located: impl Fn(&Problem) -> SourceProblem) -> V
                 Section::Ancestor(index) => format!("/ancestors/{index}"),
             };
             for condition in conditions {
-                if !condition.is_fault() || condition.status == ConditionStatus::Unknown {
+                if !condition.is_fault()
+                    || condition.status == ConditionStatus::Unknown
+                    || condition.reason == Reason::Overridden
+                {
                     continue;
                 }
                 let name = name.clone();

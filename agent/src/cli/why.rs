@@ -16,7 +16,7 @@ use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
-use super::offline::{self, RemoteKeys};
+use super::offline;
 use super::render::gateway_name;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;
@@ -71,7 +71,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
 
 fn from_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
     let manifests = args.manifests.clone().unwrap_or_default();
-    let read = offline::read(&manifests, &args.host, RemoteKeys::Assumed)?;
+    let read = offline::preview(&manifests, &args.host)?;
     if !read.manifests.world().contains(object) {
         bail!("--manifests {}: no {object}", manifests.display());
     }

@@ -16,7 +16,7 @@ use sesame_proto::signature::SigningKeys;
 use super::metrics_address::MetricsAddressArgs;
 use crate::configuration::{ConfigurationSource, Resolving, read, settings};
 use crate::publish::Signing;
-use crate::replica::WatchedNamespaces;
+use crate::replica::{WatchedLayers, WatchedNamespaces};
 use crate::run::ProcessSettings;
 use sesame_gateway_api::api::{
     FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
@@ -89,6 +89,25 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
+    /// Read Ingresses; `false` needs no permissions for them [default: true]
+    #[arg(
+        long,
+        env = "SESAME_INGRESSES",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    ingresses: Option<bool>,
+    /// Read HTTPProxies, ExtensionServices and TLSCertificateDelegations; `false` needs no
+    /// permissions for them [default: true]
+    #[arg(
+        long,
+        env = "SESAME_HTTP_PROXIES",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    http_proxies: Option<bool>,
     /// Default image for agents in managed fleets; a configuration can override it
     #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
@@ -178,6 +197,8 @@ impl RunArgs {
             mode,
             allow_local_endpoints,
             gateway_services,
+            ingresses,
+            http_proxies,
             agent_image,
             envoy_image,
             host_addresses,
@@ -260,6 +281,10 @@ impl RunArgs {
             resolving,
             namespace,
             watched,
+            layers: WatchedLayers {
+                ingresses: ingresses.unwrap_or(true),
+                http_proxies: http_proxies.unwrap_or(true),
+            },
             kubeconfig,
             signing: signing_keys(signing_key_file.as_deref())?,
             listen: listen.unwrap_or(DEFAULT_LISTEN),
@@ -329,9 +354,15 @@ mod tests {
             mode: Some(ModeArg::Single),
             host_lost_seconds: Some(300),
             gateway_services: Some(false),
+            ingresses: Some(false),
             ..RunArgs::default()
         };
         let (log, format, process) = given.settings().expect("settings");
+        let layers = WatchedLayers {
+            ingresses: false,
+            http_proxies: true,
+        };
+        assert_eq!(process.layers, layers);
         let own = NamespacedName::new("there", "sesame");
         assert_eq!(process.source, ConfigurationSource::Object(own));
         assert_eq!((log.as_str(), format), ("info", LogFormat::Text));

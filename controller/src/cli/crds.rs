@@ -55,8 +55,10 @@ mod tests {
                 yaml().expect("YAML")
             });
         }
-        sesame_kit::generated::check("controller/deploy/contour/crds.yaml", |_| {
-            contour_yaml().expect("YAML")
-        });
+        for file in ["contour/crds.yaml", "chart/files/contour.yaml"] {
+            sesame_kit::generated::check(&format!("controller/deploy/{file}"), |_| {
+                contour_yaml().expect("YAML")
+            });
+        }
     }
 }

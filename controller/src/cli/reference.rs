@@ -8,6 +8,7 @@ const END: &str = "<!-- end of fields -->";
 
 /// Path suffixes of fields that share one list item with their subfields.
 const GROUPED_PATHS: &[&str] = &[
+    ".fallbackCertificate",
     ".gatewayRef",
     ".map[]",
     ".nodePorts[]",

@@ -100,6 +100,7 @@ pub(crate) fn settings(
             resolved_for: ResolvedFor::Cluster,
             max_route_bytes,
             incremental,
+            preview: false,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
         },

@@ -284,6 +284,8 @@ impl Engine {
         let listener_expiries = resolution.listener_expiries();
         self.metrics.certificates(&expiries);
         self.metrics.uncovered(&resolution.uncovered);
+        self.metrics
+            .http_proxies(&resolution.statuses, state.world());
         let names = publications::names(&resolution, &unserved, state, &self.settings.options);
         let gateways = std::mem::take(&mut resolution.gateways);
         let (desired, unpublishable) = publications.build(gateways, names, &settings, state);

@@ -12,7 +12,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::agents::Agents;
+use super::compose::{self, Status};
+use super::contested;
 use super::events::{CertificateWarning, CertificateWarnings, MAX_UNREPORTED};
+use super::fleet::FleetSummary;
 use super::liveness::ClockReading;
 use super::pace::Pace;
 use super::patch;
@@ -54,6 +57,8 @@ pub(super) struct Backlog {
     /// Statuses as written. Stored statuses can differ: the API server drops unknown fields and
     /// adds defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
+    /// HTTPProxies whose status is left to another field manager, with its name.
+    contested: BTreeMap<ObjectKey, Box<str>>,
     /// Reported in Events, because the Ingress API cannot store conditions.
     reported_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     has_unreported_ingresses: bool,
@@ -78,6 +83,8 @@ impl Backlog {
             None => {}
             Some(Resolved::World(resolved)) => {
                 self.open_differences(&resolved);
+                let routes = &resolved.statuses.routes;
+                self.contested.retain(|key, _| routes.contains_key(key));
                 self.has_unreported_ingresses = true;
                 self.is_unwarned = true;
                 self.resolved = Some(resolved);
@@ -167,7 +174,10 @@ impl Backlog {
     }
 
     /// Call this only on the leader. A new leader reports current errors again.
-    pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
+    pub(super) fn take_turned(
+        &mut self,
+        fleets: &BTreeMap<NamespacedName, FleetSummary>,
+    ) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
         };
@@ -176,11 +186,11 @@ impl Backlog {
         }
         let (before, mut turned) = (std::mem::take(&mut self.reported_ingresses), Vec::new());
         for key in resolved.ingresses() {
-            let (before, after) = (before.get(key), resolved.statuses.routes.get(key));
-            if let Some(after) = after {
+            let (before, after) = (before.get(key), compose::route(key, &resolved, fleets));
+            if let Some(after) = &after {
                 self.reported_ingresses.insert(key.clone(), after.clone());
             }
-            if before == after || turned.len() >= MAX_UNREPORTED {
+            if before == after.as_ref() || turned.len() >= MAX_UNREPORTED {
                 continue;
             }
             let all = transitions(&json!(before), &json!(after), INGRESS_CONTROLLER);
@@ -195,8 +205,44 @@ impl Backlog {
         turned
     }
 
+    /// Returns `None` if the stored status needs no change. `status` is `None` if the object is not
+    /// ours.
+    pub(super) fn change(
+        &self,
+        (key, stored): (&ObjectKey, &StoredStatus),
+        status: Option<&Status>,
+        controller_name: &str,
+        now: Timestamp,
+    ) -> Option<Value> {
+        let change = match (status, key.kind) {
+            (None, Kind::Ingress | Kind::HttpProxy) => self.clear(key, stored),
+            _ => patch::patch(stored, status, controller_name, now),
+        };
+        change.filter(|change| !self.was_written(key, stored, change))
+    }
+
+    /// Leaves the status to the other program that has just written it. Returns a message unless
+    /// one was returned before.
+    pub(super) fn postpone(
+        &mut self,
+        key: ObjectKey,
+        pause: Duration,
+        now: Instant,
+    ) -> Option<ObjectTransitions> {
+        let retry = NextAttempt::soon(pause, PAUSES, now);
+        self.retries.insert(key.clone(), retry);
+        let stored = self.stored.get(&key)?;
+        let manager = &stored.other_writer.as_ref()?.manager;
+        let before = self.contested.insert(key.clone(), manager.clone());
+        (before.as_ref() != Some(manager)).then(|| ObjectTransitions {
+            key,
+            api_version: stored.api_version.to_string(),
+            all: vec![contested::transition(manager)],
+        })
+    }
+
     /// Returns `None` if another writer has changed the status since.
-    pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
+    fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
         let (_, written) = self.written.get(key)?;
         let is_unchanged = *written == StatusDigest::of(&stored.status());
         is_unchanged.then(|| match key.kind {
@@ -237,6 +283,8 @@ impl Backlog {
         if keys.is_empty() {
             return;
         }
+        // Envoys may reject other parts of an Ingress now.
+        self.has_unreported_ingresses |= keys.iter().any(|key| key.kind == Kind::Ingress);
         self.open.extend(keys);
         self.open_layered();
     }
@@ -247,12 +295,7 @@ impl Backlog {
         pace.max(self.retries.get(key).map(|retry| retry.at))
     }
 
-    pub(super) fn was_written(
-        &self,
-        key: &ObjectKey,
-        stored: &StoredStatus,
-        change: &Value,
-    ) -> bool {
+    fn was_written(&self, key: &ObjectKey, stored: &StoredStatus, change: &Value) -> bool {
         let written = self.written.get(key);
         let same_version = written.filter(|(version, _)| *version == stored.version);
         same_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
@@ -343,6 +386,7 @@ mod tests {
     use sesame_gateway_api::resolve::UncoveredHostname;
 
     use super::*;
+    use crate::watch::Received;
 
     #[test]
     fn uncovered_hostname_is_a_warning_of_its_object() {
@@ -362,6 +406,28 @@ mod tests {
         backlog.open_warned(Timestamp::UNIX_EPOCH);
         let expected = vec![CertificateWarning::from(&uncovered)];
         assert_eq!(backlog.warnings, [(set, expected)].into());
+    }
+
+    #[test]
+    fn contested_status_is_reported_once_and_retried() {
+        let managed = json!([{"manager": "contour", "time": "2026-01-01T00:00:00Z",
+            "fieldsV1": {"f:status": {"f:conditions": {}}}}]);
+        let object = json!({"metadata": {"name": "a", "namespace": "b", "managedFields": managed}});
+        let received: Received = serde_json::from_value(object).expect("an object");
+        let stored = StoredStatus::of(Kind::HttpProxy, "projectcontour.io/v1", &received);
+        let key = Kind::HttpProxy.named(received.name());
+        let mut backlog = Backlog::default();
+        backlog
+            .stored
+            .insert(key.clone(), stored.expect("a status"));
+        let (now, pause) = (Instant::now(), Duration::from_secs(60));
+        let reported = backlog.postpone(key.clone(), pause, now);
+        let reported = reported.expect("the first time");
+        assert!(reported.all[0].message.contains("contour"));
+        assert_eq!(backlog.allowed(&key), Some(now + pause));
+        let later = now + pause;
+        assert!(backlog.postpone(key.clone(), pause, later).is_none());
+        assert_eq!(backlog.allowed(&key), Some(later + pause));
     }
 
     #[test]

@@ -144,20 +144,28 @@ pub(super) fn compose(
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
         Kind::HttpProxy => Status::HttpProxy(http_proxy(key, resolved, reports, now)?),
         _ if all.policies.contains_key(key) => policy(all.policies.get(key)?, reports, now),
-        _ => {
-            let mut status = all.routes.get(key)?.clone();
-            let name = key.to_string();
-            for (gateway, fleet) in *fleets {
-                if let Some(refused) = fleet.refused.get(&name) {
-                    refuse_rules(&mut status, &key.name.namespace, gateway, refused);
-                }
-            }
-            Status::Route(status)
-        }
+        _ => Status::Route(route(key, resolved, fleets)?),
     })
 }
 
-/// Takes the addresses from the Gateway of the Ingress's class.
+/// The status of a route of any kind, with the parts that the hosts' Envoys reject.
+pub(super) fn route(
+    key: &ObjectKey,
+    resolved: &ResolvedStatuses,
+    fleets: &BTreeMap<NamespacedName, FleetSummary>,
+) -> Option<RouteStatus> {
+    let mut status = resolved.statuses.routes.get(key)?.clone();
+    let name = key.to_string();
+    for (gateway, fleet) in fleets {
+        if let Some(refused) = fleet.refused.get(&name) {
+            refuse_rules(&mut status, &key.name.namespace, gateway, refused);
+        }
+    }
+    Some(status)
+}
+
+/// Takes the addresses from the Gateway of the Ingress's class. They stay even if Envoys reject all
+/// rules, because `ports[].error` belongs to an address.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -165,10 +173,10 @@ fn ingress(
     now: Timestamp,
 ) -> Option<IngressStatus> {
     let parent = resolved.statuses.routes.get(key)?.parents.first()?;
+    let with_reports = route(key, resolved, reports.fleets)?;
+    let mut conditions = with_reports.parents.first()?.conditions.iter();
     let mut status = IngressStatus {
-        fault: parent
-            .conditions
-            .iter()
+        fault: conditions
             .find(|condition| condition.is_fault())
             .map(|condition| condition.reason),
         ports: parent.ports.clone(),
@@ -189,13 +197,13 @@ fn http_proxy(
     reports: &Reports<'_>,
     now: Timestamp,
 ) -> Option<ProxyStatus> {
-    let status = resolved.statuses.routes.get(key)?;
+    let status = route(key, resolved, reports.fleets)?;
     let parent = status.parents.first()?;
     // An orphan, which no root HTTPProxy includes, has no ports.
     let is_served = !parent.ports.is_empty();
     Some(ProxyStatus {
         valid: parent.conditions.first()?.clone(),
-        details: status.details.clone(),
+        details: status.details,
         addresses: if is_served {
             addresses(key, resolved, reports, now)
         } else {

@@ -6,6 +6,7 @@ mod agents;
 mod backlog;
 mod changes;
 mod compose;
+mod contested;
 mod endpoints;
 mod events;
 mod fleet;

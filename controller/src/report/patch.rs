@@ -128,7 +128,8 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
         message: message.to_owned(),
         ..valid.clone()
     };
-    let mut timed = timed(&stored["conditions"], &[condition], now);
+    let (ours, mut conditions) = own_and_other_conditions(stored);
+    let mut timed = timed(&json!(ours), &[condition], now);
     for (field, warning) in [("errors", false), ("warnings", true)] {
         let listed = details.iter().filter(|detail| detail.warning == warning);
         let listed: Vec<Value> = listed.map(sub_condition).collect();
@@ -136,7 +137,6 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
             timed[0][field] = json!(listed);
         }
     }
-    let mut conditions = other_conditions(stored);
     conditions.extend(timed.as_array().into_iter().flatten().cloned());
     let addresses: Vec<Value> = addresses.iter().map(entry_of).collect();
     let (current, description) = match orphaned {
@@ -165,15 +165,15 @@ pub(super) fn cleared_proxy(stored: &Value) -> Value {
     json!({
         "currentStatus": NOT_RECONCILED,
         "description": "Waiting for controller",
-        "conditions": other_conditions(stored),
+        "conditions": own_and_other_conditions(stored).1,
         "loadBalancer": {"ingress": null},
     })
 }
 
-fn other_conditions(stored: &Value) -> Vec<Value> {
+fn own_and_other_conditions(stored: &Value) -> (Vec<Value>, Vec<Value>) {
     let all = stored["conditions"].as_array().into_iter().flatten();
-    let others = all.filter(|condition| condition["type"] != ConditionType::Valid.as_str());
-    others.cloned().collect()
+    all.cloned()
+        .partition(|condition| condition["type"] == ConditionType::Valid.as_str())
 }
 
 fn sub_condition(detail: &ProxyDetail) -> Value {
@@ -413,5 +413,47 @@ mod tests {
         }
         assert_eq!(patch(&stored(&sparse), Some(&desired), OURS, now(9)), None);
         assert_eq!(patch(&stored(&sparse), None, OURS, now(9)), None);
+    }
+
+    #[test]
+    fn proxy_condition_follows_generation_and_is_cut() {
+        let foreign = json!({"type": "example.com/Seen", "status": "True", "reason": "Seen",
+            "message": "", "observedGeneration": 1, "lastTransitionTime": "2020-01-01T00:00:00Z"});
+        let (status, reason) = (ConditionStatus::False, Reason::ErrorPresent);
+        let detail = |warning| ProxyDetail {
+            warning,
+            type_: "RouteError",
+            reason: "RequestHeadersPolicyInvalid",
+            message: "é".repeat(MAX_MESSAGE + 1),
+        };
+        let desired = |generation| {
+            Status::HttpProxy(ProxyStatus {
+                valid: Condition::new(ConditionType::Valid, status, reason, "bad", generation),
+                details: vec![detail(false), detail(true)],
+                addresses: Vec::new(),
+            })
+        };
+        let before = stored(&json!({"conditions": [foreign]}));
+        let first = patch(&before, Some(&desired(1)), OURS, now(5)).expect("a change");
+        let second = patch(&stored(&first), Some(&desired(2)), OURS, now(9)).expect("a change");
+        let conditions = second["conditions"].as_array().expect("a list");
+        let [other, valid] = conditions.as_slice() else {
+            panic!("{conditions:?}");
+        };
+        assert_eq!(*other, foreign);
+        assert_eq!(valid["observedGeneration"], 2);
+        assert_eq!(
+            valid["lastTransitionTime"],
+            first["conditions"][1]["lastTransitionTime"]
+        );
+        for field in ["errors", "warnings"] {
+            let message = valid[field][0]["message"].as_str().unwrap_or_default();
+            assert_eq!(message.chars().count(), MAX_MESSAGE, "{field}");
+        }
+        assert_eq!(
+            patch(&stored(&second), Some(&desired(2)), OURS, now(12)),
+            None
+        );
+        assert_eq!(cleared_proxy(&second)["conditions"], json!([foreign]));
     }
 }

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep_until};
 use super::agents::Agents;
 use super::backlog::Backlog;
 use super::compose::{Reports, compose};
+use super::contested;
 use super::events::CertificateWarnings;
 use super::liveness::ClockReading;
 use super::pace::{Pace, SummaryPace};
-use super::patch::patch;
 use super::presence::AllPresences;
 use super::status_page::{self, ReplicaFacts};
-use super::transitions::{ObjectTransitions, transitions};
+use super::transitions::{ObjectTransitions, Transition, transitions};
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::{Replica, replace};
@@ -26,7 +26,7 @@ use crate::serve::PageAsk;
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, StatusChange,
 };
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_gateway_api::world::ObjectKey;
 
 const WRITES_AT_ONCE: usize = 8;
 const TICK: Duration = Duration::from_secs(5);
@@ -110,8 +110,8 @@ impl StatusReporter {
             while let Ok(event) = heard.try_recv() {
                 agents.apply(event, ClockReading::now());
             }
-            self.report_ingresses(&mut backlog);
             sum_up(&mut agents, &mut pace, &mut backlog);
+            self.report_ingresses(&mut backlog, &agents);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
             }
@@ -135,9 +135,9 @@ impl StatusReporter {
         self.pass_on(object_transitions);
     }
 
-    fn report_ingresses(&self, backlog: &mut Backlog) {
+    fn report_ingresses(&self, backlog: &mut Backlog, agents: &Agents) {
         if *self.replica.leading.borrow() {
-            for turned in backlog.take_turned() {
+            for turned in backlog.take_turned(agents.fleets()) {
                 self.pass_on(turned);
             }
         }
@@ -208,7 +208,7 @@ impl StatusReporter {
         };
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
-        let mut settled = Vec::new();
+        let (mut settled, mut postponed) = (Vec::new(), Vec::new());
         for key in &backlog.open {
             if writes.len() >= WRITES_AT_ONCE {
                 break;
@@ -228,31 +228,49 @@ impl StatusReporter {
                 continue;
             }
             let status = compose(key, &resolved, &reports, time);
-            let change = match (&status, key.kind) {
-                (None, Kind::Ingress | Kind::HttpProxy) => backlog.clear(key, stored),
-                _ => patch(stored, status.as_ref(), &self.replica.controller_name, time),
-            };
-            let change = change.filter(|change| !backlog.was_written(key, stored, change));
+            let name = &self.replica.controller_name;
+            let change = backlog.change((key, stored), status.as_ref(), name, time);
             let Some(change) = change else {
                 settled.push(key.clone());
                 continue;
             };
+            let other = status.and(stored.other_writer.as_deref());
+            if let Some(pause) = contested::pause(other, time) {
+                postponed.push((key.clone(), pause));
+                continue;
+            }
             self.replica.metrics.status_written(key.kind.as_str());
             backlog.writing.insert(key.clone());
             let pace = backlog.paces.entry(key.clone());
             pace.and_modify(|pace| pace.wrote(now))
                 .or_insert_with(|| Pace::new(now));
-            writes.spawn(write::write(
-                self.replica.client.clone(),
-                key.clone(),
-                stored.clone(),
-                change,
-            ));
+            let client = self.replica.client.clone();
+            writes.spawn(write::write(client, key.clone(), stored.clone(), change));
         }
         for key in settled {
             backlog.open.remove(&key);
         }
-        next
+        let due = self.postpone(backlog, postponed, now);
+        next.into_iter().chain(due).min()
+    }
+
+    /// Returns when the first of these statuses is due.
+    fn postpone(
+        &self,
+        backlog: &mut Backlog,
+        postponed: Vec<(ObjectKey, Duration)>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let due = postponed.iter().map(|(_, pause)| now + *pause).min();
+        for (key, pause) in postponed {
+            if let Some(contested) = backlog.postpone(key, pause, now) {
+                for Transition { message, .. } in &contested.all {
+                    tracing::warn!(object = %contested.key, "{message}");
+                }
+                self.pass_on(contested);
+            }
+        }
+        due
     }
 }
 

@@ -8,10 +8,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::connection::answer;
-use crate::watch::{Received, StoredStatus, api_resource};
+use crate::watch::{FIELD_MANAGER, Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
-pub(super) const FIELD_MANAGER: &str = "sesame-controller";
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]

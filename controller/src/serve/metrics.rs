@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
+use super::http_proxies::ProxyMetrics;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 use sesame_gateway_api::resolve::UncoveredHostnames;
+use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::key_sets::KeySetCopies;
 
@@ -63,6 +66,7 @@ pub(crate) struct Metrics {
     leader: Gauge,
     api_server: Gauge,
     build: Family<BuildLabels, Gauge>,
+    proxies: ProxyMetrics,
 }
 
 impl Metrics {
@@ -113,13 +117,15 @@ impl Metrics {
             leader: add(all, "leader", "1 while this replica writes"),
             api_server,
             build,
+            proxies: ProxyMetrics::new(),
             registry,
         }
     }
 
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+        let proxies = self.proxies.encode(&mut text);
+        match proxies.and_then(|()| encode(&mut text, &self.registry)) {
             Ok(()) => text,
             Err(error) => format!("# {error}\n"),
         }
@@ -181,6 +187,10 @@ impl Metrics {
             .set(count(hostnames.values().map(Vec::len).sum()));
     }
 
+    pub(crate) fn http_proxies(&self, statuses: &Statuses, world: &World) {
+        self.proxies.resolved(statuses, world, &self.leader);
+    }
+
     /// Replaces all values.
     pub(crate) fn key_sets(&self, copies: &KeySetCopies) {
         self.key_sets.clear();
@@ -220,6 +230,7 @@ impl Metrics {
 
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
+        self.proxies.show(&self.leader);
     }
 
     pub(crate) fn does_api_server_answer(&self) -> bool {
@@ -231,7 +242,11 @@ impl Metrics {
     }
 }
 
-fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+pub(super) fn add<M: Metric + Clone + Default>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric

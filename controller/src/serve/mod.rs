@@ -3,6 +3,7 @@
 //! no credentials.
 
 mod guarded;
+mod http_proxies;
 mod metrics;
 
 use std::sync::Arc;

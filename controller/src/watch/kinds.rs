@@ -81,7 +81,8 @@ impl Watches {
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
-            if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
+            let is_disabled = kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg;
+            if is_disabled || !self.replica.layers.holds(kind) {
                 // Ignore the result, because the other watches also notice a stopped engine.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;

@@ -274,7 +274,19 @@ mod tests {
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: ours}
-spec: {controllerName: example.com/ours}
+spec:
+  controllerName: example.com/ours
+  parametersRef: {group: projectsesame.io, kind: SesameConfiguration, namespace: keys, name: template}
+---
+apiVersion: projectsesame.io/v1alpha1
+kind: SesameConfiguration
+metadata: {name: template, namespace: keys}
+spec: {ingress: {fallbackCertificate: {namespace: keys, name: fallback}}}
+---
+apiVersion: projectcontour.io/v1
+kind: TLSCertificateDelegation
+metadata: {name: fallback, namespace: keys}
+spec: {delegations: [{secretName: fallback, targetNamespaces: [apps]}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
@@ -370,6 +382,13 @@ spec:
   virtualhost:
     fqdn: a.test
     tls: {secretName: pair, clientValidation: {caSecret: authorities, crlSecret: lists/revoked}}
+---
+apiVersion: projectcontour.io/v1
+kind: HTTPProxy
+metadata: {name: fallback, namespace: apps}
+spec:
+  ingressClassName: edge
+  virtualhost: {fqdn: b.test, tls: {secretName: pair, enableFallbackCertificate: true}}
 "#,
         );
         let options = Options {
@@ -388,6 +407,7 @@ spec:
                 "Secret/apps/tickets",
                 "Secret/keys/authority",
                 "Secret/keys/cert",
+                "Secret/keys/fallback",
                 "Secret/lists/revoked",
                 "ConfigMap/apps/backends",
                 "ConfigMap/apps/clients",

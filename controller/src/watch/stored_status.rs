@@ -2,8 +2,11 @@
 
 use serde_json::Value;
 
-use super::Received;
+use super::{OtherWriter, Received};
 use sesame_gateway_api::world::Kind;
+
+/// Writes all statuses.
+pub(crate) const FIELD_MANAGER: &str = "sesame-controller";
 
 /// Keeps the status as a string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub(crate) struct StoredStatus {
     pub(crate) version: Box<str>,
     pub(crate) generation: i64,
     pub(crate) api_version: Box<str>,
+    /// Set only for HTTPProxies, whose `Valid` Contour may also write.
+    pub(crate) other_writer: Option<Box<OtherWriter>>,
     /// Empty if the object has no status.
     status: Box<str>,
 }
@@ -31,10 +36,13 @@ impl StoredStatus {
         let value = received.value();
         let generation = &value["metadata"]["generation"];
         let status = value.get("status").map(Value::to_string);
+        let managed = received.kept.managed.as_ref();
+        let managed = managed.filter(|_| kind == Kind::HttpProxy);
         Self::applies_to(kind).then(|| Self {
             version: received.version().into(),
             generation: generation.as_i64().unwrap_or(0),
             api_version: api_version.into(),
+            other_writer: managed.and_then(OtherWriter::of_valid).map(Box::new),
             status: status.unwrap_or_default().into(),
         })
     }

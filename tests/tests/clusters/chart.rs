@@ -50,6 +50,39 @@ fn chart_grants_upstream_gateway_rights_only_if_enabled() {
 }
 
 #[test]
+fn chart_grants_no_rights_for_disabled_layers() {
+    let text = |values: &Value| json!(rendered_by_helm(NAMESPACE, values)).to_string();
+    let classes = "\"ingressclasses\"";
+    let off = text(&json!({"controller": {"ingresses": false, "httpProxies": false}}));
+    for word in [classes, "\"ingresses\"", "projectcontour.io"] {
+        assert!(!off.contains(word), "{word}");
+    }
+    for word in ["--ingresses=false", "--http-proxies=false"] {
+        assert!(off.contains(word), "{word}");
+    }
+    let proxies = text(&json!({"controller": {"ingresses": false}}));
+    assert!(proxies.contains(classes) && proxies.contains("httpproxies/status"));
+    let ingresses = text(&json!({"controller": {"httpProxies": false}}));
+    assert!(ingresses.contains(classes) && ingresses.contains("ingresses/status"));
+}
+
+#[test]
+fn chart_installs_and_keeps_contour_definitions_if_enabled() {
+    let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
+    let values = json!({"cluster": {"contourDefinitions": true}});
+    let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+    rendered.retain(|name, _| !plain.contains_key(name));
+    for definition in rendered.values_mut() {
+        let annotations = definition["metadata"]["annotations"].take();
+        assert_eq!(annotations, json!({"helm.sh/resource-policy": "keep"}));
+    }
+    let path = workspace().join("controller/deploy/contour/crds.yaml");
+    let text = std::fs::read_to_string(path).expect("the definitions");
+    let documents = serde_saphyr::from_multiple::<Value>(&text).expect("YAML");
+    assert_same(&rendered, &by_name(documents));
+}
+
+#[test]
 fn chart_grants_ocg_bundle_rights_in_listed_namespaces() {
     let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
     let values = json!({"controller": {"ocgBundleNamespaces": ["mesh"]}});

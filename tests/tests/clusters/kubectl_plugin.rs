@@ -1,6 +1,8 @@
 //! `kubectl sesame` against a real API server, and the permissions that it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod reported;
+
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -11,10 +13,10 @@ use serde_json::{Value, json};
 use sesame_published::names::agent_name;
 use sesame_tests::agent::{TEST_TIMEOUT, beside_test, words};
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, deployed};
+use sesame_tests::controller::{ControllerUnderTest, deployed, give_rights};
 use sesame_tests::followed::followed;
 use sesame_tests::manifests::{
-    edge, edge_name, http_listener, http_route, path, rule_to, served, yaml,
+    edge, edge_name, http_listener, http_route, layered, path, rule_to, served, yaml,
 };
 use sesame_tests::reports::report_serving;
 use sesame_tests::wait::{eventually, holds};
@@ -193,6 +195,8 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "the plugin must not write"
     );
 
+    plugin_shows_layers(&cluster, &plugin).await;
+
     let reader = Plugin::new(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
@@ -209,6 +213,41 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "{}",
         words(&refused)
     );
+}
+
+async fn plugin_shows_layers(cluster: &TestCluster, plugin: &Plugin) {
+    give_rights(cluster, "contour/crds.yaml").await;
+    // The API server serves new CRDs after a short delay.
+    let all = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
+    cluster.until("the kind is served", all, |_| true).await;
+    cluster.apply_all(&layered("layers", "cart")).await;
+    for (kind, host) in [("HTTPProxy", "proxy.test"), ("Ingress", "ingress.test")] {
+        let object = format!("{kind}/default/layers");
+        eventually(&format!("{object} is served"), TEST_TIMEOUT, async || {
+            let explained = plugin.json(&["explain", &format!("http://{host}/")])?;
+            let is_served = explained["route"]["object"] == *object;
+            holds(is_served, || explained.to_string())
+        })
+        .await;
+        let why = plugin.run(&["why", kind, "default/layers"]);
+        assert_eq!(why.status.code(), Some(0), "{}", words(&why));
+        let rules = plugin.json(&["access", "layers", "-n", "default"]);
+        let rules = rules.unwrap().to_string();
+        assert!(rules.contains(&format!("{object}/rules/0")), "{rules}");
+        let changed = yaml(&layered("layers", "stock"));
+        let other = plugin.run_with(&["diff", "-f", "-"], &changed);
+        assert_eq!(other.status.code(), Some(1), "{}", words(&other));
+        assert!(words(&other).contains(&object), "{}", words(&other));
+    }
+    cluster.apply_all(&layered("layers", "gone")).await;
+    let words_of_error = "error ServiceError/ServiceUnresolvedReference: ";
+    eventually("the error is shown", TEST_TIMEOUT, async || {
+        let why = plugin.run(&["why", "httpproxy", "default/layers"]);
+        let shown = words(&why);
+        let is_shown = why.status.code() == Some(1) && shown.contains(words_of_error);
+        holds(is_shown, || shown)
+    })
+    .await;
 }
 
 struct Watching {

@@ -13,8 +13,8 @@ use sesame_tests::controller::{
 use sesame_tests::followed::follow;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge_with_parameters, gateway, http_listener, https_listener, l4_listener, plain_route,
-    rule_to, served, yaml,
+    edge_with_parameters, gateway, http_listener, http_proxy, https_listener, ingress,
+    ingress_class, ingress_rule, l4_listener, plain_route, rule_to, served, yaml,
 };
 use sesame_tests::network;
 use sesame_tests::wait::{eventually, holds};
@@ -59,6 +59,18 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
+/// Returns an HTTPProxy and an Ingress of the Gateway `old`, with paths that lead to `new`.
+fn layers() -> [Value; 3] {
+    let mut class = ingress_class();
+    class["spec"]["parameters"]["name"] = json!("old");
+    let services = json!([{"name": "new", "port": 80}]);
+    let routes = json!([{"conditions": [{"prefix": "/proxy"}], "services": services}]);
+    let host = json!({"fqdn": "old.test"});
+    let proxy = http_proxy("layer", &json!({"virtualhost": host, "routes": routes}));
+    let rules = json!({"rules": [ingress_rule("old.test", &[("/ingress", "Prefix", "new")])]});
+    [class, proxy, ingress("layer", &json!({}), &rules)]
+}
+
 /// Returns the condition's status, followed by the reason if the status is `False`.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
@@ -86,11 +98,16 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
     objects.push(pair.secret("pair"));
     objects.push(made(1, member("old", &both("old.test"))));
     objects.extend([route("old", "old.test"), route("new", "new.test")]);
+    objects.extend(layers());
     let agent = Setup::with_ports(&[80, 443, 9000]).start(&[("all.yaml", &yaml(&objects))]);
     let plain = |host: &str| agent.get(80, host, "/");
     let secure = |host: &str| agent.get(443, host, "/").tls(host, &authority.trust());
     agent.wait_ok(&plain("old.test")).await;
     agent.wait_ok(&secure("old.test")).await;
+    for path in ["/proxy", "/ingress"] {
+        let request = agent.get(80, "old.test", path);
+        agent.wait_backend(&request, "new").await;
+    }
     let envoys = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![
         plain("old.test"),

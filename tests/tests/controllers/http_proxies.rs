@@ -6,12 +6,15 @@ use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{
     ControllerUnderTest, TEST_TIMEOUT, deployed, give_rights, publication,
 };
-use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingress_class, served};
+use sesame_tests::manifests::{
+    edge, edge_name, edge_with_parameters, http_listener, http_proxy, ingress_class, served,
+};
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
 
 fn objects() -> Vec<Value> {
@@ -99,6 +102,15 @@ async fn proxy_is_published_and_its_status_written() {
             })
             .await;
     }
+    reports::refuse_on_node(&cluster, &edge_name(), "HTTPProxy/default/child").await;
+    let child = cluster
+        .until("a rejected route", &path("child"), |proxy| {
+            current(proxy) == "invalid"
+        })
+        .await;
+    let error = json!({"type": "RouteError", "reason": "RefusedByEnvoy", "status": "True",
+        "message": "rule 0: bad regex"});
+    assert_eq!(valid(&child)["errors"], json!([error]));
 
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
@@ -130,4 +142,79 @@ async fn proxy_is_published_and_its_status_written() {
             current(it) == "valid"
         })
         .await;
+}
+
+const CONFIGURATION: &str =
+    "/apis/projectsesame.io/v1alpha1/namespaces/default/sesameconfigurations/template";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_withdraws_proxies_until_serve_returns() {
+    let cluster = deployed(Channel::Standard).await;
+    give_rights(&cluster, "contour/crds.yaml").await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    cluster.until("the kind is served", ALL, |_| true).await;
+    let serve = json!({"ingress": {"watch": "Serve"}});
+    let mut all = objects();
+    all.extend(edge_with_parameters(&serve));
+    all.push(Authority::new("tests").issue(&["app.test"]).secret("app"));
+    cluster.apply_all(&all).await;
+    let child = format!("{ALL}/child");
+    let published = async |wanted: bool| {
+        eventually("the publication changes", TEST_TIMEOUT, async || {
+            let publication = publication(cluster.admin(), &edge_name()).await?;
+            let snapshot = format!("{:?}", publication.snapshot);
+            holds(snapshot.contains("HTTPProxy/") == wanted, || {
+                snapshot.clone()
+            })
+        })
+        .await;
+    };
+    cluster
+        .until("valid", &child, |it| current(it) == "valid")
+        .await;
+    published(true).await;
+
+    let report = json!({"spec": {"ingress": {"watch": "Report"}}});
+    cluster.merge(CONFIGURATION, &report).await;
+    cluster
+        .until("unmanaged", &child, |it| current(it) == "NotReconciled")
+        .await;
+    published(false).await;
+
+    cluster
+        .merge(CONFIGURATION, &json!({ "spec": serve }))
+        .await;
+    cluster
+        .until("valid again", &child, |it| current(it) == "valid")
+        .await;
+    published(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_left_to_another_writer() {
+    let cluster = deployed(Channel::Standard).await;
+    give_rights(&cluster, "contour/crds.yaml").await;
+    let _controller = ControllerUnderTest::start(&cluster, &[]).await;
+    cluster.until("the kind is served", ALL, |_| true).await;
+    cluster.apply_all(&objects()).await;
+    let orphan = format!("{ALL}/orphan");
+    cluster
+        .until("an orphan", &orphan, |it| current(it) == "orphaned")
+        .await;
+    let condition = json!({"type": "Valid", "status": "True", "reason": "Valid",
+        "message": "theirs", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let theirs = json!({"status": {"currentStatus": "valid", "conditions": [condition]}});
+    let path = format!("{orphan}/status?fieldManager=contour");
+    cluster.merge(&path, &theirs).await;
+    cluster
+        .until("an Event names the other writer", EVENTS, |events| {
+            let mut all = events["items"].as_array().into_iter().flatten();
+            all.any(|event| {
+                let note = event["note"].as_str().unwrap_or_default();
+                event["reason"] == "StatusContested" && note.contains("\"contour\"")
+            })
+        })
+        .await;
+    let left = cluster.get(&orphan).await;
+    assert_eq!(valid(&left)["message"], "theirs", "{left:#}");
 }

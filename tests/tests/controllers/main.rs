@@ -11,6 +11,7 @@ mod faults;
 mod fleets;
 mod http_proxies;
 mod ingresses;
+mod layers;
 mod page;
 mod publish;
 mod publishing;

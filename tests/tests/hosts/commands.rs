@@ -9,7 +9,8 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary, arguments};
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+    backend_ref, edge, http_listener, http_proxy, http_route, https_listener, ingress_class,
+    rule_to, served, yaml,
 };
 use sesame_tests::wait::holds;
 
@@ -33,6 +34,15 @@ fn good() -> (AgentUnderTest, String) {
     agent.write("all.yaml", &yaml(&objects));
     let manifests = agent.manifests().to_string_lossy().into_owned();
     (agent, manifests)
+}
+
+/// An HTTPProxy with a warning, and an error if `service` does not exist.
+fn warned_proxy(service: &str) -> [Value; 2] {
+    let route = serde_json::json!({"services": [{"name": service, "port": 80}],
+        "loadBalancerPolicy": {"strategy": "Nearest"}});
+    let host = serde_json::json!({"fqdn": "proxy.test"});
+    let spec = serde_json::json!({"virtualhost": host, "routes": [route]});
+    [ingress_class(), http_proxy("warned", &spec)]
 }
 
 fn text(output: &Output) -> String {
@@ -149,6 +159,7 @@ fn validate_names_every_problem_and_exits_with_failure() {
         "lost.yaml",
         &yaml(&[http_route("lost", &["lost.test"], &[rule])]),
     );
+    agent.write("proxy.yaml", &yaml(&warned_proxy("nobody")));
     let wrong = agent.command(&["validate", "--manifests", &manifests, "--output", "json"]);
     assert_eq!(wrong.status.code(), Some(1), "{}", text(&wrong));
     let value: Value = serde_json::from_slice(&wrong.stdout).unwrap();
@@ -167,6 +178,9 @@ fn validate_names_every_problem_and_exits_with_failure() {
             .unwrap()
             .contains("nobody")
     );
+    let of_proxy = findings.iter().filter(|it| it["file"] == "proxy.yaml");
+    let severities: Vec<&Value> = of_proxy.map(|it| &it["severity"]).collect();
+    assert_eq!(severities, ["error", "warning"], "{findings:#?}");
     let verdicts = value["envoy"].as_object().unwrap();
     assert!(
         verdicts.values().all(|verdict| verdict["accepted"] == true),
@@ -202,6 +216,7 @@ async fn running() -> AgentUnderTest {
     let mut lost = rule_to("web", &[]);
     lost["backendRefs"] = serde_json::json!([backend_ref("nobody")]);
     objects.push(http_route("lost", &["lost.test"], &[lost]));
+    objects.extend(warned_proxy("web"));
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let generation = |status: &Value| {
         let gateway = &status["gateways"][0];
@@ -278,9 +293,12 @@ async fn status_lists_problems_first_and_filters_objects() {
     assert!(at("not healthy:") < at(lost), "{all}");
     assert!(at(lost) < at("GATEWAY") && at("GATEWAY") < at("1 Gateway, served"));
     assert!(
-        all.ends_with("2 HTTPRoutes: 1 served, 1 with problems\n"),
+        all.contains("2 HTTPRoutes: 1 served, 1 with problems\n"),
         "{all}"
     );
+    let warning = "HTTPProxy/default/warned: routes[0]: loadBalancerPolicy.strategy";
+    assert!(at("warning: all.yaml:") < at(warning), "{all}");
+    assert!(all.contains("1 HTTPProxy, served"), "{all}");
     assert!(!all.contains("default/web"), "{all}");
 
     let (code, web) = status(&["httproute", "web"]);

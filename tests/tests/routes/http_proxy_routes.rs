@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::backends::start_served;
+use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
 
@@ -47,14 +48,19 @@ async fn direct_response_has_its_body() {
 async fn header_values_come_from_requests_and_services() {
     let set = |name: &str, value: &str| json!({"name": name, "value": value});
     let mut services = to("b");
-    services[0]["requestHeadersPolicy"] = json!({"set": [set("x-service", "%CONTOUR_SERVICE_NAME%.%CONTOUR_NAMESPACE%:%CONTOUR_SERVICE_PORT%")]});
+    services[0]["requestHeadersPolicy"] = json!({"set": [
+        set("x-service", "%CONTOUR_SERVICE_NAME%.%CONTOUR_NAMESPACE%:%CONTOUR_SERVICE_PORT%"),
+        set("x-where", "service")]});
+    services[0]["responseHeadersPolicy"] = json!({"set": [set("x-where", "service")]});
     let (agent, _backends) = serve(&json!({"routes": [
         {"services": to("a"),
             "requestHeadersPolicy": {"set": [set("x-both", "%REQ(x-in)%, 100% %PROTOCOL%"),
                 set("x-subject", "%DOWNSTREAM_PEER_SUBJECT%"), set("x-unknown", "%UNKNOWN%"),
                 set("Host", "%REQ(x-host)%")], "remove": ["x-in"]},
             "responseHeadersPolicy": {"set": [set("x-flags", "%RESPONSE_CODE_DETAILS%")]}},
-        {"conditions": [{"prefix": "/service"}], "services": services},
+        {"conditions": [{"prefix": "/service"}], "services": services,
+            "requestHeadersPolicy": {"set": [set("x-where", "route"), set("x-route", "route")]},
+            "responseHeadersPolicy": {"set": [set("x-where", "route")]}},
     ]}))
     .await;
     let mut checks = Checks::default();
@@ -83,10 +89,18 @@ async fn header_values_come_from_requests_and_services() {
         checks.same("host", &echo.host.as_str(), &host);
         checks.same("details", &reply.header("x-flags"), &Some("via_upstream"));
     }
-    let reply = checks.reply(&get("/service")).await;
-    let echo = reply.map(|reply| reply.echo());
-    let seen = echo.as_ref().and_then(|echo| echo.value("x-service"));
-    checks.same("of the Service", &seen, &Some("b.default:80"));
+    if let Some(reply) = checks.reply(&get("/service")).await {
+        let echo = reply.echo();
+        // The Service's value replaces the route's.
+        for (name, expected) in [
+            ("x-service", "b.default:80"),
+            ("x-where", "service"),
+            ("x-route", "route"),
+        ] {
+            checks.same(name, echo.values(name).join("|").as_str(), expected);
+        }
+        checks.same("response", reply.header("x-where"), Some("service"));
+    }
     checks.finish();
 }
 
@@ -239,6 +253,93 @@ async fn redirects_of_backends_are_followed() {
         let before = seen();
         checks.status(get(path), expected).await;
         checks.same(format!("requests for {path}"), seen() - before, requests);
+    }
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_are_rewritten_and_redirected() {
+    let replaced = |conditions: Value, service: &str, to_path: &str| {
+        json!({"conditions": conditions, "services": to(service),
+            "pathRewritePolicy": {"replacePrefix": [{"replacement": to_path}]}})
+    };
+    let moved = |path: &str, policy: Value| json!({"conditions": [{"prefix": path}], "requestRedirectPolicy": policy});
+    let only = json!([{"prefix": "/same"}, {"header": {"name": "x-in", "exact": "1"}}]);
+    let (agent, _backends) = serve(&json!({"routes": [
+        replaced(json!([{"prefix": "/"}]), "a", "/to"),
+        replaced(only, "b", "/"),
+        replaced(json!([{"prefix": "/same"}]), "a", "/"),
+        moved("/host", json!({"hostname": "new.test"})),
+        moved("/all", json!({"scheme": "https", "hostname": "new.test", "port": 8443, "statusCode": 307, "path": "/p"})),
+        moved("/prefix", json!({"prefix": "/q", "statusCode": 301})),
+    ]}))
+    .await;
+    let mut checks = Checks::default();
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    for (request, backend, path) in [
+        (get("/"), "a", "/to/"),
+        (get("/bar?x=1"), "a", "/to/bar?x=1"),
+        (get("/same"), "a", "/"),
+        (get("/same/x"), "a", "/x"),
+        (get("/same").header("x-in", "1"), "b", "/"),
+        (get("/same/x").header("x-in", "1"), "b", "/x"),
+    ] {
+        if let Some(reply) = checks.reply(&request).await {
+            let echo = reply.echo();
+            let seen = (echo.backend.as_str(), echo.path.as_str());
+            checks.same(&request, seen, (backend, path));
+        }
+    }
+    for (path, status, location) in [
+        ("/host/x?y=1", 302, "http://new.test/host/x?y=1"),
+        ("/all/x", 307, "https://new.test:8443/p"),
+        ("/prefix/x", 301, "http://shop.test/q/x"),
+    ] {
+        let request = get(path);
+        if let Some(reply) = checks.reply(&request).await {
+            let seen = (reply.status, reply.header("location"));
+            checks.same(&request, seen, (status, Some(location)));
+        }
+    }
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_across_schemes_follow_policy() {
+    let authority = Authority::new("servers");
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a", "b"], &mut all).await;
+    all.push(ingress_class());
+    all.push(authority.issue(&["shop.test"]).secret("pair"));
+    let following = |path: &str, policy: Value| json!({"conditions": [{"prefix": path}], "services": to("a"), "internalRedirectPolicy": policy});
+    let across = |word: &str| json!({"allowCrossSchemeRedirect": word});
+    let host = json!({"fqdn": "shop.test", "tls": {"secretName": "pair"}});
+    let routes = json!([
+        {"services": to("b")},
+        following("/default", json!({})),
+        following("/never", across("Never")),
+        following("/always", across("Always")),
+        following("/safe", across("SafeOnly")),
+    ]);
+    all.push(http_proxy(
+        "shop",
+        &json!({"virtualhost": host, "routes": routes}),
+    ));
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |path: &str| {
+        let request = agent.get(443, "shop.test", path);
+        request.tls("shop.test", &authority.trust())
+    };
+    agent.wait_backend(&get("/"), "b").await;
+    let mut checks = Checks::default();
+    // The backend redirects from https to http.
+    for path in ["/default", "/never"] {
+        let path = format!("{path}/status/302/location/x");
+        checks.status(get(&path), 302).await;
+    }
+    for path in ["/always", "/safe"] {
+        let path = format!("{path}/status/302/location/x");
+        checks.backend(get(&path), "b").await;
     }
     checks.finish();
 }

@@ -7,15 +7,18 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sesame_tests::agent::Setup;
+use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
+use sesame_tests::client::Request;
 use sesame_tests::echo::EchoTls;
 use sesame_tests::manifests::{
     backend_tls_policy, edge, endpoint_slices, http_listener, http_proxy, ingress, ingress_class,
     ingress_rule, served, service, verified_by, yaml,
 };
+use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -294,5 +297,72 @@ async fn cookie_keeps_a_client_at_its_endpoint() {
         }
     }
     checks.same("endpoints of /hash", seen.len(), 2);
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirror_gets_copies_and_answers_nothing() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.push(ingress_class());
+    let backends = start_served(&["a", "b"], &mut all).await;
+    let mut route = to("/", "a", json!({}));
+    route["services"] =
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "mirror": true}]);
+    // All entries of one Service count.
+    let mut twice = to("/twice", "a", json!({}));
+    twice["services"] =
+        json!([{"name": "a", "port": 80, "weight": 1}, {"name": "a", "port": 80, "weight": 2}]);
+    let alone = to("/alone", "a", json!({}));
+    all.push(root("shop.test", &[route, twice, alone]));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let get = |path: &str| agent.get(80, "shop.test", path);
+    agent.wait_backend(&get("/alone"), "a").await;
+    let mut checks = Checks::default();
+    for path in ["/copied", "/copied", "/copied", "/alone", "/twice"] {
+        checks.backend(get(path), "a").await;
+    }
+    checks.finish();
+    // Envoy does not wait for mirrored requests.
+    eventually("b gets copies", TEST_TIMEOUT, async || {
+        match backends.iter().map(Backend::count).collect::<Vec<_>>()[1] {
+            3 => Ok(()),
+            count => Err(format!("{count} copies")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_services_and_endpoints_heal() {
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.push(ingress_class());
+    let backend = Backend::start("a").await;
+    let names = ["late", "empty"];
+    let paths = names.map(|name| format!("/{name}"));
+    let routes = [0, 1].map(|i| to(&paths[i], names[i], json!({})));
+    all.push(root("shop.test", &routes));
+    let rules = [0, 1].map(|i| (paths[i].as_str(), "Prefix", names[i]));
+    let spec = json!({"rules": [ingress_rule("ingress.test", &rules)]});
+    all.push(ingress("shop", &json!({}), &spec));
+    all.extend(served("a", &[backend.address()]));
+    all.push(root("ready.test", &[to("/", "a", json!({}))]));
+    let empty = yaml(&served("empty", &[]));
+    let agent =
+        Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all)), ("empty.yaml", &empty)]);
+    agent.wait_ok(&agent.get(80, "ready.test", "/")).await;
+    let requests = ["shop.test", "ingress.test"]
+        .iter()
+        .flat_map(|host| paths.each_ref().map(|path| agent.get(80, host, path)));
+    let requests: Vec<Request> = requests.collect();
+    let mut checks = Checks::default();
+    for request in &requests {
+        checks.status(request.clone(), 503).await;
+    }
+    let address = [backend.address()];
+    agent.write("late.yaml", &yaml(&served("late", &address)));
+    agent.write("empty.yaml", &yaml(&served("empty", &address)));
+    for request in &requests {
+        agent.wait_backend(request, "a").await;
+    }
     checks.finish();
 }

@@ -18,6 +18,7 @@ mod http_listeners;
 mod http_matches;
 mod http_proxies;
 mod http_proxy_authorization;
+mod http_proxy_fallback;
 mod http_proxy_routes;
 mod http_proxy_services;
 mod http_proxy_tokens;

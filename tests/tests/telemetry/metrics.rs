@@ -10,8 +10,8 @@ use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
 use sesame_tests::guarded::GuardDirectory;
 use sesame_tests::manifests::{
-    edge, edge_with_parameters, http_listener, http_route, https_listener, path, rule_to, served,
-    yaml,
+    edge, edge_with_parameters, http_listener, http_route, https_listener, layered, path, rule_to,
+    served, yaml,
 };
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
@@ -309,22 +309,36 @@ async fn route_requests_are_counted_if_configured() {
     let routes = json!([
         {"kind": "HTTPRoute", "namespace": "default", "name": "asked.for"},
         {"kind": "HTTPRoute", "namespace": "default", "name": "not-there"},
+        {"kind": "HTTPProxy", "namespace": "default", "name": "asked.for"},
+        {"kind": "Ingress", "namespace": "default", "name": "asked.for"},
     ]);
     let mut objects = edge_with_parameters(&json!({"metrics": {"routes": routes}}));
     objects.extend(served("a", &[backend.address()]));
     let hosts = ["a.test", "a.shop.test"];
     objects.push(http_route("asked.for", &hosts, &[rule_to("a", &[])]));
     objects.push(http_route("other", &["b.test"], &[rule_to("a", &[])]));
+    objects.extend(layered("asked.for", "a"));
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let agent = Setup::with_ports(&[80])
         .flag("--metrics-address")
         .flag(&address.to_string())
         .start(&[("all.yaml", &yaml(&objects))]);
-    for host in ["a.test", "a.shop.test", "b.test"] {
+    for host in [
+        "a.test",
+        "a.shop.test",
+        "b.test",
+        "proxy.test",
+        "ingress.test",
+    ] {
         agent.wait_ok(&agent.get(80, host, "/")).await;
     }
-    let labels =
-        "gateway_namespace=\"default\",gateway=\"edge\",route=\"HTTPRoute/default/asked.for\"";
+    let of_gateway = "gateway_namespace=\"default\",gateway=\"edge\",route=";
+    let of_kind = |kind: &str| format!("{of_gateway}\"{kind}/default/asked.for\"");
+    let requests_to = |kind: &str| {
+        let labels = of_kind(kind);
+        format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}")
+    };
+    let labels = of_kind("HTTPRoute");
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
@@ -341,7 +355,9 @@ async fn route_requests_are_counted_if_configured() {
             let is_counted = value(&answered) >= Some(2.0)
                 && value(&durations) >= Some(2.0)
                 && value(&failed) == Some(0.0)
-                && text.lines().filter(is_route_series).count() == 5;
+                && value(&requests_to("HTTPProxy")) >= Some(1.0)
+                && value(&requests_to("Ingress")) >= Some(1.0)
+                && text.lines().filter(is_route_series).count() == 15;
             if is_counted { Ok(()) } else { Err(text) }
         },
     )

@@ -275,3 +275,38 @@ async fn connections_reach_services_by_server_name() {
     );
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_of_one_certificate_stay_apart() {
+    let servers = Authority::new("servers");
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a", "b"], &mut all).await;
+    all.push(servers.issue(&["*.x.test"]).secret("pair"));
+    all.push(ingress_class());
+    for name in ["a", "b"] {
+        let host = json!({"fqdn": format!("{name}.x.test"), "tls": {"secretName": "pair"}});
+        let routes = json!([{"services": [{"name": name, "port": 80}]}]);
+        all.push(http_proxy(
+            name,
+            &json!({"virtualhost": host, "routes": routes}),
+        ));
+    }
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
+    for host in ["a.x.test", "b.x.test"] {
+        agent.wait_ok(&https(&agent, &servers, host)).await;
+    }
+    let mut checks = Checks::default();
+    for (host, expected) in [
+        ("a.x.test", 200),
+        ("a.x.test:443", 200),
+        ("A.X.Test", 200),
+        ("b.x.test", 421),
+        ("B.X.Test", 421),
+        ("b.x.test:443", 421),
+    ] {
+        let request = agent.get(443, host, "/").tls("a.x.test", &servers.trust());
+        checks.status(request.clone(), expected).await;
+        checks.status(request.http2(), expected).await;
+    }
+    checks.finish();
+}

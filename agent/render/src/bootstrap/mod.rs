@@ -168,7 +168,7 @@ fn statistics() -> StatsConfig {
         stats_tags: vec![TagSpecifier {
             tag_name: "sesame.route".to_owned(),
             tag_value: Some(TagValue::Regex(
-                r"^vhost\.(.*\.route\.((?:HTTP|GRPC)Route/[^/]+/[^/]+)\.)upstream_rq_".to_owned(),
+                r"^vhost\.(.*\.route\.([A-Za-z]+/[^/]+/[^/]+)\.)upstream_rq_".to_owned(),
             )),
         }],
         ..Default::default()

@@ -1,13 +1,12 @@
 //! `HTTPProxy` in `projectcontour.io/v1`.
-//!
-//! For unsupported fields, only their presence is recorded: see [`Noted`].
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Noted, Object, ProxyAuthPolicy, ProxyAuthorization, ProxyHealthCheck, ProxyJwtProvider,
-    ProxyJwtVerification, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls,
+    Object, ProxyAuthPolicy, ProxyAuthorization, ProxyCookieRewrite, ProxyDescriptor,
+    ProxyHealthCheck, ProxyJwtProvider, ProxyJwtVerification, ProxyLoadBalancer, ProxyService,
+    ProxyTcp, ProxyTls,
 };
 
 /// `HTTPProxy` v1.
@@ -186,8 +185,8 @@ pub struct ProxyRoute {
     pub request_headers_policy: Option<ProxyHeaders>,
     /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not supported, so it has no effect.
-    pub cookie_rewrite_policies: Vec<Noted>,
+    /// Changes to cookies. Not supported, so they have no effect.
+    pub cookie_rewrite_policies: Vec<ProxyCookieRewrite>,
     /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
     /// A redirect, instead of forwarding to Services.
@@ -248,7 +247,7 @@ pub struct ProxyGlobalRateLimits {
     /// If true, disables the virtual host's descriptors.
     pub disabled: bool,
     /// Not supported. Routes to which descriptors apply respond with an error.
-    pub descriptors: Vec<Noted>,
+    pub descriptors: Vec<ProxyDescriptor>,
 }
 
 /// `TimeoutPolicy`. Values are Go durations or `infinity`.

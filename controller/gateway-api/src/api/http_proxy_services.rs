@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, ProxyHeaders, ProxySlowStart};
+use super::{ProxyCookieRewrite, ProxyHeaders, ProxySlowStart};
 
 /// `Service`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct ProxyService {
     pub name: String,
     /// The port.
     pub port: i32,
-    /// Not supported, so it has no effect.
+    /// Port of the Service for health checks. Not supported, so it has no effect.
     pub health_port: Option<i32>,
     /// Protocol: `h2c`, `h2` or `tls`. Takes precedence over the Service port's `appProtocol`.
     pub protocol: Option<Box<str>>,
@@ -28,8 +28,8 @@ pub struct ProxyService {
     pub request_headers_policy: Option<ProxyHeaders>,
     /// Response header modifications.
     pub response_headers_policy: Option<ProxyHeaders>,
-    /// Not supported, so it has no effect.
-    pub cookie_rewrite_policies: Vec<Noted>,
+    /// Changes to cookies. Not supported, so they have no effect.
+    pub cookie_rewrite_policies: Vec<ProxyCookieRewrite>,
     /// Gradually increases the share of requests that new endpoints receive.
     pub slow_start_policy: Option<ProxySlowStart>,
 }

@@ -19,7 +19,8 @@ pub struct ProxyTls {
     pub passthrough: bool,
     /// Validation of client certificates.
     pub client_validation: Option<ProxyClientValidation>,
-    /// Not supported, so it has no effect.
+    /// True to also serve clients that send no server name, or an unknown one, with the certificate
+    /// of `spec.ingress.fallbackCertificate` of the SesameConfiguration.
     pub enable_fallback_certificate: bool,
 }
 

@@ -40,12 +40,47 @@ open_enum! {
     }
 }
 
+open_enum! {
+    /// `spec.ingress.watch` of a SesameConfiguration.
+    IngressWatch {
+        /// Ingresses and HTTPProxies are ignored.
+        Off = "Off",
+        /// Ingresses and HTTPProxies are ignored, but `kubectl sesame diff` shows what would be
+        /// served.
+        Report = "Report",
+        /// Ingresses and HTTPProxies are served.
+        Serve = "Serve",
+    }
+}
+
+open_enum! {
+    /// A TLS version in `spec.ingress.tls` of a SesameConfiguration.
+    TlsVersion {
+        Tls12 = "1.2",
+        Tls13 = "1.3",
+    }
+}
+
 /// Settings for Ingresses and HTTPProxies, in the controller's own configuration or in GatewayClass
 /// parameters. Only the first configuration that sets this field applies: the controller's own
 /// configuration comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
+    /// Whether Ingresses and HTTPProxies are served; `Serve` by default. `Off` ignores them.
+    /// `Report` does, too, except that `kubectl sesame diff` shows what `Serve` would change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<IngressWatch>,
+    /// Port of the HTTP listeners that serve Ingresses and HTTPProxies; by default, all HTTP
+    /// listeners do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub http: Option<i32>,
+    /// Port of the HTTPS listeners that serve Ingresses and HTTPProxies, including those for their
+    /// TLS hosts; by default, all HTTPS listeners do, and TLS hosts use port 443.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub https: Option<i32>,
     /// The Gateway for IngressClasses without parameters and for `classes` without `gatewayRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
@@ -70,6 +105,60 @@ pub struct IngressSettings {
     /// Redirects plain HTTP requests to HTTPS even for routes with `permitInsecure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_permit_insecure: Option<bool>,
+    /// TLS settings for clients of all hosts that Ingresses and HTTPProxies serve with their own
+    /// Secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<IngressTlsSettings>,
+    /// The TLS Secret for clients that send no server name, or an unknown one. They reach only
+    /// HTTPProxies with `enableFallbackCertificate`. Other namespaces' HTTPProxies need a
+    /// TLSCertificateDelegation or ReferenceGrant for the Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_certificate: Option<SecretRef>,
+}
+
+/// TLS settings for clients of Ingresses and HTTPProxies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IngressTlsSettings {
+    /// Minimum TLS version; 1.2 by default. Objects may raise it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_version: Option<TlsVersion>,
+    /// Maximum TLS version; 1.3 by default. Objects may lower it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_version: Option<TlsVersion>,
+    /// TLS 1.2 cipher suites by OpenSSL name, in order of preference; the proxy's by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 10),
+        inner(
+            length(max = 64),
+            regex(
+                pattern = "^ECDHE-(ECDSA|RSA)-(AES128-GCM-SHA256|AES256-GCM-SHA384|CHACHA20-POLY1305|AES128-SHA|AES256-SHA)$"
+            )
+        )
+    )]
+    pub cipher_suites: Option<Vec<String>>,
+}
+
+impl IngressSettings {
+    /// `https` must have another value if `http` is unset.
+    pub const HTTP: u16 = 80;
+    /// Default of `https`.
+    pub const HTTPS: u16 = 443;
+}
+
+/// Namespace and name of a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    /// Namespace of the Secret.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// Name of the Secret.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
 }
 
 /// An HTTPProxy class.

@@ -12,6 +12,8 @@ open_enum! {
     MeasuredKind {
         Http = "HTTPRoute",
         Grpc = "GRPCRoute",
+        Proxy = "HTTPProxy",
+        Ingress = "Ingress",
     }
 }
 
@@ -30,7 +32,8 @@ pub struct MetricsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeasuredRoute {
-    /// `HTTPRoute` or `GRPCRoute`.
+    /// `HTTPRoute`, `GRPCRoute`, `HTTPProxy` or `Ingress`. Requests to included HTTPProxies count
+    /// for these, not for the root.
     pub kind: MeasuredKind,
     /// Namespace of the route.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]

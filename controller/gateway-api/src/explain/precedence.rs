@@ -11,8 +11,8 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         (compare(first, later, |it| !it.grpc), "takes gRPC only"),
         (compare(first, later, not_exact), "matches an exact path"),
         (
-            compare(first, later, |it| layer(it) == 0 || !is_regex(it)),
-            "matches a regular expression of an HTTPProxy or Ingress",
+            compare(first, later, |it| layer(it) != 1 || !is_regex(it)),
+            "matches a regular expression of an HTTPProxy",
         ),
         (
             compare(first, later, |it| Reverse(path_length(it))),
@@ -21,6 +21,10 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
         (
             compare(first, later, is_regex),
             "matches a prefix of the same length",
+        ),
+        (
+            compare(first, later, |it| Reverse(proxy_regex(it))),
+            "matches the alphabetically last of two regular expressions",
         ),
         (
             compare(first, later, |it| it.method.is_empty()),
@@ -39,6 +43,10 @@ pub(super) fn why_first(first: &Route, later: &Route) -> String {
     match decided {
         Some((Ordering::Less, why)) => format!("{name} takes precedence: it {why}"),
         Some(_) => format!("{name} takes precedence: its route's hostname is more specific"),
+        None if are_proxies(first, later) && conditions(first) != conditions(later) => format!(
+            "{name} takes precedence: both have equally many conditions, and its conditions come \
+            first by name, operator (exact, regex, prefix, suffix, contains, present) and value"
+        ),
         None if object(first) == object(later) => {
             let listed = if layer(first) == 1 { "last" } else { "first" };
             format!("{name} takes precedence: neither is more specific, and it is listed {listed}")
@@ -72,6 +80,22 @@ fn not_exact(route: &Route) -> bool {
 
 fn is_regex(route: &Route) -> bool {
     matches!(kind(route), Some(path_match::Kind::Regex(_)))
+}
+
+fn are_proxies(first: &Route, later: &Route) -> bool {
+    layer(first) == 1 && layer(later) == 1
+}
+
+/// Empty except for a regular expression in an HTTPProxy.
+fn proxy_regex(route: &Route) -> String {
+    match kind(route) {
+        Some(path_match::Kind::Regex(pattern)) if layer(route) == 1 => pattern.clone(),
+        _ => String::new(),
+    }
+}
+
+fn conditions(route: &Route) -> (&[StringMatch], &[StringMatch]) {
+    (&route.headers, &route.query_params)
 }
 
 fn path_length(route: &Route) -> usize {
@@ -111,4 +135,47 @@ fn headers(route: &Route) -> usize {
 
 fn object(route: &Route) -> Option<Provenance<'_>> {
     Provenance::parse(&route.name).ok().map(Provenance::object)
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::PathMatch;
+
+    use super::*;
+
+    fn route(kind: &str, rule: usize, path: path_match::Kind, header: &str) -> Route {
+        let header = StringMatch {
+            name: header.to_owned(),
+            kind: Some(string_match::Kind::Present(true)),
+        };
+        Route {
+            name: format!("{kind}/web/r/rules/{rule}/matches/0"),
+            path: Some(PathMatch { kind: Some(path) }),
+            headers: vec![header],
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn only_proxies_compare_conditions_and_expressions() {
+        let all = || path_match::Kind::Prefix(String::new());
+        let regex = |text: &str| path_match::Kind::Regex(text.to_owned());
+        for (kind, conditions, expressions) in [
+            (
+                "HTTPProxy",
+                "equally many conditions",
+                "alphabetically last",
+            ),
+            ("HTTPRoute", "listed first", "listed first"),
+            ("Ingress", "listed first", "listed first"),
+        ] {
+            let by_header = [route(kind, 1, all(), "a"), route(kind, 0, all(), "b")];
+            let by_regex = [("/b.*", 1), ("/a.*", 0)];
+            let by_regex = by_regex.map(|(text, rule)| route(kind, rule, regex(text), "a"));
+            for ([first, later], expected) in [(by_header, conditions), (by_regex, expressions)] {
+                let why = why_first(&first, &later);
+                assert!(why.contains(expected), "{kind}: {why}");
+            }
+        }
+    }
 }

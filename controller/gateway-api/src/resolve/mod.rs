@@ -35,6 +35,7 @@ pub use self::listeners::implicit::ImplicitListeners;
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
 pub use self::policies::key_sets::RemoteKeySets;
 pub use self::proxies::{AuthorityRef, LayeredReferences, layered_references};
+pub use self::settings::ingress::report_only;
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;
 pub use self::tls::certificate_source::CertificateSource;
@@ -229,7 +230,9 @@ impl Resolver {
             &mut self.regexes,
         );
         ingresses::give_way(&mut checked, &routes);
-        let found: Vec<_> = checked.iter().map(ListenersOfGateway::of).collect();
+        let ports = ingress_classes.ports();
+        let found = checked.iter();
+        let found: Vec<_> = found.map(|it| ListenersOfGateway::of(it, ports)).collect();
         let mut lookup = LayeredLookup {
             listeners: &found,
             routes: &mut routes,

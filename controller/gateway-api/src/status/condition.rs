@@ -91,7 +91,7 @@ words! {
     ConditionType {
         /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",
-        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on at least one host, and the Gateway has its addresses. The message states the number of hosts.
+        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on at least one host, and the Gateway has its addresses. The message states the number of hosts. Ingresses: False if their Gateway is not accepted, else absent.
         Programmed = "Programmed",
         /// Gateways, listeners, routes, policies: all references are permitted, and the referenced objects exist and are usable.
         ResolvedRefs = "ResolvedRefs",
@@ -119,7 +119,7 @@ words! {
         GatewayFleet = "projectsesame.io/Fleet",
         /// Gateways: the controller has released the fleet, so you now manage it.
         FleetReleased = "projectsesame.io/Released",
-        /// Routes: part of the route is not served, because another route or tenant takes precedence.
+        /// Routes and Ingresses: part of the object is not served, because another object takes precedence.
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over a mesh's mTLS.
         Meshed = "projectsesame.io/Meshed",
@@ -223,6 +223,8 @@ words! {
         OverlappingCertificates = "OverlappingCertificates",
         /// The hostnames of two listeners on the same port overlap.
         OverlappingHostnames = "OverlappingHostnames",
+        /// Objects that take precedence get all of a route's requests, or an Ingress's requests or TLS host; the message names the first.
+        Overridden = "Overridden",
         /// The ListenerSet's Gateway is not accepted.
         ParentNotAccepted = "ParentNotAccepted",
         /// The ListenerSet's Gateway is not programmed.

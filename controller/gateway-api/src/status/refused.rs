@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
+use super::{
+    Condition, ConditionStatus, ConditionType, ProxyDetail, Reason, RouteParentStatus, RouteStatus,
+};
 use crate::api::NamespacedName;
 
 /// The parts of one route that Envoy rejects.
@@ -19,7 +21,8 @@ pub struct RefusedRules {
 /// Reports a route's rejected parts in the status of each parent that belongs to `gateway`.
 ///
 /// If a part of the route works, sets `PartiallyInvalid`; otherwise the route is not accepted. A
-/// rejected backend is reported like an unresolved reference.
+/// rejected backend is reported like an unresolved reference. An HTTPProxy lists all of this as an
+/// error.
 pub fn refuse_rules(
     status: &mut RouteStatus,
     namespace: &str,
@@ -36,6 +39,11 @@ pub fn refuse_rules(
             continue;
         }
         let conditions = &mut parent.conditions;
+        let mut all = conditions.iter_mut();
+        if let Some(valid) = all.find(|condition| condition.type_ == ConditionType::Valid) {
+            invalidate(valid, &mut status.details, refused);
+            continue;
+        }
         let accepted = conditions
             .iter()
             .find(|condition| condition.type_ == ConditionType::Accepted)
@@ -65,6 +73,38 @@ pub fn refuse_rules(
             add(conditions, ConditionType::Accepted, &message, generation);
         }
     }
+}
+
+/// The routes of an HTTPProxy with other errors are served, too, so its status does not matter.
+fn invalidate(valid: &mut Condition, details: &mut Vec<ProxyDetail>, refused: &RefusedRules) {
+    let RefusedRules {
+        rules,
+        backends,
+        works: _,
+    } = refused;
+    let parts = [("rule", rules), ("backend of rule", backends)];
+    let parts = parts.into_iter().filter(|(_, all)| !all.is_empty());
+    let parts: Vec<String> = parts.map(|(what, all)| listed(what, all)).collect();
+    let message = parts.join("; ");
+    let all = if valid.is_fault() {
+        format!("{}; {message}", valid.message)
+    } else {
+        message.clone()
+    };
+    let generation = valid.observed_generation;
+    *valid = Condition::new(
+        ConditionType::Valid,
+        ConditionStatus::False,
+        Reason::ErrorPresent,
+        &all,
+        generation,
+    );
+    details.push(ProxyDetail {
+        warning: false,
+        type_: "RouteError",
+        reason: "RefusedByEnvoy",
+        message,
+    });
 }
 
 fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> bool {
@@ -216,5 +256,37 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn http_proxy_lists_refused_parts_as_error() {
+        let valid = |status, reason, message| {
+            Condition::new(ConditionType::Valid, status, reason, message, 3)
+        };
+        let good = valid(ConditionStatus::True, Reason::Valid, "Valid HTTPProxy");
+        let bad = valid(ConditionStatus::False, Reason::ErrorPresent, "a fault");
+        let expected = "rule 1: bad regex; backend of rule 2: bad SNI";
+        for (before, message) in [(good, expected), (bad, &*format!("a fault; {expected}"))] {
+            let mut status = status(&["one"]);
+            status.parents[0].conditions = vec![before];
+            let refused = RefusedRules {
+                rules: [(1, "bad regex".to_owned())].into(),
+                backends: [(2, "bad SNI".to_owned())].into(),
+                works: true,
+            };
+            for gateway in ["two", "one"] {
+                let gateway = NamespacedName::new("ns", gateway);
+                refuse_rules(&mut status, "ns", &gateway, &refused);
+            }
+            let condition = (ConditionType::Valid, ConditionStatus::False, message);
+            assert_eq!(conditions_of(&status, 0), [condition]);
+            let detail = ProxyDetail {
+                warning: false,
+                type_: "RouteError",
+                reason: "RefusedByEnvoy",
+                message: expected.to_owned(),
+            };
+            assert_eq!(status.details, [detail]);
+        }
     }
 }

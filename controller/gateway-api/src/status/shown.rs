@@ -1,11 +1,14 @@
 //! Conditions parsed from the JSON of an object's status, for display.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{ConditionStatus, ConditionType};
+
+/// Shown like a condition, because an Ingress has none.
+const PORT_ERROR: &str = "ports[].error";
 
 /// A condition and its section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +35,8 @@ impl ShownCondition {
             "False" => ConditionStatus::False,
             _ => ConditionStatus::Unknown,
         };
-        ConditionType::parse(&self.type_).is_some_and(|type_| type_.is_fault(status))
+        let type_ = ConditionType::parse(&self.type_);
+        self.type_ == PORT_ERROR || type_.is_some_and(|type_| type_.is_fault(status))
     }
 }
 
@@ -62,7 +66,7 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
                 type_: word(condition, "type"),
                 status: word(condition, "status"),
                 reason: word(condition, "reason"),
-                message: word(condition, "message"),
+                message: message(condition),
             });
         }
     };
@@ -76,7 +80,32 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     for ancestor in list(status, "ancestors") {
         add(reference(&ancestor["ancestorRef"]), ancestor);
     }
+    // The controller writes the same error to all ports of all addresses.
+    let ports = list(&status["loadBalancer"]["ingress"][0], "ports").iter();
+    let mut errors = ports.map(|port| word(port, "error"));
+    if let Some(error) = errors.find(|error| !error.is_empty()) {
+        all.push(ShownCondition {
+            section: String::new(),
+            type_: PORT_ERROR.to_owned(),
+            status: ConditionStatus::True.as_str().to_owned(),
+            reason: error,
+            message: "see the object's Events".to_owned(),
+        });
+    }
     all
+}
+
+/// Includes the errors and warnings that an HTTPProxy lists beside the message.
+fn message(condition: &Value) -> String {
+    let mut message = word(condition, "message");
+    for (field, what) in [("errors", "error"), ("warnings", "warning")] {
+        for detail in list(condition, field) {
+            let [type_, reason, why] = ["type", "reason", "message"].map(|key| word(detail, key));
+            // Writing to a String cannot fail.
+            let _ = write!(message, "; {what} {type_}/{reason}: {why}");
+        }
+    }
+    message
 }
 
 fn reference(reference: &Value) -> String {
@@ -99,4 +128,40 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_proxies_and_ingresses_are_shown() {
+        let detail = |type_, reason| json!({"type": type_, "reason": reason, "message": "why"});
+        let valid = json!({"type": "Valid", "status": "False", "reason": "ErrorPresent",
+            "message": "see Errors", "errors": [detail("TLSError", "SecretNotValid")],
+            "warnings": [detail("SpecError", "IgnoredField")]});
+        let port = |error: &str| json!({"port": 80, "error": error});
+        let ports = json!([{"port": 443}, port("projectsesame.io/BackendNotFound")]);
+        for (status, expected) in [
+            (
+                json!({"conditions": [valid]}),
+                "Valid=False ErrorPresent: see Errors; error TLSError/SecretNotValid: why; \
+                 warning SpecError/IgnoredField: why",
+            ),
+            (
+                json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ports": ports}]}}),
+                "ports[].error=True projectsesame.io/BackendNotFound: see the object's Events",
+            ),
+        ] {
+            let all = conditions_of(&status);
+            let [shown] = all.as_slice() else {
+                panic!("one condition: {status}");
+            };
+            assert_eq!(shown.to_string(), expected);
+            assert!(shown.is_fault());
+        }
+        assert_eq!(conditions_of(&json!({"loadBalancer": {}})), []);
+    }
 }

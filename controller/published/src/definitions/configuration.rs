@@ -54,6 +54,19 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "ingress",
+        &[
+            (
+                "!has(self.tls) || !has(self.tls.minVersion) || !has(self.tls.maxVersion) || self.tls.minVersion <= self.tls.maxVersion",
+                "tls: minVersion is newer than maxVersion",
+            ),
+            (
+                "!has(self.tls) || !has(self.tls.cipherSuites) || self.tls.cipherSuites.all(m, self.tls.cipherSuites.exists_one(n, n == m))",
+                "tls.cipherSuites: a cipher suite is listed twice",
+            ),
+        ],
+    ),
+    (
         "hosts",
         &[
             (

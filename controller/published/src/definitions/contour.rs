@@ -7,19 +7,13 @@ use sesame_gateway_api::api::{
     CONTOUR_GROUP, ExtensionServiceSpec, HttpProxySpec, TlsCertificateDelegationSpec,
 };
 
+use super::contour_limits;
 use super::schema::{self, text};
 
 /// Returns the HTTPProxy CRD.
 pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut schema = schema::generate::<HttpProxySpec>();
-    let fields = &mut schema["properties"];
-    fields["virtualhost"]["required"] = json!(["fqdn"]);
-    fields["includes"]["items"]["required"] = json!(["name"]);
-    let services = &mut fields["routes"]["items"]["properties"]["services"]["items"];
-    services["required"] = json!(["name", "port"]);
-    let authorization = &mut fields["virtualhost"]["properties"]["authorization"]["properties"];
-    authorization["serviceType"]["enum"] = json!(["grpc", "http"]);
-    authorization["serviceType"]["default"] = json!("grpc");
+    contour_limits::add(&mut schema);
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     definition(
         "v1",
@@ -43,9 +37,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
 /// Returns the TLSCertificateDelegation CRD.
 pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut schema = schema::generate::<TlsCertificateDelegationSpec>();
-    let delegations = &mut schema["properties"]["delegations"]["items"];
-    delegations["required"] = json!(["secretName", "targetNamespaces"]);
-    schema["required"] = json!(["delegations"]);
+    contour_limits::add(&mut schema);
     definition(
         "v1",
         &json!({
@@ -63,8 +55,7 @@ pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, s
 /// Returns the ExtensionService CRD.
 pub fn extension_service_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut schema = schema::generate::<ExtensionServiceSpec>();
-    schema["properties"]["services"]["items"]["required"] = json!(["name", "port"]);
-    schema["required"] = json!(["services"]);
+    contour_limits::add(&mut schema);
     definition(
         "v1alpha1",
         &json!({
@@ -128,7 +119,17 @@ fn status() -> Value {
                 "type": "array",
                 "items": {"type": "object", "properties": {
                     "ip": text("IP address.", 64),
+                    "ipMode": text("VIP or Proxy.", 16),
                     "hostname": text("Hostname.", 253),
+                    "ports": {"type": "array", "items": {
+                        "type": "object",
+                        "required": ["port", "protocol"],
+                        "properties": {
+                            "port": {"type": "integer", "format": "int32", "description": "The port."},
+                            "protocol": text("TCP, UDP or SCTP.", 16),
+                            "error": text("Machine-readable problem, if there is one.", 316),
+                        },
+                    }},
                 }},
             }}},
         },

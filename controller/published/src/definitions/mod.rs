@@ -4,6 +4,7 @@ mod access_policy;
 mod backend_policy;
 mod configuration;
 mod contour;
+mod contour_limits;
 mod mesh_policies;
 mod policy;
 mod route_filter;

@@ -4,28 +4,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use clap::Args;
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::api::{NamespacedName, SesameConfiguration};
 use sesame_gateway_api::decode::{DecodeLimits, decode, decode_value, split};
 use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
-use sesame_gateway_api::resolve::{Options, RemoteKeySets, resolve};
+use sesame_gateway_api::resolve::settings::check::faults;
+use sesame_gateway_api::resolve::{Options, RemoteKeySets, report_only, resolve};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
 
 use super::reading::{ClusterReader, Listed};
 use super::table::plain;
+use crate::configuration::read;
 use crate::watch::references;
 
 const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct ManifestArgs {
-    /// File with objects, as for `kubectl apply`; `-` is standard input. Repeatable.
-    #[arg(long, short, required = true, value_name = "FILE")]
+    /// File with objects, as for `kubectl apply`; `-` is standard input. Repeatable; optional if
+    /// `spec.ingress.watch` is `Report`, because the difference to `Serve` is then shown.
+    #[arg(long, short, value_name = "FILE")]
     filename: Vec<PathBuf>,
+    /// The controller's own SesameConfiguration; defaults if unset.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Returns true if no request would be handled differently.
@@ -40,9 +47,23 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     for file in &args.filename {
         add_file(&mut changed, file)?;
     }
-    let options = Options {
+    let served = Options {
         controller_name: reader.controller_name.clone(),
+        configuration: configuration(args.config.as_deref())?,
         ..Options::default()
+    };
+    let note = report_only(&world, &served);
+    match note {
+        Some(note) => print_note(note),
+        None if args.filename.is_empty() => {
+            bail!("--filename is missing; it is optional only if spec.ingress.watch is Report");
+        }
+        None => {}
+    }
+    // Only the new state includes reported objects, so the output lists what they would change.
+    let options = Options {
+        preview: note.is_some(),
+        ..served.clone()
     };
     let wanted = [&world, &changed].map(|world| {
         let key_sets = RemoteKeySets::of(world, &options);
@@ -63,7 +84,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
             world.insert(decoded.object);
         }
     }
-    let (old, new) = (snapshots(&world, &options), snapshots(&changed, &options));
+    let (old, new) = (snapshots(&world, &served), snapshots(&changed, &options));
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let mut answers: Vec<ChangedAnswer> = names
         .into_iter()
@@ -72,6 +93,21 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     answers.sort();
     reader.print(&answers, |_| changes_text(&answers, plain))?;
     Ok(answers.is_empty())
+}
+
+fn configuration(file: Option<&Path>) -> Result<Option<Arc<SesameConfiguration>>> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let configuration = read(file).map_err(Error::msg)?;
+    let faults = faults(&configuration);
+    ensure!(
+        faults.is_empty(),
+        "{}: {}",
+        file.display(),
+        faults.join("; ")
+    );
+    Ok(Some(Arc::new(configuration)))
 }
 
 /// Skips kinds that the caller may not read, and prints a note.

@@ -101,8 +101,8 @@ enum PluginCommand {
     Why(why::ObjectArgs),
     /// Show which checks protect each rule, and which rules are exempt from a check.
     Access(access::AccessArgs),
-    /// Show which requests would be handled differently if these objects were applied; exit with 1
-    /// if any would be.
+    /// Show which requests would be handled differently if these objects were applied, and if
+    /// `spec.ingress.watch` were `Serve` instead of `Report`; exit with 1 if any would be.
     Diff(diff::ManifestArgs),
     /// Print the shell completion script for `kubectl-sesame`.
     Completion {

@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_tests::agent::beside_test;
 use sesame_tests::load::Load;
-use sesame_tests::manifests::{class_with_parameters, gateway, http_listener};
+use sesame_tests::manifests::{
+    class_with_parameters, gateway, http_listener, ingress, ingress_class, ingress_rule,
+};
 
 use crate::kubectl::Kubectl;
-use crate::objects::route;
+use crate::objects::{APP, HOST, route};
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
@@ -33,6 +35,10 @@ pub(crate) async fn scenario(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     rolled_out(&kubectl);
+    kubectl.apply(&shop_ingress());
+    for address in &addresses {
+        answers(*address, "/ingress").await;
+    }
     let load = load(&addresses);
     load.pass(100).await;
     comes_back(&kubectl, &addresses).await;
@@ -136,7 +142,13 @@ async fn adopted(stage: &Stage, load: &Load) {
 /// The released fleet must still exist.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
-    kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
+    kubectl.ok(&[
+        "delete",
+        GATEWAY,
+        "httproute/shop",
+        "ingress/shop",
+        NAMESPACE,
+    ]);
     let gone = "no Gateway is published";
     let look = |kubectl: &Kubectl| {
         let name = "configmap/default.shop.manifest";
@@ -153,7 +165,7 @@ async fn removed(stage: &Stage) {
     );
     let account = "serviceaccount/shop-shop-agent";
     kubectl.ok(&["delete", AGENT, ENVOY, account, CONFIGURATION, NAMESPACE]);
-    kubectl.ok(&["delete", "gatewayclass/shop"]);
+    kubectl.ok(&["delete", "gatewayclass/shop", "ingressclass/shop"]);
     let look = |kubectl: &Kubectl| {
         let left = pods(kubectl);
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
@@ -214,4 +226,14 @@ fn shop_route(number: u32) -> Value {
     let mut route = route(NAME, number);
     route["spec"]["parentRefs"] = json!([{"name": NAME}]);
     route
+}
+
+fn shop_ingress() -> [Value; 2] {
+    let mut class = ingress_class();
+    class["metadata"]["name"] = json!(NAME);
+    class["spec"]["parameters"]["name"] = json!(NAME);
+    let rules = json!({"rules": [ingress_rule(HOST, &[("/ingress", "Prefix", APP)])]});
+    let mut ingress = ingress(NAME, &json!({}), &rules);
+    ingress["spec"]["ingressClassName"] = json!(NAME);
+    [class, ingress]
 }

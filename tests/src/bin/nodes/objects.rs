@@ -8,7 +8,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to};
 
 use crate::images::ECHO;
 
-const HOST: &str = "nodes.test";
+pub(crate) const HOST: &str = "nodes.test";
 pub(crate) const APP: &str = "app";
 
 /// A backend Pod runs on each node.

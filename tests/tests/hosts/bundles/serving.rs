@@ -10,7 +10,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, https_listener};
+use sesame_tests::manifests::{edge, http_listener, https_listener, layered};
 use sesame_tests::network;
 
 use super::site::{
@@ -94,6 +94,7 @@ async fn host_without_network_serves_bundles() {
         ]);
         objects.push(leaf.secret("cert"));
         objects.extend(routed(backend));
+        objects.extend(layered("layers", "app"));
         objects
     };
     let create = |name: &str, backend: &Backend| {
@@ -111,6 +112,9 @@ async fn host_without_network_serves_bundles() {
         Request::get(agent.address(443), "bundle.test", "/").tls("bundle.test", &authority.trust());
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
+    for host in ["proxy.test", "ingress.test"] {
+        agent.wait_ok(&agent.get(80, host, "/")).await;
+    }
 
     // Update the host twice with `apply`, and once by copying a file.
     let load = Load::start(&Plan::new(vec![

@@ -11,8 +11,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::datagrams::{self, DatagramBackend};
 use sesame_tests::manifests::{
     backend_ref, class_with_parameters, edge, edge_with_parameters, gateway, http_listener,
-    http_route, https_listener, l4_listener, on_listener, over_udp, route, rule_to, served,
-    tls_listener, yaml,
+    http_route, https_listener, l4_listener, layered, on_listener, over_udp, route, rule_to,
+    served, tls_listener, yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -30,6 +30,7 @@ async fn access_log_line_describes_request_without_secrets() {
     objects.push(authority.issue(&[HOST]).secret("cert"));
     let _backends = start_served(&["a"], &mut objects).await;
     objects.push(http_route("web", &[HOST], &[rule_to("a", &[])]));
+    objects.extend(layered("web", "a"));
     let agent = Setup::with_ports(&[80, 443])
         .flag("--access-log-free-mib=0")
         .start(&[("all.yaml", &yaml(&objects))]);
@@ -48,9 +49,13 @@ async fn access_log_line_describes_request_without_secrets() {
         .tls(HOST, &authority.trust())
         .http2();
     checks.status(secure, 200).await;
-    checks
-        .status(agent.get(80, "nobody.test", "/lost"), 404)
-        .await;
+    for (host, path, status) in [
+        ("nobody.test", "/lost", 404),
+        ("proxy.test", "/proxy", 200),
+        ("ingress.test", "/ingress", 200),
+    ] {
+        checks.status(agent.get(80, host, path), status).await;
+    }
     checks.finish();
 
     let plain = line(&agent, "path", &json!("/plain")).await;
@@ -78,6 +83,11 @@ async fn access_log_line_describes_request_without_secrets() {
         ("tls_server_name", HOST),
     ] {
         checks.same(field, secure.get(field), Some(&json!(expected)));
+    }
+    for (path, kind) in [("/proxy", "HTTPProxy"), ("/ingress", "Ingress")] {
+        let layered = line(&agent, "path", &json!(path)).await;
+        let route = json!(format!("{kind}/default/web/rules/0/matches/0"));
+        checks.same(path, layered.get("route"), Some(&route));
     }
     let lost = line(&agent, "path", &json!("/lost")).await;
     checks.same("status", lost.get("status"), Some(&json!(404)));

@@ -1,7 +1,7 @@
 //! Statuses of HTTPProxies. As in Contour, `Valid` lists errors and warnings. Each status has one
 //! parent, the Gateway of the HTTPProxy's class.
 
-use super::ingresses::{ports, reference};
+use super::ingresses::{ports, reference, refusal};
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::ingresses::INGRESS_CONTROLLER;
 use crate::resolve::proxies::CheckedProxy;
@@ -20,7 +20,8 @@ pub(crate) fn statuses(
     lost: &LostRequests,
 ) -> Vec<(ObjectKey, RouteStatus)> {
     let status = |proxy: &CheckedProxy<'_>| {
-        let details = details(proxy, lost);
+        let refusal = refusal(proxy.routes.iter().copied(), routes, gateways);
+        let details = details(proxy, lost, refusal);
         let condition = valid(proxy, &details);
         let parent = RouteParentStatus {
             parent_ref: reference(proxy.gateway.clone().unwrap_or_default()),
@@ -38,7 +39,12 @@ pub(crate) fn statuses(
     proxies.iter().map(status).collect()
 }
 
-fn details(proxy: &CheckedProxy<'_>, lost: &LostRequests) -> Vec<ProxyDetail> {
+/// `refusal` says why the Gateway is not served.
+fn details(
+    proxy: &CheckedProxy<'_>,
+    lost: &LostRequests,
+    refusal: Option<String>,
+) -> Vec<ProxyDetail> {
     let mut details = proxy.details.clone();
     let detail = |warning, type_, reason, message: &str| ProxyDetail {
         warning,
@@ -49,6 +55,10 @@ fn details(proxy: &CheckedProxy<'_>, lost: &LostRequests) -> Vec<ProxyDetail> {
     if proxy.orphaned {
         let why = "this HTTPProxy is not part of a delegation chain from a root HTTPProxy";
         details.push(detail(false, "Orphaned", "Orphaned", why));
+    }
+    if let Some(why) = refusal {
+        let reason = "ErrorIdentifyingListener";
+        details.push(detail(false, "ListenerError", reason, &why));
     }
     let routes = proxy.routes.iter();
     for duplicate in [true, false] {

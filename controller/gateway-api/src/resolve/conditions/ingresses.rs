@@ -9,7 +9,9 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::ingresses::{CheckedIngress, INGRESS_CONTROLLER};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::tables::LostRequests;
-use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, Grounds, Reason, RouteParentStatus, RouteStatus,
+};
 use crate::world::{Kind, ObjectKey};
 
 /// `lost` contains the requests that other routes receive instead.
@@ -25,7 +27,11 @@ pub(crate) fn statuses(
             through: None,
             controller_name: INGRESS_CONTROLLER.to_owned(),
             ports: ports(ingress.routes.clone(), routes, gateways),
-            conditions: conditions(ingress, lost),
+            conditions: conditions(
+                ingress,
+                lost,
+                refusal(ingress.routes.clone(), routes, gateways),
+            ),
         };
         let parents = vec![parent];
         let status = RouteStatus {
@@ -54,7 +60,28 @@ pub(super) fn ports(
     ports.into_iter().collect()
 }
 
-fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Condition> {
+/// Returns why the Gateway of the routes is not served. `of` contains route indices.
+pub(super) fn refusal(
+    of: impl Iterator<Item = usize>,
+    routes: &Routes<'_>,
+    gateways: &[CheckedGateway<'_>],
+) -> Option<String> {
+    let routes = of.filter_map(|place| routes.get(place));
+    let mut attached = routes.flat_map(CheckedRoute::attaches_to);
+    attached.find_map(|(_, (gateway, _))| {
+        let gateway = gateways.get(gateway)?;
+        let (_, why) = gateway.accepted.fault()?;
+        Some(format!("Gateway {} is not accepted: {why}", gateway.name()))
+    })
+}
+
+/// `refusal` says why the Gateway is not served. The Ingress stays accepted, so it keeps the
+/// addresses of a Gateway whose last publication is still served.
+fn conditions(
+    ingress: &CheckedIngress<'_>,
+    lost: &LostRequests,
+    refusal: Option<String>,
+) -> Vec<Condition> {
     let CheckedIngress {
         object: _,
         metadata,
@@ -62,19 +89,24 @@ fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Conditio
         accepted,
         resolved,
         dropped,
+        overridden,
         routes,
     } = ingress;
     let generation = metadata.generation;
-    let unreached = routes.clone().find_map(|route| lost.unreached.get(&route));
+    let unreached = routes.clone().filter_map(|it| lost.unreached.get(&it));
+    let (by_other, by_itself): (Vec<_>, Vec<_>) = unreached.partition(|it| it.by_other);
     let mut message = "the rules are attached".to_owned();
-    if let Some(unreached) = unreached {
+    if let Some(unreached) = by_itself.first() {
         message.push_str("; ");
         message.push_str(&unreached.message);
     }
-    let mut conditions = vec![
-        accepted.accepted(&message, generation),
-        resolved.resolved_refs(generation),
-    ];
+    let mut conditions = vec![accepted.accepted(&message, generation)];
+    let bad = ConditionStatus::False;
+    conditions.extend(refusal.map(|why| {
+        let (type_, reason) = (ConditionType::Programmed, Reason::ParentNotAccepted);
+        Condition::new(type_, bad, reason, &why, generation)
+    }));
+    conditions.push(resolved.resolved_refs(generation));
     if let Some((reason, message)) = dropped.fault() {
         conditions.push(Condition::new(
             ConditionType::PartiallyInvalid,
@@ -84,15 +116,18 @@ fn conditions(ingress: &CheckedIngress<'_>, lost: &LostRequests) -> Vec<Conditio
             generation,
         ));
     }
-    let displaced = routes
-        .clone()
-        .find_map(|route| lost.displaced.get(&(route, 0)));
-    if let Some((reason, message)) = displaced {
+    let displaced = routes.clone().find_map(|it| lost.displaced.get(&(it, 0)));
+    let by_other = by_other.first().map(|it| &it.message);
+    let overridden = by_other.into_iter().chain(overridden);
+    let overridden = overridden.map(|message| (Reason::Overridden, message.clone()));
+    let losses: Vec<Grounds> = displaced.cloned().into_iter().chain(overridden).collect();
+    if let Some((reason, _)) = losses.first() {
+        let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
         conditions.push(Condition::new(
             ConditionType::Displaced,
             ConditionStatus::True,
             *reason,
-            message,
+            &messages.join("; "),
             generation,
         ));
     }

@@ -35,10 +35,7 @@ pub(crate) fn statuses(
             .collect();
         let parent_statuses = route.parents.iter().enumerate().filter_map(|(i, parent)| {
             let gateway = gateways.get(parent.parent.gateway)?;
-            let found = (
-                displaced.get(&(place, i)),
-                unreached.get(&place).map(|it| it.message.as_str()),
-            );
+            let found = (displaced.get(&(place, i)), unreached.get(&place));
             let mut conditions = conditions(route, parent, gateway, found);
             conditions.extend(affected.clone());
             Some(RouteParentStatus {
@@ -74,15 +71,21 @@ fn conditions(
     route: &CheckedRoute<'_>,
     parent: &RouteParent<'_>,
     gateway: &CheckedGateway<'_>,
-    (displaced, unreached): (Option<&Grounds>, Option<&str>),
+    (displaced, unreached): (Option<&Grounds>, Option<&Unreached>),
 ) -> Vec<Condition> {
     let generation = route.metadata.generation;
     let unknown = &route.metadata.unknown;
     let mut message = unknown.append_harmless("the route is attached", "", None);
-    if let Some(unreached) = unreached {
-        message = Cow::Owned(format!("{message}; {unreached}"));
-    }
     let (accepted, resolved) = verdicts(route, parent, gateway);
+    let mut displaced = displaced.map(Cow::Borrowed);
+    if let Some(unreached) = unreached {
+        if unreached.whole && accepted.good() && displaced.is_none() {
+            let grounds = (Reason::Overridden, unreached.message.clone());
+            displaced = Some(Cow::Owned(grounds));
+        } else {
+            message = Cow::Owned(format!("{message}; {}", unreached.message));
+        }
+    }
     let mut conditions = vec![
         accepted.accepted(&message, generation),
         resolved.resolved_refs(generation),
@@ -99,7 +102,7 @@ fn conditions(
     if let (true, Some(dropped)) = (accepted.good(), &route.dropped) {
         add(ConditionType::PartiallyInvalid, dropped);
     }
-    if let Some(displaced) = displaced {
+    if let Some(displaced) = &displaced {
         add(ConditionType::Displaced, displaced);
     }
     let mesh = gateway.mesh.as_ref().filter(|_| accepted.good());

@@ -23,6 +23,10 @@ pub enum ResolvedFor {
 
 /// Options for a resolution.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent option"
+)]
 pub struct Options {
     /// The `controllerName` of this controller's GatewayClasses.
     pub controller_name: String,
@@ -38,6 +42,9 @@ pub struct Options {
     pub max_route_bytes: u64,
     /// If false, every change triggers a full resolution.
     pub incremental: bool,
+    /// Resolves Ingresses and HTTPProxies even if `spec.ingress.watch` is `Report`. The result must
+    /// only be shown, never published.
+    pub preview: bool,
     /// Namespace of the controller. Gateways that are served together are published in this
     /// namespace.
     pub namespace: String,
@@ -54,6 +61,7 @@ impl Default for Options {
             resolved_for: ResolvedFor::Host,
             max_route_bytes: u64::MAX,
             incremental: true,
+            preview: false,
             namespace: "sesame-system".to_owned(),
             configuration: None,
         }

@@ -16,11 +16,11 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    pub(crate) fn https() -> Self {
+    pub(crate) fn https(port: u16) -> Self {
         Self {
             scheme: "https",
             host: String::new(),
-            port: None,
+            port: Some(port),
             path: None,
             status: 301,
         }

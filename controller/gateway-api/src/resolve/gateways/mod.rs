@@ -164,7 +164,11 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
             listeners,
             own: *own,
             sets: sets
-                .map(|set| (set.owner.namespace, set.range.clone()))
+                .map(|set| {
+                    // All HTTPProxies need the fallback listener, so no tenant's share limits it.
+                    let payer = if set.is_fallback { &*owner } else { &set.owner };
+                    (payer.namespace, set.range.clone())
+                })
                 .collect(),
         });
     }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::ports::IngressPorts;
 use crate::api::{
     ANNOTATION_DIALECT, CONTOUR_CLASS, DEFAULT_INGRESS_CLASS, GATEWAY_GROUP, GatewayRef, HttpProxy,
     INGRESS_CLASS, Ingress, IngressClass, IngressClassParameters, IngressClassSpec,
@@ -20,6 +21,7 @@ const NGINX: &str = "Nginx";
 /// Namespace and name, or why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
+#[derive(Default)]
 pub(crate) struct IngressClasses<'w> {
     settings: Option<&'w IngressSettings>,
     object_classes: NamedClasses<'w>,
@@ -44,8 +46,12 @@ impl<'w> NamedClasses<'w> {
 }
 
 impl<'w> IngressClasses<'w> {
+    /// Returns no classes if `spec.ingress.watch` disables them.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
+        if !settings::ingress::serves(settings, options) {
+            return Self::default();
+        }
         // Do not default to the only Gateway: creating a second one would break the default.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
@@ -87,6 +93,10 @@ impl<'w> IngressClasses<'w> {
         self.annotations_of.get(class) == Some(&NGINX)
     }
 
+    pub(crate) fn ports(&self) -> IngressPorts {
+        IngressPorts::of(self.settings)
+    }
+
     pub(crate) fn settings(&self) -> Option<&'w IngressSettings> {
         self.settings
     }
@@ -101,10 +111,7 @@ impl<'w> IngressClasses<'w> {
         &self,
         proxy: &'w HttpProxy,
     ) -> Option<(&'w str, &ClassGateway<'w>)> {
-        let HttpProxy { metadata, spec } = proxy;
-        let annotation = metadata.annotations.get(CONTOUR_CLASS);
-        let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
-        let class = annotation.or(spec.ingress_class_name.as_deref());
+        let class = class_name(proxy);
         let found = self.object_classes.find(class);
         found.or_else(|| self.settings_classes.find(class))
     }
@@ -132,6 +139,13 @@ impl<'w> IngressClasses<'w> {
             }
         }
     }
+}
+
+pub(crate) fn class_name(proxy: &HttpProxy) -> Option<&str> {
+    let HttpProxy { metadata, spec } = proxy;
+    let annotation = metadata.annotations.get(CONTOUR_CLASS);
+    let annotation = annotation.or_else(|| metadata.annotations.get(INGRESS_CLASS));
+    annotation.or(spec.ingress_class_name.as_deref())
 }
 
 fn is_ours(class: &IngressClass) -> bool {

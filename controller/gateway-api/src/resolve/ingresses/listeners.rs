@@ -1,8 +1,9 @@
 //! Finds the listeners to which the rules in HTTPProxies and Ingresses attach.
 //!
-//! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname and allows
-//! their namespace. They also attach to the Gateway's own listeners that have no hostname and allow
-//! only the Gateway's namespace. The administrator permits this by creating the IngressClass.
+//! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname, allows
+//! their namespace, and has the port in `spec.ingress.http` or `https`, if set. The Gateway's own
+//! listeners that have no hostname and allow only the Gateway's namespace also count. The
+//! administrator permits this by creating the IngressClass.
 //!
 //! Each TLS host becomes an implicit listener. A rule for a wider host never attaches to another
 //! object's implicit listener, so the number of attachments is linear in the number of rules.
@@ -12,6 +13,7 @@ use std::ops::Range;
 
 use sesame_proto::schema::Protocol;
 
+use super::ports::IngressPorts;
 use crate::api::Metadata;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::gateways::CheckedGateway;
@@ -61,22 +63,30 @@ impl<'a> OwnerName<'a> {
 
 pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
+    pub(crate) ports: IngressPorts,
     /// Indices of implicit listeners.
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
     /// Contains only listeners that serve routes.
     by_hostname: HashMap<&'g str, usize>,
     /// Number of listeners before the implicit ones.
     others: usize,
+    /// No route attaches to it.
+    fallback: Option<&'g CheckedListener<'w>>,
 }
 
 impl<'g, 'w> ListenersOfGateway<'g, 'w> {
-    pub(crate) fn of(gateway: &'g CheckedGateway<'w>) -> Self {
+    pub(crate) fn of(gateway: &'g CheckedGateway<'w>, ports: IngressPorts) -> Self {
         let mut by_owner = HashMap::new();
         let mut by_hostname = HashMap::new();
         let mut others = gateway.listeners.len();
+        let mut fallback = None;
         let implicit = gateway.sets.iter();
         for source in implicit.filter(|it| it.owner.kind != Kind::ListenerSet) {
             others = others.min(source.range.start);
+            if source.is_fallback {
+                fallback = gateway.listeners.get(source.range.start);
+                continue;
+            }
             for place in source.range.clone() {
                 let listener = gateway.listeners.get(place).filter(|it| it.serves());
                 if let Some(hostname) = listener.and_then(|it| it.hostname.as_ref()) {
@@ -98,10 +108,16 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         }
         Self {
             gateway,
+            ports,
             by_owner,
             by_hostname,
             others,
+            fallback,
         }
+    }
+
+    pub(crate) fn fallback(&self) -> Option<&'g CheckedListener<'w>> {
+        self.fallback
     }
 
     pub(crate) fn gateway(&self) -> &'g CheckedGateway<'w> {
@@ -170,9 +186,11 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
             let Some(listener) = self.get(place) else {
                 continue;
             };
+            let IngressPorts { http, https } = self.ports;
+            let is_on = |port: Option<u16>| port.is_none() || listener.port == port;
             let by_protocol = match listener.protocol {
-                Some(Protocol::Http) => &mut found.http,
-                Some(Protocol::Https) if !is_held => &mut found.https,
+                Some(Protocol::Http) if is_on(http) => &mut found.http,
+                Some(Protocol::Https) if is_on(https) && !is_held => &mut found.https,
                 _ => continue,
             };
             let common = listener.hostname.as_ref().and_then(|it| it.intersect(host));

@@ -12,6 +12,7 @@ pub(crate) mod listeners;
 pub(crate) mod lookup;
 mod nginx;
 mod paths;
+mod ports;
 mod rules;
 mod tls;
 mod yielding;
@@ -20,7 +21,7 @@ use std::ops::Range;
 
 use self::annotations::PlainHttp;
 pub use self::classes::INGRESS_CONTROLLER;
-pub(crate) use self::classes::IngressClasses;
+pub(crate) use self::classes::{IngressClasses, class_name};
 use self::contour::Forwarding;
 use self::listeners::{ListenersOfGateway, OwnerName};
 use self::lookup::{LayeredLookup, RuleOwner};
@@ -28,7 +29,8 @@ pub(crate) use self::nginx::has_more_names;
 use self::nginx::{
     Canaries, CanaryChoice, NginxSettings, RuleHosts, ignored_annotations, is_canary,
 };
-pub(crate) use self::paths::one_label;
+pub(crate) use self::paths::{OneLabel, one_label};
+pub(crate) use self::ports::IngressPorts;
 use self::rules::{IngressFaults, IngressHostRules, RuleSettings};
 pub(crate) use self::tls::explicit_hosts;
 pub(crate) use self::tls::listeners_of_all;
@@ -47,6 +49,8 @@ pub(crate) struct CheckedIngress<'w> {
     pub(crate) resolved: Verdict,
     /// Errors in some rules, if other rules are served.
     pub(crate) dropped: Verdict,
+    /// Why a Secret is not used, although its host is served over HTTPS.
+    pub(crate) overridden: Option<String>,
     /// Range in the list of all routes.
     pub(crate) routes: Range<usize>,
 }
@@ -101,6 +105,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             accepted: Verdict::default(),
             resolved: Verdict::default(),
             dropped: Verdict::default(),
+            overridden: None,
             routes: start..start,
         };
         let (namespace, name) = match named {
@@ -179,6 +184,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             }
         }
         checked.resolved = faults.references;
+        checked.overridden = faults.overridden;
         if served > 0 {
             checked.dropped = faults.rules;
         } else {
@@ -222,8 +228,9 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let found = listeners.find(host, OwnerName::of(Kind::Ingress, owner.metadata), self.cx);
         let reach = |what: &str| {
             format!(
-                "no {what} listener of {} with a hostname that matches {} allows namespace {:?}",
+                "no {what} listener of {}{} with a hostname that matches {} allows namespace {:?}",
                 listeners.gateway().owner.display(),
+                listeners.ports.described(),
                 host.domain(),
                 owner.metadata.namespace
             )
@@ -234,7 +241,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             }
             PlainHttp::Served => found.both(),
             PlainHttp::Redirected(status) => {
-                let redirects = rules.redirects(status);
+                let redirects = rules.redirects(status, listeners.ports.of_tls_hosts());
                 self.push(owner, redirects, Vec::new(), (place, found.http));
                 found.https
             }

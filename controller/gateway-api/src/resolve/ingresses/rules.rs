@@ -36,6 +36,8 @@ pub(super) struct IngressHostRules<'w> {
 pub(super) struct IngressFaults {
     pub(super) rules: Verdict,
     pub(super) references: Verdict,
+    /// The first host whose Secret is not used.
+    pub(super) overridden: Option<String>,
 }
 
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
@@ -303,10 +305,11 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
+    /// Redirects to HTTPS on this port.
+    pub(super) fn redirects(&self, status: u32, port: u16) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,
-            ..RedirectTo::https()
+            ..RedirectTo::https(port)
         };
         let redirects = self.rules.iter().map(|rule| CheckedRule {
             first: rule.first,

@@ -24,6 +24,7 @@ pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
 ) -> Vec<ImplicitListeners<'w>> {
+    let port = classes.ports().of_tls_hosts();
     let with_tls = |ingress: &&Ingress| !ingress.spec.tls.is_empty();
     let ingresses = world.ingresses.iter().map(AsRef::as_ref).filter(with_tls);
     ingresses
@@ -32,7 +33,7 @@ pub(crate) fn listeners_of_all<'w>(
             check_limits(&ingress.spec).ok()?;
             let hosts = hosts_with_secrets(&ingress.spec).into_iter();
             let listeners: Vec<Listener> = hosts
-                .map(|(host, secrets)| listener(&host, secrets, &ingress.metadata))
+                .map(|(host, secrets)| listener((&host, port), secrets, &ingress.metadata))
                 .collect();
             (!listeners.is_empty()).then_some(ImplicitListeners {
                 kind: Kind::Ingress,
@@ -40,6 +41,7 @@ pub(crate) fn listeners_of_all<'w>(
                 metadata: &ingress.metadata,
                 listeners,
                 clients: None,
+                fallback: None,
             })
         })
         .collect()
@@ -93,14 +95,14 @@ fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
     found
 }
 
-fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener {
+fn listener(at: (&Hostname, u16), secrets: Vec<&str>, ingress: &Metadata) -> Listener {
     let certificate = |name: &str| ObjectRef {
         name: name.to_owned(),
         namespace: contour::certificate_namespace(ingress).map(str::to_owned),
         ..ObjectRef::default()
     };
     let certificates = secrets.into_iter().map(certificate).collect();
-    implicit::listener(host, certificates, contour::tls_options(ingress))
+    implicit::listener(at, certificates, contour::tls_options(ingress))
 }
 
 pub(super) fn report(
@@ -132,13 +134,17 @@ pub(super) fn report(
                 None => {
                     let gateway = listeners.gateway().owner.display();
                     let why = format!(
-                        "secretName is missing, and {gateway} has no HTTPS listener for this host"
+                        "secretName is missing, and {gateway} has no HTTPS listener for this \
+                         host{}",
+                        listeners.ports.described()
                     );
                     not_served(Reason::UnsupportedValue, &why);
                 }
                 Some(added) if has_https => {
                     if let Some(why) = another_certificate(added) {
-                        cx.problems.add(object.clone(), format!("{at}: {why}"));
+                        let message = format!("{at}: {why}");
+                        cx.problems.add(object.clone(), message.clone());
+                        faults.overridden.get_or_insert(message);
                     }
                     faults.references.add(&added.resolved);
                 }

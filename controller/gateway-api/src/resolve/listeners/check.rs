@@ -115,6 +115,7 @@ fn check_one<'w>(
         overlaps: Vec::new(),
         certificate_overlaps: Vec::new(),
         clients: None,
+        fallback: None,
         client_bundle: None,
         tls: None,
         filters: CheckedFilters::default(),

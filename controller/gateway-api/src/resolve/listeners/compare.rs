@@ -49,12 +49,13 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
-        ("ListenerSets", "on the Gateway")
+        ("ListenerSets, HTTPProxies and Ingresses", "on the Gateway")
     } else {
-        ("Gateways and ListenerSets", "on the same Envoys")
+        let all = "Gateways, ListenerSets, HTTPProxies and Ingresses";
+        (all, "on the same Envoys")
     };
     let together = if alone {
-        "it may have together with its ListenerSets"
+        "it may have together with these objects"
     } else {
         "Gateways on the same Envoys may have"
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sesame_proto::schema::{self, TrustBundle};
 
 use super::filters::CheckedFilters;
-use super::implicit::HostClients;
+use super::implicit::{FallbackRole, HostClients};
 use super::namespaces::NamespaceRule;
 use super::uncovered::UncoveredHostname;
 use crate::api::{Listener, Metadata, NamespacedName, ObjectRef, UnknownFields};
@@ -81,7 +81,8 @@ impl<'w> ListenerOwner<'w> {
 pub(crate) struct Rank {
     /// Index among Gateways that are served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway, then ListenerSets, HTTPProxies and Ingresses in order of precedence.
+    /// 0 for the Gateway, then ListenerSets, HTTPProxies, Ingresses and the fallback listener, in
+    /// order of precedence.
     pub(crate) object: usize,
 }
 
@@ -129,6 +130,7 @@ pub(crate) struct CheckedListener<'w> {
     /// or the reverse.
     pub(crate) certificate_overlaps: Vec<String>,
     pub(crate) clients: Option<&'w HostClients>,
+    pub(crate) fallback: Option<FallbackRole>,
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
     /// `None` if the listener does not terminate TLS.
     pub(crate) tls: Option<schema::TlsTermination>,

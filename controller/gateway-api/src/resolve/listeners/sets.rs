@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::check::check as check_listeners;
-use super::implicit::{self, HostClients, ImplicitListeners};
+use super::implicit::{self, FallbackRole, HostClients, ImplicitListeners};
 use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, Listener, ListenerSet, Metadata, ObjectRef};
@@ -20,15 +20,22 @@ pub(crate) struct ListenerSource<'w> {
     metadata: &'w Metadata,
     listeners: &'w [Listener],
     clients: Option<&'w HostClients>,
+    fallback: Option<FallbackRole>,
 }
 
 impl ListenerSource<'_> {
     fn layer(&self) -> usize {
         match self.kind {
+            // An Ingress without hostname keeps its requests.
+            _ if self.is_fallback() => 3,
             Kind::Ingress => 2,
             Kind::HttpProxy => 1,
             _ => 0,
         }
+    }
+
+    fn is_fallback(&self) -> bool {
+        self.fallback == Some(FallbackRole::Listener)
     }
 
     pub(crate) fn key(&self) -> ObjectKey {
@@ -42,6 +49,8 @@ pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) refused: Verdict,
     /// Range in the Gateway's list of listeners.
     pub(crate) range: Range<usize>,
+    /// True for the fallback listener, which all HTTPProxies of the Gateway share.
+    pub(crate) is_fallback: bool,
 }
 
 /// Returns lists by the Gateway's namespace and name. Each list is in order of precedence: by kind,
@@ -56,6 +65,7 @@ pub(crate) fn by_gateway<'w>(
             metadata: &set.metadata,
             listeners: &set.spec.listeners,
             clients: None,
+            fallback: None,
         };
         Some((gateway_of(set)?, source))
     });
@@ -65,6 +75,7 @@ pub(crate) fn by_gateway<'w>(
             metadata: it.metadata,
             listeners: &it.listeners,
             clients: it.clients.as_ref(),
+            fallback: it.fallback,
         };
         (it.gateway, source)
     });
@@ -104,15 +115,7 @@ pub(crate) fn check<'w>(
     all: &mut Vec<CheckedListener<'w>>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> Vec<CheckedListenerSet<'w>> {
-    let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
-    let rule =
-        NamespaceRule::of_listener_sets(namespaces, gateway.namespace).unwrap_or_else(|why| {
-            cx.problems.add(
-                gateway.key(),
-                format!("spec.{why}; no ListenerSet is allowed until this is fixed"),
-            );
-            NamespaceRule::Nothing
-        });
+    let rule = allowed_namespaces(gateway, allowed, cx);
     let mut states = Vec::with_capacity(sources.len());
     for (i, source) in sources.iter().enumerate() {
         let ListenerSource {
@@ -120,6 +123,7 @@ pub(crate) fn check<'w>(
             metadata,
             listeners,
             clients,
+            fallback,
         } = source;
         let is_set = *kind == Kind::ListenerSet;
         let owner = ListenerOwner::of(*kind, metadata);
@@ -149,6 +153,7 @@ pub(crate) fn check<'w>(
             all.extend(checked.into_iter().map(|listener| CheckedListener {
                 withheld: withheld.clone().or(listener.withheld),
                 clients: *clients,
+                fallback: *fallback,
                 provenance: if is_set {
                     listener.provenance
                 } else {
@@ -162,7 +167,23 @@ pub(crate) fn check<'w>(
             owner,
             refused,
             range: start..all.len(),
+            is_fallback: source.is_fallback(),
         });
     }
     states
+}
+
+fn allowed_namespaces<'w>(
+    gateway: &ListenerOwner<'w>,
+    allowed: Option<&'w AllowedListeners>,
+    cx: &mut ResolveContext<'w, '_>,
+) -> NamespaceRule<'w> {
+    let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+    NamespaceRule::of_listener_sets(namespaces, gateway.namespace).unwrap_or_else(|why| {
+        cx.problems.add(
+            gateway.key(),
+            format!("spec.{why}; no ListenerSet is allowed until this is fixed"),
+        );
+        NamespaceRule::Nothing
+    })
 }

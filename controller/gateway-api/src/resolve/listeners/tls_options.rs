@@ -18,7 +18,7 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 
 pub(crate) const MIN_VERSION: &str = "projectsesame.io/min-version";
 pub(crate) const MAX_VERSION: &str = "projectsesame.io/max-version";
-const SUITES: &str = "projectsesame.io/cipher-suites";
+pub(super) const SUITES: &str = "projectsesame.io/cipher-suites";
 const ALPN: &str = "projectsesame.io/alpn";
 pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";

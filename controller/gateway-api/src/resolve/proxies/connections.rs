@@ -6,7 +6,9 @@ use super::load_balancing::{Balance, with_slow_start};
 use super::roots::Proxies;
 use super::rules::RouteFault;
 use super::{health_checks, load_balancing};
-use crate::api::{ObjectRef, ProxyRoute, ProxyService, ProxyTcp, ProxyTimeouts, ProxyValidation};
+use crate::api::{
+    ObjectRef, ProxyRoute, ProxyService, ProxyTcp, ProxyTimeouts, ProxyValidation, ServicePort,
+};
 use crate::resolve::backends::{BackendSettings, Connection, OwnTls, UpstreamProtocol};
 use crate::resolve::context::references::CoreReference;
 use crate::resolve::routes::rules::RuleContext;
@@ -33,7 +35,7 @@ impl RouteConnections {
             "" => None,
             "infinity" | "infinite" => Some(0),
             text => {
-                let timeout = durations::milliseconds(text).map_err(|why| {
+                let timeout = durations::of_go(text).map_err(|why| {
                     let code = ("RouteError", "TimeoutPolicyNotValid");
                     (code, format!("timeoutPolicy.idleConnection: {why}"))
                 })?;
@@ -105,6 +107,7 @@ pub(super) fn read<'w>(
         })
     });
     let protocol = protocol.transpose()?;
+    warnings.extend(health_port(service, cx)?);
     let validation = service.validation.as_ref();
     let own_tls = validation.map(|validation| {
         own_tls(validation, &route_connections.host, cx).map_err(|(reason, why)| {
@@ -132,6 +135,28 @@ pub(super) fn read<'w>(
             ..BackendSettings::default()
         },
     })
+}
+
+/// Returns a warning if the Service has the port; as in Contour, other ports are invalid even
+/// without a health check.
+fn health_port(
+    service: &ProxyService,
+    cx: &RuleContext<'_, '_, '_>,
+) -> Result<Option<RouteFault>, RouteFault> {
+    let name = &service.name;
+    let Some(number) = service.health_port.filter(|number| *number != 0) else {
+        return Ok(None);
+    };
+    let services = &cx.cx.world.services;
+    let mut found = services.get(cx.referrer.namespace, name).into_iter();
+    let has_port = |port: &ServicePort| port.port == number;
+    if found.all(|it| it.spec.ports.iter().any(has_port)) {
+        let why = format!("service {name}: healthPort is not supported and has no effect");
+        return Ok(Some((("SpecError", "IgnoredField"), why)));
+    }
+    let code = ("ServiceError", "ServiceUnresolvedReference");
+    let why = format!("healthPort {number}: the Service has no such port; use one of its ports");
+    Err((code, why))
 }
 
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");

@@ -10,9 +10,12 @@ mod answers;
 mod authorization;
 mod conditions;
 mod connections;
+mod cookies;
 mod cors;
+mod descriptors;
 mod details;
 mod extension_services;
+mod fallback;
 mod forwarding;
 mod header_policies;
 mod health_checks;
@@ -20,16 +23,18 @@ mod load_balancing;
 mod rate_limits;
 mod roots;
 mod rules;
+mod served;
 mod services;
 mod tcp;
 mod tls;
 mod tokens;
 mod tree;
 mod values;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::{refusal, schema};
+use sesame_proto::schema;
 
 use self::authorization::HostAuthorization;
 pub use self::connections::AuthorityRef;
@@ -41,24 +46,17 @@ use self::tcp::Connections;
 use self::tokens::TokenProviders;
 pub(crate) use self::tokens::remote_key_sets;
 use self::tree::{IncludeTree, Place};
-use crate::api::{
-    IngressSettings, InvalidProxies, Metadata, MissingBackend, NamespacedName, ProxyRoute,
-};
+use self::withheld::Withheld;
+use crate::api::{IngressSettings, Metadata, NamespacedName};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::context::Options;
-use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
+use crate::resolve::ingresses::listeners::OwnerName;
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
-use crate::resolve::listeners::implicit::ImplicitListeners;
-use crate::resolve::policies::traffic::filters::FilterSettings;
-use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
+use crate::resolve::listeners::implicit::{self, ImplicitListeners};
+use crate::resolve::routes::rules::{CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
-
-/// Status for requests that match an invalid include's conditions.
-const BAD_GATEWAY: u32 = 502;
 
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
@@ -97,8 +95,15 @@ pub(crate) fn listeners_of_all<'w>(
     classes: &IngressClasses<'w>,
     proxies: &FoundProxies<'w>,
 ) -> Vec<ImplicitListeners<'w>> {
-    let mut all = tls::listeners_of_all(&proxies.roots);
+    let port = classes.ports().of_tls_hosts();
+    let members = fallback::members(world, proxies);
+    let mut all = tls::listeners_of_all(&proxies.roots, &members, port);
+    all.extend(fallback::listeners_of_all(&proxies.roots, &members, port));
     all.extend(ingresses::listeners_of_all(world, classes));
+    if let Some(limits) = proxies.settings.and_then(|it| it.tls.as_ref()) {
+        let listeners = all.iter_mut().flat_map(|it| &mut it.listeners);
+        listeners.for_each(|listener| implicit::restrict(listener, limits));
+    }
     all
 }
 
@@ -114,6 +119,7 @@ pub(crate) fn check_all<'w>(
         settings,
     } = found;
     let mut tree = IncludeTree {
+        world,
         proxies: &proxies,
         regexes: &mut *lookup.regexes,
         details: &mut details,
@@ -148,7 +154,15 @@ pub(crate) fn check_all<'w>(
             routes: routes_of.remove(name).unwrap_or_default(),
         })
     });
-    checked.collect()
+    let checked: Vec<CheckedProxy<'w>> = checked.collect();
+    // `Valid` stays True, so commands on a host would not show warnings otherwise.
+    for proxy in &checked {
+        for detail in proxy.details.iter().filter(|detail| detail.warning) {
+            let problems = &mut lookup.cx.problems;
+            problems.add(proxy.object.clone(), detail.message.clone());
+        }
+    }
+    checked
 }
 
 struct RootParts<'w> {
@@ -176,9 +190,11 @@ fn add<'w>(
         );
         return;
     };
-    tls::report(root, listeners, details);
+    let grants = &lookup.cx.grants;
+    fallback::report(root, listeners, parts.settings, grants, details);
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     let mut found = listeners.find(&root.host, owner, lookup.cx);
+    tls::report(root, (listeners, &found.https), details);
     let takes_connections = root.proxy.spec.tcpproxy.is_some();
     if takes_connections || tls::is_faulty(root) {
         // Do not fall back to other listeners, because they lack the host's TLS settings.
@@ -199,7 +215,8 @@ fn add<'w>(
     }
     if found.is_empty() && !takes_connections {
         let why = format!(
-            "no listener of Gateway {gateway} with a hostname for {} allows namespace {:?}",
+            "no listener of Gateway {gateway}{} with a hostname for {} allows namespace {:?}",
+            listeners.ports.described(),
             root.host.domain(),
             root.name.namespace
         );
@@ -212,59 +229,19 @@ fn add<'w>(
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
     providers.report(&root.name, details);
     let authorization = HostAuthorization::read(root, &parts.places, lookup, details);
-    let root = (root, policy.as_ref(), (&providers, authorization.as_ref()));
-    let mut skipped_below = None;
-    for place in &parts.places {
-        if skipped_below.is_some_and(|depth| place.depth > depth) {
-            continue;
-        }
-        let found = (position, found.clone());
-        let added = add_place(lookup, root, place, parts.settings, found, details);
-        skipped_below = added.is_none().then_some(place.depth);
-        let routes = routes_of.entry(place.name.clone()).or_default();
-        routes.extend(added.into_iter().flatten());
-    }
+    let host = (root, policy.as_ref(), (&providers, authorization.as_ref()));
+    served::add(lookup, host, parts, &(position, found), details, routes_of);
 }
 
 type ServedHost<'a, 'w> = (&'a Root<'w>, Option<&'a schema::Cors>, HostChecks<'a, 'w>);
 
 type HostChecks<'a, 'w> = (&'a TokenProviders<'w>, Option<&'a HostAuthorization<'w>>);
 
-/// Returns `None` if this HTTPProxy's routes and all routes below it are withdrawn.
-fn add_place<'w>(
-    lookup: &mut LayeredLookup<'_, 'w, '_>,
-    host: ServedHost<'_, 'w>,
-    place: &Place<'w>,
-    settings: Option<&IngressSettings>,
-    (position, found): (usize, ListenersOfHost),
-    details: &mut Details,
-) -> Option<Vec<usize>> {
-    let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-    let (root, ..) = host;
-    let (mut rules, policed) = rules(lookup, &owner, host, place, details);
-    let invalid = settings.and_then(|it| it.invalid.as_ref());
-    if invalid == Some(&InvalidProxies::Withdraw) && details.withdraws(&place.name) {
-        let why = "no route of this HTTPProxy or below it is served, because it has errors and \
-                   spec.ingress.invalid of the configuration is Withdraw";
-        details.warn(&place.name, ("SpecError", "Withdrawn"), why);
-        return None;
-    }
-    if reweight(&mut rules, settings) {
-        let why = "the other Services of a route get the share of one that cannot be used, because \
-                   spec.ingress.missingBackend of the configuration is Reweight";
-        details.warn(&place.name, ("ServiceError", "Reweighted"), why);
-    }
-    let mut added = Vec::new();
-    let listeners = if root.virtualhost.tls.is_some() {
-        let permits = settings.and_then(|it| it.disable_permit_insecure) != Some(true);
-        let plain = plain(&rules, &place.proxy.spec.routes, permits);
-        added.extend(lookup.push(&owner, plain, policed.clone(), (position, found.http)));
-        found.https
-    } else {
-        found.both()
-    };
-    added.extend(lookup.push(&owner, rules, policed, (position, listeners)));
-    Some(added)
+struct PlaceRules<'w> {
+    rules: Vec<CheckedRule>,
+    /// Served only if no valid route in the include tree has an equal match.
+    withheld: Vec<CheckedRule>,
+    policed: Vec<PolicedBackend<'w>>,
 }
 
 fn rules<'w>(
@@ -273,10 +250,11 @@ fn rules<'w>(
     (root, policy, (providers, authorization)): ServedHost<'_, 'w>,
     place: &Place<'w>,
     details: &mut Details,
-) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
+) -> PlaceRules<'w> {
     let one_label = one_label(&root.host);
     let spec = &place.proxy.spec;
-    let (mut rules, mut policed) = (Vec::new(), BTreeSet::new());
+    let (mut served, mut policed) = (Vec::new(), BTreeSet::new());
+    let mut withheld = Withheld::new(place, &one_label);
     if spec.routes.is_empty() && spec.includes.is_empty() && spec.tcpproxy.is_none() {
         let why = "HTTPProxy.Spec must have at least one Route, Include or TCPProxy";
         details.error(&place.name, ("SpecError", "NothingDefined"), why);
@@ -286,27 +264,26 @@ fn rules<'w>(
     let unknown = root_unknown
         .refusal("routes")
         .or_else(|| place_unknown.refusal("routes"));
-    let refuse = |index, route_match: RouteMatch, status| CheckedRule {
-        first: place.number,
-        action: Action::respond(status),
-        ..CheckedRule::refusing(index, vec![one_label.applied_to(route_match)])
-    };
     let limits = HostLimits::read(root);
     let addresses = addresses::of_host(root);
     let mut cx = lookup.rule_context(owner);
     for (index, route) in place.routes.iter().enumerate().rev() {
-        let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
+        let unknown = unknown.clone();
+        let unknown = unknown.or_else(|| place_unknown.refusal_of("routes", index));
+        let conditions = &route.conditions;
+        let route_match = match place.inherited.route(conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),
             Err((reason, why)) => {
-                let why = format!("routes[{index}]: {why}; its requests get 500");
+                let protects =
+                    unknown.is_some() || self::rules::may_protect(route, root.virtualhost);
+                let unless = if protects { "" } else { withheld::UNLESS_TAKEN };
+                let why = format!("routes[{index}]: {why}; its requests get 500{unless}");
                 details.error(&place.name, ("RouteError", reason), why);
-                let wide = place.inherited.widened(&route.conditions);
-                rules.push(refuse(index, wide, refusal::HTTP));
+                let widened = place.inherited.widened(conditions, cx.regexes);
+                withheld.add_route(index, widened, protects);
                 continue;
             }
         };
-        let route_refusal = || place_unknown.refusal_of("routes", index);
-        let unknown = unknown.clone().or_else(route_refusal);
         let mut read = self::rules::read(index, route, route_match, unknown, &mut cx);
         read.limit(&limits, place, (index, route));
         read.admit(&addresses, place, (index, route));
@@ -315,42 +292,25 @@ fn rules<'w>(
         read.rule.first = place.number;
         details.of_route(&place.name, index, (read.errors, read.warnings));
         policed.extend(read.policed);
-        rules.push(read.rule);
+        served.push(read.rule);
     }
-    // Rules for invalid includes come last, so a route with an equal match wins.
-    let last = spec.routes.len();
-    let dead_ends = place.dead_ends.iter().cloned();
-    rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
+    let whole = withheld.whole();
+    let (mut rules, mut last) = withheld.finish();
+    rules.append(&mut served);
+    let valid = rules.len();
+    rules.append(&mut last);
     for rule in &mut rules {
         rule.cors = policy.cloned().map(Box::new);
     }
-    let rules = affordable(rules, cx.route).unwrap_or_else(|why| {
+    let mut rules = affordable(rules, cx.route).unwrap_or_else(|why| {
         details.error(&place.name, ("SpecError", "TooLarge"), why);
-        vec![refuse(last, place.inherited.whole(), refusal::HTTP)]
+        vec![whole]
     });
-    (rules, policed.into_iter().collect())
-}
-
-/// Gives unusable Services' shares to the other Services if `missingBackend` is `Reweight`. Returns
-/// true if any Service was removed.
-fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
-    let missing = settings.and_then(|it| it.missing_backend.as_ref());
-    if missing != Some(&MissingBackend::Reweight) {
-        return false;
+    PlaceRules {
+        withheld: rules.split_off(valid.min(rules.len())),
+        rules,
+        policed: policed.into_iter().collect(),
     }
-    let mut any = false;
-    for rule in rules {
-        if let Action::Forward(forward) = &mut rule.action {
-            let before = forward.backends.len();
-            forward.backends.retain(|share| !share.backend.is_empty());
-            if forward.backends.iter().all(|share| share.weight == 0) {
-                rule.action = Action::respond(refusal::UNAVAILABLE);
-            } else {
-                any |= forward.backends.len() < before;
-            }
-        }
-    }
-    any
 }
 
 fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
@@ -360,25 +320,4 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
         Rules::Requests(rules) => Ok(rules),
         Rules::Connections(_) => Ok(Vec::new()),
     }
-}
-
-/// Redirects requests to HTTPS. If `permits` is true, routes with `permitInsecure` stay unchanged.
-fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
-    let redirecting = |rule: &CheckedRule| {
-        let route = routes.get(rule.index);
-        if permits && route.is_some_and(|route| route.permit_insecure) {
-            return rule.clone();
-        }
-        CheckedRule {
-            action: Action::Redirect(RedirectTo::https()),
-            request_headers: None,
-            response_headers: None,
-            // Do not require tokens or authorization for the redirect: it reveals nothing, and
-            // clients must not send credentials without TLS.
-            external_auth: None,
-            filters: rule.filters.as_ref().map(FilterSettings::without_tokens),
-            ..rule.clone()
-        }
-    };
-    rules.iter().map(redirecting).collect()
 }

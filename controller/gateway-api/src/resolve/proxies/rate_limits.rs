@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::RateLimit;
 
+use super::descriptors;
 use super::header_policies::response_policy;
 use super::roots::Root;
 use super::rules::{ReadRoute, RouteFault};
@@ -20,8 +21,7 @@ type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if the limit requires a rate limit service, which is not supported.
-    by_service: bool,
+    by_service: Result<(), RouteFault>,
 }
 
 impl HostLimits {
@@ -29,23 +29,35 @@ impl HostLimits {
         let (local, by_service) = parts(root.virtualhost.rate_limit_policy.as_ref());
         Self {
             local: local.map_or(Ok(None), |local| read(&root.name, "rateLimit", local)),
-            by_service: by_service.unwrap_or_default(),
+            by_service: by_service.unwrap_or(Ok(())),
         }
     }
 }
 
-fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
+/// Returns the local limit, and an error if there are limits that need a service.
+fn parts(
+    policy: Option<&ProxyRateLimits>,
+) -> (Option<&ProxyLocalRateLimit>, Option<Result<(), RouteFault>>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
         return (None, None);
     };
-    let by_service = |global: &ProxyGlobalRateLimits| {
-        let ProxyGlobalRateLimits {
-            disabled,
-            descriptors,
-        } = global;
-        !disabled && !descriptors.is_empty()
-    };
     (local.as_ref(), global.as_ref().map(by_service))
+}
+
+fn by_service(global: &ProxyGlobalRateLimits) -> Result<(), RouteFault> {
+    let ProxyGlobalRateLimits {
+        disabled,
+        descriptors,
+    } = global;
+    if *disabled || descriptors.is_empty() {
+        return Ok(());
+    }
+    descriptors::check(descriptors).map_err(|why| {
+        let why = format!("rateLimitPolicy.global.{why}");
+        (("RouteError", "RateLimitPolicyNotValid"), why)
+    })?;
+    let why = "rateLimitPolicy.global is not supported, because it needs a rate limit service";
+    Err((("RouteError", "NotSupported"), why.to_owned()))
 }
 
 impl ReadRoute<'_> {
@@ -60,15 +72,11 @@ impl ReadRoute<'_> {
             return;
         }
         let (own, by_service) = parts(route.rate_limit_policy.as_ref());
-        let limit = if by_service.unwrap_or(host.by_service) {
-            let why =
-                "rateLimitPolicy.global is not supported, because it needs a rate limit service";
-            Err((("RouteError", "NotSupported"), why.to_owned()))
-        } else if let Some(own) = own {
-            read(&place.name, &format!("routes/{index}/rateLimit"), own)
-        } else {
-            host.local.clone()
-        };
+        let by_service = by_service.unwrap_or_else(|| host.by_service.clone());
+        let limit = by_service.and_then(|()| match own {
+            Some(own) => read(&place.name, &format!("routes/{index}/rateLimit"), own),
+            None => host.local.clone(),
+        });
         match limit {
             Ok(limit) if matches!(self.rule.action, Action::Forward(_)) => {
                 self.rule.rate_limits.extend(limit);

@@ -157,5 +157,6 @@ fn hostname(fqdn: &str) -> Result<Hostname, String> {
     if fqdn.is_empty() {
         return Err("Spec.VirtualHost.Fqdn must be specified".to_owned());
     }
-    Hostname::parse(fqdn).map_err(|why| format!("fqdn {why}"))
+    // As in Contour, names that differ only in case are duplicates.
+    Hostname::parse(&fqdn.to_ascii_lowercase()).map_err(|why| format!("fqdn {why}"))
 }

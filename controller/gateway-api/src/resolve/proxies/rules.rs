@@ -12,8 +12,8 @@ use super::connections::RouteConnections;
 use super::details::DetailCode;
 use super::forwarding::{internal_redirect, retries, timeouts};
 use super::header_policies::{header_policy, response_policy, variables_without_value};
-use super::services;
-use crate::api::{ProxyPathRewrite, ProxyRoute};
+use super::{cookies, services};
+use crate::api::{ProxyHost, ProxyPathRewrite, ProxyRoute};
 use crate::resolve::backends::PolicedBackend;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
@@ -41,7 +41,7 @@ pub(super) fn read<'w>(
     let mut read = ReadRoute {
         rule: CheckedRule::refusing(index, vec![route_match]),
         errors: Vec::new(),
-        warnings: ignored(route).into_iter().collect(),
+        warnings: Vec::new(),
         policed: Vec::new(),
     };
     let unknown = unknown.map(|why| (("SpecError", "UnknownField"), why));
@@ -59,10 +59,26 @@ pub(super) fn read<'w>(
     read
 }
 
-fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
-    let is_set = !route.cookie_rewrite_policies.is_empty();
-    let why = "cookieRewritePolicies is not supported and has no effect";
-    is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()))
+/// Returns true if the route or its host has checks or limits, or if the route denies requests.
+/// Another route of the host may opt out of the host's checks.
+pub(super) fn may_protect(route: &ProxyRoute, host: &ProxyHost) -> bool {
+    let authorizes = route.auth_policy.as_ref().is_some_and(|it| !it.disabled);
+    let verification = route.jwt_verification_policy.as_ref();
+    authorizes
+        || verification.is_some_and(|it| !it.disabled)
+        || route.rate_limit_policy.is_some()
+        || !route.ip_allow_policy.is_empty()
+        || !route.ip_deny_policy.is_empty()
+        || (route.direct_response_policy.as_ref()).is_some_and(|it| it.status_code >= 400)
+        || host_protects(host)
+}
+
+fn host_protects(host: &ProxyHost) -> bool {
+    host.authorization.is_some()
+        || host.jwt_providers.iter().any(|it| it.default)
+        || host.rate_limit_policy.is_some()
+        || !host.ip_allow_policy.is_empty()
+        || !host.ip_deny_policy.is_empty()
 }
 
 fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
@@ -114,7 +130,7 @@ impl<'w> ReadRoute<'w> {
             path_rewrite_policy: _,
             request_headers_policy: _,
             response_headers_policy: _,
-            cookie_rewrite_policies: _,
+            cookie_rewrite_policies,
             rate_limit_policy: _,
             request_redirect_policy,
             direct_response_policy,
@@ -123,6 +139,8 @@ impl<'w> ReadRoute<'w> {
             ip_allow_policy: _,
             ip_deny_policy: _,
         } = route;
+        self.warnings
+            .extend(cookies::check("", cookie_rewrite_policies)?);
         let prefix = self.rule.matches.first().and_then(Inherited::prefix_of);
         let prefix = prefix.map(str::to_owned);
         match (

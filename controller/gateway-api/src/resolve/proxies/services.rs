@@ -4,6 +4,7 @@ use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
 
 use super::connections::{self, RouteConnections};
+use super::cookies;
 use super::header_policies::{header_policy, response_policy};
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::ProxyService;
@@ -32,6 +33,9 @@ pub(super) fn read<'w>(
     let even = shares_evenly(services);
     for service in services {
         let weight = weight(service).map_err(|why| (code, why))?;
+        let at = format!("service {}: ", service.name);
+        let warning = cookies::check(&at, &service.cookie_rewrite_policies)?;
+        route.warnings.extend(warning);
         let backend = backend(service, route_connections, cx, route);
         if service.mirror {
             if !shares.mirrors.is_empty() {
@@ -120,24 +124,16 @@ fn backend<'w>(
     let ProxyService {
         name,
         port,
-        health_port,
+        health_port: _,
         protocol: _,
         weight: _,
         validation: _,
         mirror: _,
         request_headers_policy: _,
         response_headers_policy: _,
-        cookie_rewrite_policies,
+        cookie_rewrite_policies: _,
         slow_start_policy: _,
     } = service;
-    let ignored = [
-        ("healthPort", health_port.is_some()),
-        ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),
-    ];
-    for (field, _) in ignored.into_iter().filter(|(_, is_set)| *is_set) {
-        let why = format!("service {name}: {field} is not supported and has no effect");
-        route.warnings.push((("SpecError", "IgnoredField"), why));
-    }
     let refuse = |route: &mut ReadRoute<'_>, (code, why): RouteFault| {
         let share = format!("its share of the requests gets {UNAVAILABLE}");
         let why = format!("service {name}: {why}; {share}");

@@ -242,7 +242,7 @@ fn check(
     let ProxyService {
         name,
         port: _,
-        health_port,
+        health_port: _,
         protocol,
         weight: _,
         validation,
@@ -263,7 +263,6 @@ fn check(
         return Err(format!("service {name}: connections cannot be mirrored"));
     }
     let ignored = [
-        ("healthPort", health_port.is_some()),
         ("requestHeadersPolicy", request_headers_policy.is_some()),
         ("responseHeadersPolicy", response_headers_policy.is_some()),
         ("cookieRewritePolicies", !cookie_rewrite_policies.is_empty()),

@@ -9,18 +9,23 @@ use sesame_proto::schema::{self, ForwardClientCertificate};
 
 use super::connections::secret_ref;
 use super::details::{DetailCode, Details};
+use super::fallback::FallbackMembers;
 use super::roots::Root;
 use crate::api::{
     Listener, ListenerTls, NamespacedName, Protocol, ProxyClientValidation,
-    ProxyForwardedCertificate, ProxyTls, TlsMode,
+    ProxyForwardedCertificate, ProxyHost, ProxyTls, TlsMode,
 };
-use crate::resolve::ingresses::listeners::{ListenersOfGateway, OwnerName};
-use crate::resolve::listeners::implicit::{self, HostClients, ImplicitListeners};
+use crate::resolve::ingresses::listeners::{FoundListeners, ListenersOfGateway, OwnerName};
+use crate::resolve::listeners::implicit::{self, FallbackRole, HostClients, ImplicitListeners};
 use crate::resolve::listeners::{CheckedListener, MAX_VERSION, MIN_VERSION};
 use crate::status::Reason;
 use crate::world::Kind;
 
-pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
+pub(super) fn listeners_of_all<'w>(
+    roots: &[Root<'w>],
+    members: &FallbackMembers<'_, 'w>,
+    port: u16,
+) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
         let tls = root.virtualhost.tls.as_ref();
         let validation = tls.and_then(|tls| tls.client_validation.as_ref());
@@ -28,21 +33,22 @@ pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<
             kind: Kind::HttpProxy,
             gateway: root.gateway,
             metadata: &root.proxy.metadata,
-            listeners: vec![listener(root)?],
+            listeners: vec![listener(root, port)?],
             clients: validation.map(clients),
+            fallback: members.get(&root.name).map(|_| FallbackRole::Member),
         })
     });
     listeners.collect()
 }
 
-fn listener(root: &Root<'_>) -> Option<Listener> {
-    let host = &root.host;
+fn listener(root: &Root<'_>, port: u16) -> Option<Listener> {
+    let at = (&root.host, port);
     let connections = root.proxy.spec.tcpproxy.is_some();
     let tls = root.virtualhost.tls.as_ref();
     match tls.filter(|_| fault(root).is_none()) {
         Some(tls) if !tls.passthrough => {
             let terminating =
-                implicit::listener(host, vec![secret_ref(&tls.secret_name)], options(tls));
+                implicit::listener(at, vec![secret_ref(&tls.secret_name)], options(tls));
             Some(if connections {
                 of_connections(terminating, TlsMode::Terminate)
             } else {
@@ -52,7 +58,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
         None if tls.is_none() && !connections => None,
         _ => {
             let without_options = std::iter::empty();
-            let passing = implicit::listener(host, Vec::new(), without_options);
+            let passing = implicit::listener(at, Vec::new(), without_options);
             Some(of_connections(passing, TlsMode::Passthrough))
         }
     }
@@ -134,8 +140,7 @@ fn fault(root: &Root<'_>) -> Option<(DetailCode, &'static str)> {
         maximum_protocol_version: _,
         passthrough,
         client_validation,
-        // Not supported, but safe to ignore: a fallback certificate grants no access.
-        enable_fallback_certificate: _,
+        enable_fallback_certificate,
     } = tls;
     let why = if *passthrough != secret_name.is_empty() {
         "Spec.VirtualHost.TLS: exactly one of passthrough and secretName must be set"
@@ -143,11 +148,23 @@ fn fault(root: &Root<'_>) -> Option<(DetailCode, &'static str)> {
         "Spec.VirtualHost.TLS: passthrough must not be set with clientValidation"
     } else if *passthrough && !connections {
         "Spec.VirtualHost.TLS: passthrough needs tcpproxy"
+    } else if *enable_fallback_certificate && excludes_fallback(root.virtualhost) {
+        let why = "Spec.VirtualHost.TLS: enableFallbackCertificate must not be set with passthrough, \
+                   clientValidation, authorization or jwtProviders, which its clients would avoid; \
+                   remove it, or the others";
+        return Some((("TLSError", "TLSIncompatibleFeatures"), why));
     } else {
         let why = fault_of_clients(client_validation.as_ref()?)?;
         return Some((("TLSError", "ClientValidationInvalid"), why));
     };
     Some((("TLSError", "TLSConfigNotValid"), why))
+}
+
+fn excludes_fallback(host: &ProxyHost) -> bool {
+    let tls = host.tls.as_ref();
+    tls.is_some_and(|tls| tls.passthrough || tls.client_validation.is_some())
+        || host.authorization.is_some()
+        || !host.jwt_providers.is_empty()
 }
 
 fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
@@ -170,13 +187,18 @@ fn options(tls: &ProxyTls) -> impl Iterator<Item = (&'static str, &str)> {
         .filter(|(_, version)| is_version(version))
 }
 
+/// Returns true if the host supports fewer TLS versions than by default.
+pub(super) fn narrows_versions(tls: &ProxyTls) -> bool {
+    tls.minimum_protocol_version == "1.3" || tls.maximum_protocol_version == "1.2"
+}
+
 fn is_version(text: &str) -> bool {
     ["1.2", "1.3"].contains(&text)
 }
 
 pub(super) fn report(
     root: &Root<'_>,
-    listeners: &ListenersOfGateway<'_, '_>,
+    (listeners, https): (&ListenersOfGateway<'_, '_>, &FoundListeners),
     details: &mut Details,
 ) {
     let held = "; the host is not served over HTTPS";
@@ -191,7 +213,10 @@ pub(super) fn report(
     }
     let owner = OwnerName::of(Kind::HttpProxy, &root.proxy.metadata);
     if let Some(listener) = listeners.added(&root.host, owner) {
-        report_listener(&root.name, listener, held, details);
+        let all = &listeners.gateway().listeners;
+        let mut allowing = https.iter().filter_map(|(place, _)| all.get(*place));
+        let is_allowed = allowing.any(|it| it.hostname.as_ref() == Some(&root.host));
+        report_listener(&root.name, (listener, is_allowed), held, details);
     }
 }
 
@@ -206,10 +231,6 @@ fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
             ));
         }
     }
-    if tls.enable_fallback_certificate {
-        let why = "enableFallbackCertificate has no effect: it is not supported";
-        warnings.push(why.to_owned());
-    }
     let clients = tls.client_validation.as_ref();
     if connections && clients.is_some_and(|it| it.forward_client_certificate.is_some()) {
         let why = "forwardClientCertificate has no effect with tcpproxy";
@@ -220,7 +241,7 @@ fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
 
 fn report_listener(
     name: &NamespacedName,
-    listener: &CheckedListener<'_>,
+    (listener, is_allowed): (&CheckedListener<'_>, bool),
     held: &str,
     details: &mut Details,
 ) {
@@ -235,6 +256,13 @@ fn report_listener(
         };
         let why = "the Gateway or a ListenerSet has a listener for this host";
         details.error(name, code, format!("{field}: {why}{held}"));
+    } else if listener.conflict.is_some() && !is_allowed {
+        let why = format!(
+            "no HTTPS listener for this host allows namespace {:?}",
+            name.namespace
+        );
+        let code = ("RouteError", "NotAllowedByListener");
+        details.error(name, code, format!("{why}{held}"));
     } else if listener.conflict.is_some() {
         let why = "the Gateway or a ListenerSet has a listener for this host; clients get its \
                    certificate";
@@ -246,6 +274,11 @@ fn report_listener(
             _ => "TLSConfigNotValid",
         };
         details.error(name, ("TLSError", reason), format!("{why}{held}"));
+    }
+    if listener.conflict.is_none() {
+        for why in &listener.advice {
+            details.warn(name, ("TLSError", "CertificateFlawed"), why);
+        }
     }
     if let Some((reason, why)) = listener.resolved.fault() {
         let reason = match reason {

@@ -254,7 +254,11 @@ fn remote<'w>(
     let authorities = validation.as_ref().map(|it| secret(&it.ca_secret));
     let authorities = authorities.map(|(of, name)| (of.unwrap_or(namespace), name));
     let set = RemoteKeySet::of_proxy(uri, interval, authorities);
-    let set = set.map_err(|why| ("RemoteJWKSURIInvalid", format!("remoteJWKS.{why}")))?;
+    let reason = match uri.split_once("://") {
+        Some((scheme, _)) if scheme != "https" => "RemoteJWKSSchemeInvalid",
+        _ => "RemoteJWKSURIInvalid",
+    };
+    let set = set.map_err(|why| (reason, format!("remoteJWKS.{why}")))?;
     if let Some(validation) = validation {
         let invalid = |why| ("RemoteJWKSUpstreamValidationInvalid", why);
         let names =

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use super::conditions::Inherited;
 use super::details::Details;
 use super::roots::{Proxies, Root};
-use crate::api::{HttpProxy, NamespacedName, ProxyInclude, ProxyRoute};
+use super::rules;
+use super::withheld::UNLESS_TAKEN;
+use crate::api::{HttpProxy, NamespacedName, ProxyCondition, ProxyInclude, ProxyRoute};
+use crate::resolve::ingresses::class_name;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::syntax::limits::{MAX_PROXY_DEPTH, MAX_PROXY_ROUTES};
 use crate::resolve::syntax::regexes::Regexes;
+use crate::world::World;
 
 /// One occurrence of an HTTPProxy in a root's include tree.
 pub(super) struct Place<'w> {
@@ -19,14 +23,24 @@ pub(super) struct Place<'w> {
     pub(super) inherited: Inherited,
     pub(super) depth: usize,
     pub(super) number: usize,
-    /// Matches of invalid includes, whose requests get an error.
-    pub(super) dead_ends: Vec<RouteMatch>,
+    pub(super) dead_ends: DeadEnds,
+}
+
+/// Matches of invalid includes, whose requests get an error.
+#[derive(Default)]
+pub(super) struct DeadEnds {
+    /// No valid route may take these requests, because the included routes may be
+    /// security-relevant.
+    pub(super) protecting: Vec<RouteMatch>,
+    pub(super) others: Vec<RouteMatch>,
 }
 
 pub(super) struct IncludeTree<'a, 'w> {
+    pub(super) world: &'w World,
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
+    /// Number of places of each HTTPProxy that an include names; 0 if all its includes are invalid.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
     /// Counted per root namespace, so that one namespace cannot use up another's limit.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
@@ -78,7 +92,10 @@ impl<'w> IncludeTree<'_, 'w> {
                 name,
                 proxy,
                 routes: &[],
-                dead_ends: vec![inherited.whole()],
+                dead_ends: DeadEnds {
+                    others: vec![inherited.whole()],
+                    ..DeadEnds::default()
+                },
                 inherited,
                 depth: path.len(),
                 number: here,
@@ -93,15 +110,18 @@ impl<'w> IncludeTree<'_, 'w> {
             inherited: inherited.clone(),
             depth: path.len(),
             number: here,
-            dead_ends: Vec::new(),
+            dead_ends: DeadEnds::default(),
         });
-        let mut dead_ends = Vec::new();
+        let mut dead_ends = DeadEnds::default();
         let mut seen: Vec<Inherited> = Vec::new();
         let mut below: Vec<(&'w HttpProxy, Inherited)> = Vec::new();
         for include in &proxy.spec.includes {
-            match self.include(proxy, include, &inherited, path, &mut seen) {
+            match self.include((root, proxy), include, &inherited, path, &mut seen) {
                 Ok(found) => below.extend(found),
-                Err(route_match) => dead_ends.push(*route_match),
+                Err(DeadEnds { protecting, others }) => {
+                    dead_ends.protecting.extend(protecting);
+                    dead_ends.others.extend(others);
+                }
             }
         }
         if let Some(place) = places.get_mut(at) {
@@ -115,15 +135,15 @@ impl<'w> IncludeTree<'_, 'w> {
     }
 
     /// Returns `None` if an earlier include with equal conditions receives the requests. For an
-    /// invalid include, the error is the match for its requests.
+    /// invalid include, the error contains matches for its requests.
     fn include(
         &mut self,
-        proxy: &'w HttpProxy,
+        (root, proxy): (&Root<'w>, &'w HttpProxy),
         include: &'w ProxyInclude,
         inherited: &Inherited,
         path: &[NamespacedName],
         seen: &mut Vec<Inherited>,
-    ) -> Result<Option<(&'w HttpProxy, Inherited)>, Box<RouteMatch>> {
+    ) -> Result<Option<(&'w HttpProxy, Inherited)>, DeadEnds> {
         let ProxyInclude {
             name,
             namespace,
@@ -136,6 +156,8 @@ impl<'w> IncludeTree<'_, 'w> {
             namespace
         };
         let child = NamespacedName::new(namespace, name);
+        // A child is not orphaned if its include is invalid.
+        self.placed.entry(child.clone()).or_default();
         let below = match inherited.include(conditions, self.regexes) {
             Ok(below) => below,
             Err((reason, why)) => {
@@ -144,40 +166,100 @@ impl<'w> IncludeTree<'_, 'w> {
                 } else {
                     "RouteError"
                 };
-                let message = format!("include {child}: {why}; its requests get 502");
+                let protects = self.may_protect(root, &child);
+                let unless = if protects { "" } else { UNLESS_TAKEN };
+                let message = format!("include {child}: {why}; its requests get 502{unless}");
                 self.details.error(&own, (type_, reason), message);
-                return Err(Box::new(inherited.widened(conditions)));
+                let why = "the conditions of an include of this HTTPProxy are invalid; the \
+                           include's requests get 502";
+                self.details.warn(&child, (type_, reason), why);
+                let widened = inherited.widened_include(conditions, self.regexes);
+                let (protecting, others) = widened.split(protects);
+                return Err(DeadEnds { protecting, others });
             }
         };
-        let fault = |details: &mut Details, reason: &'static str, why: String| {
-            let message = format!("{why}; its requests get 502");
-            details.error(&own, ("IncludeError", reason), message);
-            Err(Box::new(below.whole()))
-        };
-        if let Some((reason, why)) = path_fault(path, &child) {
-            return fault(self.details, reason, format!("include {why}"));
-        }
-        let Some(found) = self.proxies.get(&child) else {
-            let why = format!("include {child} not found, or of another class");
-            return fault(self.details, "IncludeNotFound", why);
-        };
-        if found.proxy.spec.virtualhost.is_some() {
-            let why = format!("include {child} is a root HTTPProxy, which cannot be included");
-            return fault(self.details, "RootIncludesRoot", why);
-        }
-        if !conditions.is_empty() && seen.contains(&below) {
+        // As in Contour, several includes may have no condition except the prefix `/`.
+        let is_bound = !conditions.iter().all(matches_all);
+        if is_bound && seen.contains(&below) {
             let why = format!("include {child} has the same conditions as an earlier include");
-            let code = ("IncludeError", "DuplicateMatchConditions");
             self.details.error(
                 &own,
-                code,
+                ("IncludeError", "DuplicateMatchConditions"),
                 format!("{why}; the earlier one gets the requests"),
             );
             return Ok(None);
         }
-        seen.push(below.clone());
-        Ok(Some((found.proxy, below)))
+        match self.child(&child, path) {
+            Ok(found) => {
+                seen.push(below.clone());
+                Ok(Some((found, below)))
+            }
+            Err((reason, why)) => {
+                let why = format!("include {why}; its requests get 502{UNLESS_TAKEN}");
+                self.details.error(&own, ("IncludeError", reason), why);
+                Err(DeadEnds {
+                    others: vec![below.whole()],
+                    ..DeadEnds::default()
+                })
+            }
+        }
     }
+
+    /// Does not look at further includes, which would take quadratic time.
+    fn may_protect(&self, root: &Root<'_>, child: &NamespacedName) -> bool {
+        let found = self.proxies.get(child).map(|it| &it.proxy.spec);
+        found.is_some_and(|child| {
+            let mut routes = child.routes.iter();
+            !child.includes.is_empty() || routes.any(|it| rules::may_protect(it, root.virtualhost))
+        })
+    }
+
+    /// Errors contain the reason, and a message that follows `include`.
+    fn child(
+        &self,
+        child: &NamespacedName,
+        path: &[NamespacedName],
+    ) -> Result<&'w HttpProxy, (&'static str, String)> {
+        if let Some(fault) = path_fault(path, child) {
+            return Err(fault);
+        }
+        let Some(found) = self.proxies.get(child) else {
+            let other = self.world.http_proxies.get(&child.namespace, &child.name);
+            let class = other.and_then(|it| class_name(it));
+            let is_neighbor = path
+                .last()
+                .is_some_and(|it| it.namespace == child.namespace);
+            let why = match class.filter(|it| !it.is_empty()) {
+                // Do not disclose objects in other namespaces.
+                _ if !is_neighbor => format!("{child} not found, or of another class"),
+                Some(class) => format!("{child} is of class {class:?}, which is not served"),
+                None if other.is_some() => format!("{child} has no class"),
+                None => format!("{child} not found"),
+            };
+            return Err(("IncludeNotFound", why));
+        };
+        if found.proxy.spec.virtualhost.is_some() {
+            let why = format!("{child} is a root HTTPProxy, which cannot be included");
+            return Err(("RootIncludesRoot", why));
+        }
+        Ok(found.proxy)
+    }
+}
+
+/// True for a valid condition that every request meets.
+fn matches_all(condition: &ProxyCondition) -> bool {
+    let ProxyCondition {
+        prefix,
+        exact,
+        regex,
+        header,
+        query_parameter,
+    } = condition;
+    prefix.trim_start_matches('/').is_empty()
+        && exact.is_empty()
+        && regex.is_empty()
+        && header.is_none()
+        && query_parameter.is_none()
 }
 
 /// Returns the reason and message if including `child` creates a cycle or nests includes too

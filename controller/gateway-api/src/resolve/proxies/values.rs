@@ -147,6 +147,35 @@ pub(super) fn query_match(
     })
 }
 
+/// Returns `None` if some reading of an invalid condition does not need the header.
+pub(super) fn header_presence(condition: &ProxyHeaderCondition) -> Option<StringMatch> {
+    let ProxyHeaderCondition {
+        name,
+        present: _,
+        notpresent,
+        contains: _,
+        notcontains: _,
+        ignore_case: _,
+        exact: _,
+        notexact: _,
+        regex: _,
+        treat_missing_as_empty,
+    } = condition;
+    presence(&name.to_ascii_lowercase()).filter(|_| !notpresent && !treat_missing_as_empty)
+}
+
+pub(super) fn query_presence(condition: &ProxyQueryCondition) -> Option<StringMatch> {
+    presence(&condition.name)
+}
+
+fn presence(name: &str) -> Option<StringMatch> {
+    names::check_token(format_args!("name"), name).ok()?;
+    Some(StringMatch {
+        name: name.to_owned(),
+        kind: Some(StringKind::Present(true)),
+    })
+}
+
 pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
     let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
     for StringMatch { name, kind } in all {

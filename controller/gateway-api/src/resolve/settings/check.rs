@@ -325,7 +325,7 @@ mod tests {
     use crate::api::{
         EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings, IngressSettings,
         MeasuredRoute, PortMapping, ProxyClass, ProxyProtocolSettings, Publishing, PublishingType,
-        TracingSettings,
+        SecretRef, TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -351,8 +351,11 @@ mod tests {
                 lost_after: Some("60s".to_owned()),
             }),
             ingress: Some(IngressSettings {
+                watch: Some("On".into()),
+                http: Some(0),
                 duplicates: Some("Newest".into()),
                 classes: Some(vec![ProxyClass::default()]),
+                fallback_certificate: Some(SecretRef::default()),
                 ..IngressSettings::default()
             }),
             publishing: Some(Publishing {
@@ -410,8 +413,11 @@ mod tests {
             "spec.gateway.gatewayRef: namespace \"../x\"",
             "spec.hosts.addresses[0]: \"192.0.2.1\"",
             "spec.hosts.lostAfter: \"60s\": expected 90s to 24h",
+            "spec.ingress.watch \"On\" is not one of Off, Report, Serve",
+            "spec.ingress.http: 0: expected 1 to 65535",
             "spec.ingress.duplicates \"Newest\" is not one of Oldest, AllInvalid",
             "spec.ingress.classes[0].name \"\": expected a unique name that is not empty",
+            "spec.ingress.fallbackCertificate: namespace \"\"",
             "spec.publishing.ipFamilyPolicy: \"Both\"",
             "spec.publishing.loadBalancerClass: allowed only with type LoadBalancer, not ClusterIP",
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",

@@ -45,9 +45,18 @@ mod tests {
 
     #[test]
     fn routes_are_named_once_as_in_snapshot() {
-        let routes = ["b", "a", "b"].map(|name| route("HTTPRoute", name));
+        let mut routes = ["b", "a", "b"]
+            .map(|name| route("HTTPRoute", name))
+            .to_vec();
+        routes.extend([route("Ingress", "a"), route("HTTPProxy", "a")]);
         let found = read(&routes).unwrap();
-        assert_eq!(found, ["HTTPRoute/shop/a", "HTTPRoute/shop/b"]);
+        let expected = [
+            "HTTPProxy/shop/a",
+            "HTTPRoute/shop/a",
+            "HTTPRoute/shop/b",
+            "Ingress/shop/a",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -56,7 +65,7 @@ mod tests {
         for (routes, words) in [
             (
                 vec![route("TCPRoute", "a")],
-                "routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute",
+                "routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute, HTTPProxy, Ingress",
             ),
             (vec![route("HTTPRoute", "../a")], "routes[0]: "),
             (many, "routes"),

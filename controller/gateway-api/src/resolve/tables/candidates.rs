@@ -152,7 +152,7 @@ impl MatchCandidate<'_> {
 /// the limit. Older routes take precedence. A route is dropped as a whole, because its remaining
 /// matches would behave differently.
 pub(super) fn unaffordable(
-    candidates: &[(Order, MatchCandidate<'_>)],
+    candidates: &[(Order<'_>, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
     // Count each match once, even if several of its route's hostnames cover the domain.

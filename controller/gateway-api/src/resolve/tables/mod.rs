@@ -30,6 +30,7 @@ pub(crate) use self::shadowed::Unreached;
 use self::shadowed::{Hidden, Shadowed};
 use self::virtual_hosts::VirtualHosts;
 use super::context::Problems;
+use super::listeners::implicit::FallbackRole;
 use super::routes::Routes;
 use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
@@ -126,7 +127,7 @@ pub(crate) fn build<'a>(
     for (((transport, port), placed), families) in by_port.iter().zip(&families) {
         let Families {
             http,
-            https,
+            https: _,
             by_server_name,
         } = families;
         let (port, by_server_name) = (*port, by_server_name.as_slice());
@@ -153,24 +154,51 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // Clients may reuse a connection for any hostname in the certificate, including hostnames
-        // of TLS passthrough listeners.
-        for with_hosts in https {
-            let (listener, _) = with_hosts;
-            let mut hosts = VirtualHosts::default();
-            hosts.add_listener(with_hosts, &room, routes, findings);
-            if by_server_name.len() > MAX_MISDIRECTING_LISTENERS {
-                hosts.add_misdirected_by_certificate(listener, by_server_name, &owners);
-            } else {
-                hosts.add_misdirected(listener, by_server_name);
-            }
-            tables
-                .route_tables
-                .push(hosts.into_table(listener.route_table()));
-        }
+        let https = https_tables(families, &owners, (&room, routes), findings);
+        tables.route_tables.extend(https);
     }
     tables.route_tables.sort_by(|a, b| a.name.cmp(&b.name));
     tables
+}
+
+/// Each listener responds with 421 for other listeners' hostnames: clients may reuse a connection
+/// for any hostname in the certificate, including hostnames of TLS passthrough listeners.
+fn https_tables(
+    families: &Families<'_, '_>,
+    owners: &HostnameOwners<'_>,
+    (room, routes): (&Room, &Routes<'_>),
+    findings: &mut Findings,
+) -> Vec<schema::RouteTable> {
+    let all = families.by_server_name.as_slice();
+    // By Gateway. The fallback listener takes them, and comes last because it has no hostname.
+    let mut members: BTreeMap<usize, VirtualHosts> = BTreeMap::new();
+    let table = |with_hosts: &WithHosts<'_, '_>| {
+        let (listener, _) = with_hosts;
+        let (role, gateway) = (listener.listener.fallback, listener.listener.rank.gateway);
+        let mut hosts = VirtualHosts::default();
+        hosts.add_listener(with_hosts, room, routes, findings);
+        match role {
+            Some(FallbackRole::Member) => {
+                members
+                    .entry(gateway)
+                    .or_default()
+                    .add_member(&hosts, listener);
+            }
+            Some(FallbackRole::Listener) => {
+                hosts.append(members.remove(&gateway).unwrap_or_default());
+            }
+            None => {}
+        }
+        // The fallback listener may serve a wildcard, which must not get other listeners' requests.
+        let is_fallback = role == Some(FallbackRole::Listener);
+        if all.len() > MAX_MISDIRECTING_LISTENERS && !is_fallback {
+            hosts.add_misdirected_by_certificate(listener, all, owners);
+        } else {
+            hosts.add_misdirected(listener, all);
+        }
+        hosts.into_table(listener.route_table())
+    };
+    families.https.iter().map(table).collect()
 }
 
 /// Listeners on a port, grouped by how Envoy selects among them: by Host header or server name.

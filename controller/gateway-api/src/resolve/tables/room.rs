@@ -11,6 +11,7 @@ use sesame_proto::refusal;
 use sesame_proto::sizes::{MAX_PER_GATEWAY, MAX_PER_VIRTUAL_HOST, in_words, of_external_auth};
 
 use super::placed::{HostnameOwners, PlacedListener};
+use crate::resolve::listeners::implicit::FallbackRole;
 use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::routes::matches::{Grpc, RouteMatch};
@@ -171,7 +172,11 @@ impl Room {
         for (listener, hosts) in listeners.filter(|(it, _)| !it.listener.refuses()) {
             let filters = listener.listener.filters.external_auth.iter();
             let filters = filters.map(of_external_auth).fold(0, u64::saturating_add);
+            let is_member = listener.listener.fallback == Some(FallbackRole::Member);
             for domain in hosts.domains() {
+                // The fallback listener also has the host.
+                let times = 1 + u64::from(is_member && domain == listener.hostname);
+                let mut charge = |route, size: u64| charge(route, size.saturating_mul(times));
                 let mut payer = None;
                 let mut copied = filters;
                 for level in hosts.covering(domain) {

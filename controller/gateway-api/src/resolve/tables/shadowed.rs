@@ -24,12 +24,16 @@ struct HiddenBy {
     first: First,
 }
 
-/// A route's first unreachable match.
+/// A route's first unreachable match. Matches that another object hides come first.
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
     /// True if an equal match of an HTTPProxy receives the requests.
     pub(crate) duplicate: bool,
+    /// True if another object hides the match.
+    pub(crate) by_other: bool,
+    /// True if no match of the route is reachable.
+    pub(crate) whole: bool,
 }
 
 /// Why the hiding match takes precedence.
@@ -102,6 +106,7 @@ impl Shadowed {
             return messages;
         }
         let reached: HashSet<MatchPlace> = reached.into_iter().collect();
+        let reached_routes: HashSet<usize> = reached.iter().map(|place| place.route).collect();
         let mut by_route: BTreeMap<usize, Vec<(MatchPlace, HiddenBy)>> = BTreeMap::new();
         for (place, winner) in hidden {
             if !reached.contains(&place) {
@@ -112,34 +117,55 @@ impl Shadowed {
             }
         }
         for (place, lost) in by_route {
-            let (Some(loser), Some((first, winner))) = (routes.get(place), lost.first()) else {
+            let Some(loser) = routes.get(place) else {
+                continue;
+            };
+            let is_other = |(_, winner): &&(MatchPlace, HiddenBy)| {
+                let before = routes.get(winner.place.route);
+                before.is_some_and(|before| before.object != loser.object)
+            };
+            let by_other = lost.iter().find(is_other);
+            let Some((first, winner)) = by_other.or(lost.first()) else {
                 continue;
             };
             let Some(before) = routes.get(winner.place.route) else {
                 continue;
             };
-            let (who, why) = (
-                named(before, loser, *winner),
-                why_first(before, loser, *winner),
-            );
-            let lost_at = at(loser, *first);
-            let others = match lost.len() {
-                1 => String::new(),
-                count => format!("; other unreachable matches of the route: {}", count - 1),
-            };
-            let message = format!(
-                "{lost_at} is never reached: its requests go to {who}, which comes first because {why}{others}"
-            );
+            let message = message((loser, *first), (before, *winner), lost.len());
             let MatchPlace { rule, match_, .. } = winner.place;
             let hidden_by = format!("{}/rules/{rule}/matches/{match_}", before.provenance);
             problems.add_hidden(loser.object.clone(), message.clone(), hidden_by);
             let is_equal = matches!(winner.first, First::Place);
             let is_proxy = |route: &CheckedRoute<'_>| route.object.kind == Kind::HttpProxy;
             let duplicate = is_equal && is_proxy(before) && is_proxy(loser);
-            messages.insert(place, Unreached { message, duplicate });
+            let unreached = Unreached {
+                message,
+                duplicate,
+                by_other: by_other.is_some(),
+                whole: !reached_routes.contains(&place),
+            };
+            messages.insert(place, unreached);
         }
         messages
     }
+}
+
+/// `count` is the number of the losing route's unreachable matches.
+fn message(
+    (loser, lost): (&CheckedRoute<'_>, MatchPlace),
+    (before, winner): (&CheckedRoute<'_>, HiddenBy),
+    count: usize,
+) -> String {
+    let lost = at(loser, lost);
+    let who = named(before, loser, winner);
+    let why = why_first(before, loser, winner);
+    let others = match count {
+        1 => String::new(),
+        count => format!("; other unreachable matches of the route: {}", count - 1),
+    };
+    format!(
+        "{lost} is never reached: its requests go to {who}, which comes first because {why}{others}"
+    )
 }
 
 /// Never names a route in another namespace.
@@ -203,10 +229,10 @@ fn why_first(
 
 /// Removes hidden matches. A match for all gRPC calls hides later gRPC matches only.
 pub(crate) fn reachable<'a>(
-    candidates: Vec<(Order, MatchCandidate<'a>)>,
+    candidates: Vec<(Order<'a>, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,
-) -> Vec<(Order, MatchCandidate<'a>)> {
-    let mut seen: HashMap<&RouteMatch, Order> = HashMap::new();
+) -> Vec<(Order<'a>, MatchCandidate<'a>)> {
+    let mut seen: HashMap<&RouteMatch, Order<'_>> = HashMap::new();
     let mut takes_all: Option<MatchPlace> = None;
     let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;

@@ -11,6 +11,7 @@ use super::placed::PlacedListener;
 use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
+use crate::world::Kind;
 
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let receivers: Vec<Receiver<'_, '_>> = listeners
@@ -29,8 +30,13 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    // Skip exact hostnames: no hostname is more specific, and there may be thousands of them.
-    for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
+    // Skip exact hostnames: no hostname is more specific, and there may be thousands of them. The
+    // wildcard of an HTTPProxy or Ingress never claims the hosts of others.
+    let claims = |it: &&&PlacedListener<'_>| {
+        let owner = it.listener.owner;
+        !it.hostname.is_exact() && !matches!(owner, Kind::HttpProxy | Kind::Ingress)
+    };
+    for loser in listeners.iter().filter(claims) {
         let behind: Vec<&Receiver<'_, '_>> = receivers
             .iter()
             .filter(|receiver| receiver.goes_behind(loser))

@@ -17,7 +17,7 @@ use super::room::{ExcludedRoutes, Hosted, Room, WithHosts};
 use super::shadowed;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::{MatchPlace, MatchRank, Order};
+use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
@@ -27,7 +27,7 @@ use crate::status::Reason;
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
 /// Exact domains by name, then wildcards, most specific first, then `*`.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
     Wildcard(Reverse<usize>, String),
@@ -105,8 +105,30 @@ impl VirtualHosts {
         }
     }
 
+    /// Adds a copy of the listener's own hostname, for the fallback listener. The listener's other
+    /// hosts belong to objects that have not opted in, so they get 421.
+    pub(crate) fn add_member(&mut self, hosts: &Self, listener: &PlacedListener<'_>) {
+        for (order, host) in &hosts.0 {
+            let copy = if host.domain == listener.hostname.domain() {
+                host.clone()
+            } else {
+                schema::VirtualHost {
+                    domain: host.domain.clone(),
+                    routes: vec![misdirected(listener)],
+                    ..schema::VirtualHost::default()
+                }
+            };
+            self.0.insert(order.clone(), copy);
+        }
+    }
+
+    pub(crate) fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
     /// Adds 421 responses for the hostnames of other HTTPS and TLS listeners on the port. Skips
-    /// hostnames below a domain that already responds with 421.
+    /// hostnames below a domain that already responds with 421, and, in the fallback listener's
+    /// table, hostnames that have opted in.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -123,7 +145,8 @@ impl VirtualHosts {
         // Add wider domains first, so that the hostnames that they cover can be skipped.
         for other in all.iter().rev() {
             let domain = other.hostname;
-            if domain == listener.hostname {
+            let is_own = nearest.get(domain.key()) == Some(&false);
+            if is_own || domain == listener.hostname {
                 continue;
             }
             let covered = domain
@@ -181,7 +204,7 @@ fn candidates<'a>(
     routes: &'a Routes<'_>,
     left_out: &ExcludedRoutes,
     room: &'a Room,
-) -> Vec<(Order, MatchCandidate<'a>)> {
+) -> Vec<(Order<'a>, MatchCandidate<'a>)> {
     let mut candidates = Vec::new();
     for (host, attachment) in attachments {
         let Some(route) = routes.get(attachment.route) else {
@@ -190,16 +213,12 @@ fn candidates<'a>(
         if left_out.contains_key(&attachment.route) {
             if let Some(rule) = route.rules.protecting() {
                 let route_match = room.refused_by(route);
-                let order = Order {
-                    hostname: Reverse(host.rank),
-                    rank: MatchRank::of(route_match, !route.object.kind.is_gateway_api()),
-                    turn: (attachment.route, 0),
-                    place: MatchPlace {
-                        route: attachment.route,
-                        rule: rule.index,
-                        match_: rule.first,
-                    },
+                let place = MatchPlace {
+                    route: attachment.route,
+                    rule: rule.index,
+                    match_: rule.first,
                 };
+                let order = Order::of(route.object.kind, host.rank, route_match, 0, place);
                 let candidate = MatchCandidate {
                     route,
                     rule,
@@ -215,16 +234,12 @@ fn candidates<'a>(
         };
         for (turn, rule) in rules.iter().enumerate() {
             for (i, route_match) in rule.matches.iter().enumerate() {
-                let order = Order {
-                    hostname: Reverse(host.rank),
-                    rank: MatchRank::of(route_match, !route.object.kind.is_gateway_api()),
-                    turn: (attachment.route, turn),
-                    place: MatchPlace {
-                        route: attachment.route,
-                        rule: rule.index,
-                        match_: rule.first.saturating_add(i),
-                    },
+                let place = MatchPlace {
+                    route: attachment.route,
+                    rule: rule.index,
+                    match_: rule.first.saturating_add(i),
                 };
+                let order = Order::of(route.object.kind, host.rank, route_match, turn, place);
                 let candidate = MatchCandidate {
                     route,
                     rule,
@@ -242,7 +257,7 @@ fn candidates<'a>(
 /// Removes matches of routes whose expressions exceed the cost limit. Matches that might be
 /// security-relevant stay, and reject their requests.
 fn refuse_unaffordable(
-    candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
+    candidates: &mut Vec<(Order<'_>, MatchCandidate<'_>)>,
     domain: &Hostname,
     listener: &PlacedListener<'_>,
     displaced: &mut Displaced,

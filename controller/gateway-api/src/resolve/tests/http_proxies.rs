@@ -1,4 +1,4 @@
-//! HTTPProxies: roots, conditions, precedence over Ingresses, and invalid routes.
+//! HTTPProxies: roots, precedence over Ingresses, and invalid routes.
 
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::router::{GET, Request, answer};
@@ -58,6 +58,11 @@ pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
         .collect()
 }
 
+pub(super) fn messages(resolution: &Resolution, name: &str) -> Vec<String> {
+    let details = status(resolution, name).details.iter();
+    details.map(|detail| detail.message.clone()).collect()
+}
+
 pub(super) fn warnings(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let warnings = details.filter(|detail| detail.warning);
@@ -69,17 +74,39 @@ pub(super) fn warnings(resolution: &Resolution, name: &str) -> Vec<String> {
 pub(super) const NONE: [&str; 0] = [];
 
 #[test]
+fn warnings_are_problems_of_their_proxy() {
+    let spec = "
+routes:
+- {services: [{name: a, port: 80}], loadBalancerPolicy: {strategy: Nearest}}
+- {conditions: [{prefix: /gone}], services: [{name: gone, port: 80}]}
+";
+    let resolution = with(&[root("r", spec)]);
+    assert_eq!(warnings(&resolution, "r"), ["SpecError/IgnoredField"]);
+    let [problem] = resolution.problems.as_slice() else {
+        panic!("one problem: {:?}", resolution.problems);
+    };
+    assert_eq!(problem.object.to_string(), "HTTPProxy/web/r");
+    let expected = "routes[0]: loadBalancerPolicy.strategy \"Nearest\" is unknown";
+    assert!(problem.message.starts_with(expected), "{problem:?}");
+}
+
+#[test]
 fn longest_textual_prefix_wins_after_exact_path() {
     let spec = "
 routes:
 - {conditions: [{prefix: /}], services: [{name: a, port: 80}]}
 - {conditions: [{prefix: /foo}], services: [{name: b, port: 80}]}
 - {conditions: [{exact: /foo}], services: [{name: c, port: 80}]}
+- {conditions: [{regex: '/v[0-9]+/xy.*'}], services: [{name: b, port: 80}]}
+- {conditions: [{regex: '/v[0-9]+/x.'}], services: [{name: a, port: 80}]}
 - {conditions: [{regex: '/v[0-9]+/.*'}], services: [{name: c, port: 80}]}
 ";
     let resolution = with(&[root("r", spec)]);
     for (path, expected) in [
         ("/", "web/a/80"),
+        // The longest expression wins, or the alphabetically last one of the same length.
+        ("/v1/xyz", "web/b/80"),
+        ("/v1/xa", "web/a/80"),
         ("/foo", "web/c/80"),
         ("/foobar", "web/b/80"),
         ("/v1/x", "web/c/80"),
@@ -89,73 +116,6 @@ routes:
     assert_eq!(errors(&resolution, "r"), NONE);
     let conditions = &status(&resolution, "r").parents[0].conditions;
     assert_eq!(conditions[0].message, "Valid HTTPProxy");
-}
-
-#[test]
-fn headers_compare_with_every_operator() {
-    let cases = [
-        ("present: true", Some("x"), None),
-        ("notpresent: true", None, Some("x")),
-        ("exact: Abc", Some("Abc"), Some("abc")),
-        ("exact: Abc, ignoreCase: true", Some("aBC"), Some("b")),
-        ("notexact: a", Some("b"), Some("a")),
-        ("contains: b", Some("abc"), Some("ac")),
-        ("notcontains: b", Some("ac"), Some("abc")),
-        ("regex: 'a+'", Some("aa"), Some("ab")),
-        ("notexact: a, treatMissingAsEmpty: true", None, Some("a")),
-        // A negated operator requires the header to be present.
-        ("notexact: a", Some("b"), None),
-        ("notcontains: a", Some("b"), None),
-    ];
-    for (operator, yes, no) in cases {
-        let spec = format!(
-            "routes:\n- {{conditions: [{{header: {{name: X-Test, {operator}}}}}], services: \
-             [{{name: b, port: 80}}]}}\n- {{services: [{{name: a, port: 80}}]}}"
-        );
-        let resolution = with(&[root("r", &spec)]);
-        let sent = |value: Option<&str>| {
-            let header = value.map(|value| ("x-test", value));
-            send(&resolution, 80, "/", header.as_slice())
-        };
-        assert_eq!(sent(yes), "web/b/80", "{operator}: {yes:?}");
-        assert_eq!(sent(no), "web/a/80", "{operator}: {no:?}");
-    }
-}
-
-#[test]
-fn invalid_conditions_withhold_only_their_route() {
-    for (condition, error) in [
-        (
-            "{header: {name: x}}",
-            "RouteError/HeaderMatchConditionsNotValid",
-        ),
-        (
-            "{header: {name: x, exact: a, contains: a}}",
-            "RouteError/HeaderMatchConditionsNotValid",
-        ),
-        (
-            "{header: {name: x, present: true}}, {header: {name: x, notpresent: true}}",
-            "RouteError/HeaderMatchConditionsNotValid",
-        ),
-        (
-            "{header: {name: x, exact: a}}, {header: {name: x, exact: b}}",
-            "RouteError/HeaderMatchConditionsNotValid",
-        ),
-        (
-            "{queryParameter: {name: q}}",
-            "RouteError/QueryParameterMatchConditionsNotValid",
-        ),
-        ("{prefix: /bad/x}", "RouteError/PathMatchConditionsNotValid"),
-    ] {
-        let spec = format!(
-            "routes:\n- {{services: [{{name: a, port: 80}}]}}\n- {{conditions: [{{prefix: /bad}}, {condition}], \
-             services: [{{name: b, port: 80}}]}}"
-        );
-        let resolution = with(&[root("r", &spec)]);
-        assert_eq!(ask(&resolution, "/bad/x"), "500", "{condition}");
-        assert_eq!(ask(&resolution, "/"), "web/a/80", "{condition}");
-        assert_eq!(errors(&resolution, "r"), [error], "{condition}");
-    }
 }
 
 #[test]

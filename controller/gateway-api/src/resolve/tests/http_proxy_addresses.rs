@@ -3,6 +3,7 @@
 use sesame_proto::schema::AddressFilter;
 
 use super::http_proxies::{NONE, ask, errors, proxy, with};
+use super::router::{GET, Request, find};
 use crate::resolve::Resolution;
 
 fn lists(host_lists: &str, route_lists: &str) -> Resolution {
@@ -78,4 +79,37 @@ fn list_with_any_fault_refuses_requests() {
             );
         }
     }
+}
+
+#[test]
+fn included_routes_and_answers_are_filtered() {
+    let spec = format!(
+        "virtualhost: {{fqdn: h.test{HOST_LISTS}}}\nincludes: [{{name: child, conditions: [{{prefix: /child}}]}}]\n\
+         routes:\n- {{conditions: [{{prefix: /away}}], requestRedirectPolicy: {{hostname: o.test}}}}\n\
+         - {{conditions: [{{prefix: /gone}}], directResponsePolicy: {{statusCode: 410}}}}"
+    );
+    let child = "routes:\n- {services: [{name: a, port: 80}]}\n- {conditions: [{prefix: /own}], services: \
+                 [{name: a, port: 80}], ipAllowPolicy: [{source: Peer, cidr: 10.0.0.1}]}";
+    let resolution = with(&[proxy("r", &spec), proxy("child", child)]);
+    for (path, name) in [
+        ("/away", "HTTPProxy/web/r/ipFilter"),
+        ("/gone", "HTTPProxy/web/r/ipFilter"),
+        ("/child/x", "HTTPProxy/web/r/ipFilter"),
+        ("/child/own", "HTTPProxy/web/child/routes/1/ipFilter"),
+    ] {
+        let request = Request {
+            host: "h.test",
+            path,
+            ..GET
+        };
+        let route = find(&resolution.gateways[0].snapshot, &request).expect("a route");
+        let filters = route.filters.as_deref().map(|it| &it.address_filters);
+        let names: Vec<&str> = filters
+            .into_iter()
+            .flatten()
+            .map(|it| it.name.as_str())
+            .collect();
+        assert_eq!(names, [name], "{path}");
+    }
+    assert_eq!(errors(&resolution, "child"), NONE);
 }

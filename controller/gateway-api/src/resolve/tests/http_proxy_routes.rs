@@ -40,7 +40,7 @@ fn direct_response_has_body_up_to_limit() {
     );
 }
 
-fn forwarding(fields: &str) -> String {
+pub(super) fn forwarding(fields: &str) -> String {
     format!("routes: [{{services: [{{name: a, port: 80}}], {fields}}}]")
 }
 
@@ -173,7 +173,7 @@ fn cors_policy_covers_tree_but_no_other_layer() {
     }
 }
 
-fn forward(resolution: &Resolution) -> &Forward {
+pub(super) fn forward(resolution: &Resolution) -> &Forward {
     match &route(resolution, 0).action {
         Some(Action::Forward(forward)) => forward,
         other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ use crate::status::RouteStatus;
 
 const CA: &str = "{caSecret: ca, subjectName: good.test}";
 
-fn authorities(namespace: &str, name: &str, type_: &str) -> String {
+pub(super) fn authorities(namespace: &str, name: &str, type_: &str) -> String {
     let pem = certificate(&["authority.test"]).certificate;
     format!(
         "---\nkind: Secret\ntype: {type_}\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  ca.crt: \
@@ -282,7 +282,12 @@ fn idle_timeout_distinguishes_backends_of_service() {
     for (value, expected) in [
         ("", None),
         ("0s", None),
+        ("0", None),
         ("90s", Some(90_000)),
+        // These are durations in Go, but not in the Gateway API.
+        ("1.5h", Some(5_400_000)),
+        ("500us", Some(1)),
+        ("100000s", Some(100_000_000)),
         ("infinity", Some(0)),
     ] {
         let resolution = of(value);

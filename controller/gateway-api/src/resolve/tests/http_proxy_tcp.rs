@@ -3,6 +3,7 @@
 use sesame_proto::schema::{L4Route, Listener, Protocol};
 
 use super::http_proxies::{NONE, errors, proxy, send, warnings, with};
+use super::http_proxy_services::authorities;
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved};
@@ -203,13 +204,43 @@ fn fault_closes_connections_and_keeps_requests() {
     assert_eq!(connections(&resolution), "closed");
     assert_eq!(errors(&resolution, "r"), ["TLSError/TLSConfigNotValid"]);
     assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0");
-    let denied = format!(
-        "virtualhost: {{fqdn: h.test, tls: {{{PASS}}}, ipDenyPolicy: [{{source: Peer, cidr: 192.0.2.0/24}}]}}\n\
-         tcpproxy: {{{SERVICE_A}}}"
+}
+
+#[test]
+fn protection_of_requests_closes_connections() {
+    for protection in [
+        "ipDenyPolicy: [{source: Peer, cidr: 192.0.2.0/24}]",
+        "ipAllowPolicy: [{source: Peer, cidr: 192.0.2.0/24}]",
+        "rateLimitPolicy: {local: {requests: 1, unit: hour}}",
+        "authorization: {extensionRef: {name: x}}",
+        "jwtProviders: [{name: j, default: true, localJWKS: {secretName: keys, key: jwks}}]",
+    ] {
+        for tls in [PASS, "secretName: s"] {
+            let spec = format!(
+                "virtualhost: {{fqdn: h.test, tls: {{{tls}}}, {protection}}}\ntcpproxy: {{{SERVICE_A}}}"
+            );
+            let resolution = with(&[pair(), proxy("r", &spec)]);
+            assert_eq!(connections(&resolution), "closed", "{tls} {protection}");
+            let found = errors(&resolution, "r");
+            let expected = "TCPProxyError/NotSupported".to_owned();
+            assert!(found.contains(&expected), "{tls} {protection}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn terminated_connections_reach_verified_tls_services() {
+    let ca = authorities("web", "ca", "Opaque");
+    let service = "services: [{name: a, port: 80, protocol: tls, validation: {caSecret: ca, subjectName: good.test}}]";
+    let resolution = with(&[pair(), ca, root("secretName: s", service)]);
+    assert_eq!(errors(&resolution, "r"), NONE);
+    assert_eq!(connections(&resolution), "1xa terminated");
+    let tls = resolution.gateways[0].snapshot.backends[0].tls.as_deref();
+    let names = tls.map(|tls| (tls.trust_bundle.as_str(), tls.dns_names.concat()));
+    assert_eq!(
+        names,
+        Some(("Secret/web/ca/ca.crt", "good.test".to_owned()))
     );
-    let resolution = with(&[proxy("r", &denied)]);
-    assert_eq!(connections(&resolution), "closed");
-    assert_eq!(errors(&resolution, "r"), ["TCPProxyError/NotSupported"]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! TLS in HTTPProxies: nothing is served without the configured protection.
 
-use super::http_proxies::{NONE, ask, errors, proxy, send, with};
-use super::ingresses::CLASS;
+use rcgen::{CertificateParams, KeyPair, SanType};
+use sesame_proto::schema::tls_termination::Version;
+
+use super::http_proxies::{NONE, ask, errors, proxy, send, warnings, with};
+use super::ingresses::{CLASS, ingress, path, rule};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, world};
 use crate::decode::{self, DecodeLimits};
@@ -31,23 +34,211 @@ fn tls_host_redirects_plain_requests_unless_permitted() {
     assert_eq!(errors(&missing, "r"), ["TLSError/SecretNotValid"]);
 
     let elsewhere = pair.replace("namespace: web", "namespace: certs");
-    let undelegated = with(&[elsewhere.clone(), proxy("r", &spec("certs/s"))]);
-    assert_eq!(
-        errors(&undelegated, "r"),
-        ["TLSError/DelegationNotPermitted"]
-    );
-    for (targets, permitted) in [
-        ("web", true),
-        ("'*'", true),
-        ("'*', apps", false),
-        ("apps", false),
-    ] {
-        let delegation = format!(
+    let delegation = |secret: &str, targets: &str| {
+        format!(
             "---\nkind: TLSCertificateDelegation\nmetadata: {{name: d, namespace: certs}}\nspec: \
-             {{delegations: [{{secretName: s, targetNamespaces: [{targets}]}}]}}\n"
+             {{delegations: [{{secretName: {secret}, targetNamespaces: [{targets}]}}]}}\n"
+        )
+    };
+    let grant = |kind: &str| {
+        format!(
+            "---\nkind: ReferenceGrant\nmetadata: {{name: g, namespace: certs}}\nspec: {{from: [{{group: \
+             projectcontour.io, kind: {kind}, namespace: web}}], to: [{{group: '', kind: Secret, name: s}}]}}\n"
+        )
+    };
+    for (permission, permitted) in [
+        (String::new(), false),
+        (delegation("s", "web"), true),
+        (delegation("s", "'*'"), true),
+        (delegation("s", "'*', apps"), false),
+        (delegation("s", "apps"), false),
+        (delegation("other", "web"), false),
+        (grant("HTTPProxy"), true),
+        (grant("ExtensionService"), false),
+    ] {
+        let resolution = with(&[
+            elsewhere.clone(),
+            permission.clone(),
+            proxy("r", &spec("certs/s")),
+        ]);
+        let found = errors(&resolution, "r");
+        let refused = found == ["TLSError/DelegationNotPermitted"];
+        assert_eq!(
+            (found.is_empty(), refused),
+            (permitted, !permitted),
+            "{permission}"
         );
-        let delegated = with(&[elsewhere.clone(), delegation, proxy("r", &spec("certs/s"))]);
-        assert_eq!(errors(&delegated, "r").is_empty(), permitted, "{targets}");
+        let answer = if permitted { "web/a/80" } else { "404" };
+        assert_eq!(send(&resolution, 443, "/", &[]), answer, "{permission}");
+        assert_eq!(
+            send(&resolution, 80, "/", &[]),
+            "301 https:0",
+            "{permission}"
+        );
+    }
+}
+
+#[test]
+fn opaque_secret_is_valid_for_proxies_and_ingresses_only() {
+    let pem = certificate(&["h.test", "i.test"]);
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let rules = rule("i.test", &[path("/", "Prefix", "a")]);
+    let ingress = ingress(
+        "i",
+        &format!("tls: [{{hosts: [i.test], secretName: s}}]\n{rules}"),
+    );
+    let proxy = proxy(
+        "r",
+        "virtualhost: {fqdn: h.test, tls: {secretName: s}}\nroutes: [{services: [{name: a, port: 80}]}]",
+    );
+    let own = https("own", "own.test", "{name: s}");
+    for (type_, of_layers, of_gateway) in [
+        ("type: kubernetes.io/tls\n", true, true),
+        ("type: Opaque\n", true, false),
+        ("", true, false),
+        ("type: example.com/tls\n", false, false),
+    ] {
+        let pair = pair.replace("type: kubernetes.io/tls\n", type_);
+        let all = [
+            gateway(&own),
+            CLASS.to_owned(),
+            pair,
+            ingress.clone(),
+            proxy.clone(),
+        ];
+        let resolution = resolved(&all.concat());
+        let mut hosts: Vec<&str> = Vec::new();
+        for port in &resolution.gateways[0].snapshot.ports {
+            let listeners = port.listeners.iter().filter(|it| it.tls.is_some());
+            hosts.extend(listeners.map(|it| it.hostname.as_str()));
+        }
+        for (host, expected) in [
+            ("h.test", of_layers),
+            ("i.test", of_layers),
+            ("own.test", of_gateway),
+        ] {
+            assert_eq!(hosts.contains(&host), expected, "{type_} {host}");
+        }
+        assert_eq!(errors(&resolution, "r").is_empty(), of_layers, "{type_}");
+    }
+}
+
+#[test]
+fn invalid_tls_settings_close_the_host() {
+    let pem = certificate(&["h.test"]);
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let of = |tls: &str| {
+        let spec = format!(
+            "virtualhost: {{fqdn: h.test, tls: {{{tls}}}}}\nroutes: [{{services: [{{name: a, port: 80}}]}}]"
+        );
+        with(&[pair.clone(), proxy("r", &spec)])
+    };
+    for (tls, min, max, warned) in [
+        (
+            "minimumProtocolVersion: '1.3'",
+            Version::Tls13,
+            Version::Unset,
+            false,
+        ),
+        (
+            "maximumProtocolVersion: '1.2'",
+            Version::Unset,
+            Version::Tls12,
+            false,
+        ),
+        // As in Contour, an unknown version means the default.
+        (
+            "minimumProtocolVersion: TLSv1.3",
+            Version::Unset,
+            Version::Unset,
+            true,
+        ),
+        (
+            "maximumProtocolVersion: '1.1'",
+            Version::Unset,
+            Version::Unset,
+            true,
+        ),
+    ] {
+        let resolution = of(&format!("secretName: s, {tls}"));
+        let ports = resolution.gateways[0].snapshot.ports.iter();
+        let mut found = ports
+            .flat_map(|port| &port.listeners)
+            .filter_map(|it| it.tls.as_ref());
+        let found = found.next().expect("a listener with TLS");
+        assert_eq!(
+            (found.min_version(), found.max_version()),
+            (min, max),
+            "{tls}"
+        );
+        assert_eq!(errors(&resolution, "r"), NONE, "{tls}");
+        let expected = warned.then_some("TLSError/IgnoredField");
+        assert_eq!(
+            warnings(&resolution, "r").first().map(String::as_str),
+            expected,
+            "{tls}"
+        );
+    }
+    for tls in [
+        "",
+        "secretName: s, passthrough: true",
+        "secretName: s, minimumProtocolVersion: '1.3', maximumProtocolVersion: '1.2'",
+    ] {
+        let resolution = of(tls);
+        assert_eq!(
+            errors(&resolution, "r"),
+            ["TLSError/TLSConfigNotValid"],
+            "{tls}"
+        );
+        assert_eq!(send(&resolution, 443, "/", &[]), "404", "{tls}");
+        assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0", "{tls}");
+    }
+}
+
+#[test]
+fn certificate_without_hostname_is_served_with_warning() {
+    let pair = |names: Vec<SanType>| {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names;
+        let key = KeyPair::generate().expect("a key");
+        let made = params.self_signed(&key).expect("a certificate");
+        secret("web", "s", &made.pem(), &key.serialize_pem())
+    };
+    let uri = SanType::URI("spiffe://h.test/a".try_into().expect("a URI"));
+    let name = SanType::DnsName("h.test".try_into().expect("a name"));
+    for (names, warned) in [(vec![name], false), (vec![uri], true), (Vec::new(), true)] {
+        let spec = "virtualhost: {fqdn: h.test, tls: {secretName: s}}\nroutes: [{services: [{name: a, port: 80}]}]";
+        let resolution = with(&[pair(names), proxy("r", spec)]);
+        assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80");
+        assert_eq!(errors(&resolution, "r"), NONE);
+        assert_eq!(!warnings(&resolution, "r").is_empty(), warned);
+    }
+}
+
+#[test]
+fn namespace_that_listener_refuses_makes_host_invalid() {
+    let pem = certificate(&["h.test"]);
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let spec = "virtualhost: {fqdn: h.test, tls: {secretName: s}}\n\
+                routes: [{services: [{name: a, port: 80}]}]";
+    // The other listener covers the host, but does not receive its connections.
+    let listeners = |namespaces: &str| {
+        let [own, wide] = ["h.test", "*.test"].map(|host| https("https", host, "{name: s}"));
+        let allowed = format!("allowedRoutes: {{namespaces: {namespaces}}}, tls:");
+        let wide = wide.replace("name: https", "name: wide");
+        format!("{HTTP}\n{}{wide}", own.replace("tls:", &allowed))
+    };
+    let refusing = listeners("{from: Selector, selector: {matchLabels: {team: ops}}}");
+    let (overridden, refused) = ("TLSError/Overridden", "RouteError/NotAllowedByListener");
+    for (listeners, answer, error, warning) in [
+        (refusing, "404", &[refused][..], &[][..]),
+        (listeners("{from: Same}"), "web/a/80", &[], &[overridden]),
+    ] {
+        let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
+        let resolution = resolved(&all);
+        assert_eq!(send(&resolution, 443, "/", &[]), answer);
+        assert_eq!(errors(&resolution, "r"), error);
+        assert_eq!(warnings(&resolution, "r"), warning);
     }
 }
 
@@ -126,7 +317,7 @@ fn unsupported_protecting_fields_withhold_routes() {
         ),
         (
             "fqdn: h.test",
-            "cookieRewritePolicies: [{name: c}], ",
+            "cookieRewritePolicies: [{name: c, secure: true}], ",
             "web/a/80",
         ),
     ] {

@@ -174,7 +174,7 @@ fn invalid_auth_url_refuses_all_requests() {
 fn annotations_that_change_authorization_are_refused() {
     const URL: (&str, &str) = ("auth-url", "http://b.web/check");
     for (name, value, why) in [
-        ("auth-method", "GET", "cannot be chosen"),
+        ("auth-method", "GET", "cannot be changed"),
         ("auth-response-headers", "Authorization", "client's value"),
         ("auth-signin", "https://login.test/", "login page"),
         ("auth-response-headers", "host", "selects the host"),

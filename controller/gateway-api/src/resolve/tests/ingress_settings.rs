@@ -1,21 +1,31 @@
-//! `spec.ingress`: Gateways for classes, restrictions on root HTTPProxies, and invalid HTTPProxies.
+//! `spec.ingress`: whether and on which ports objects are served, Gateways for classes,
+//! restrictions on root HTTPProxies, and invalid HTTPProxies.
 
 use std::sync::Arc;
 
-use super::http_proxies::{NONE, ask, errors, proxy, root, warnings};
-use super::ingresses::{CLASS, ingress, path, rule};
-use super::{HTTP, gateway, world};
-use crate::api::SesameConfiguration;
-use crate::resolve::{Options, Resolution, resolve};
+use sesame_proto::schema::tls_termination::Version;
 
-fn with(settings: &str, yaml: &str) -> Resolution {
+use super::http_proxies::{NONE, ask, errors, proxy, root, send, warnings};
+use super::ingresses::{CLASS, annotated, ingress, path, rule};
+use super::tls::{certificate, secret};
+use super::{HTTP, gateway, world};
+use crate::api::{IngressSettings, NamespacedName, SesameConfiguration};
+use crate::resolve::settings::check::faults;
+use crate::resolve::{Options, Resolution, layered_references, report_only, resolve};
+use crate::world::Kind;
+
+fn options(settings: &str) -> Options {
     let text = format!("spec: {{ingress: {settings}}}");
     let configuration: SesameConfiguration = serde_saphyr::from_str(&text).expect("settings");
-    let options = Options {
+    Options {
         configuration: Some(Arc::new(configuration)),
         ..Options::default()
-    };
-    resolve(&world(&format!("{}{yaml}", gateway(HTTP))), &options)
+    }
+}
+
+fn with(settings: &str, yaml: &str) -> Resolution {
+    let world = world(&format!("{}{yaml}", gateway(HTTP)));
+    resolve(&world, &options(settings))
 }
 
 fn to(service: &str) -> String {
@@ -24,6 +34,106 @@ fn to(service: &str) -> String {
 
 fn of_contour(class: &str) -> String {
     root("r", &to("a")).replace("ingressClassName: edge", class)
+}
+
+/// An HTTPProxy and an Ingress with TLS.
+fn of_both_kinds() -> String {
+    let pem = certificate(&["h.test", "i.test"]);
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let host = "virtualhost: {fqdn: h.test, tls: {secretName: s}}";
+    let https_proxy = proxy("r", &format!("{host}\n{}", to("a")));
+    let rules = rule("i.test", &[path("/", "Prefix", "b")]);
+    let spec = format!("tls: [{{hosts: [i.test], secretName: s}}]\n{rules}");
+    format!("{CLASS}{pair}{https_proxy}{}", ingress("i", &spec))
+}
+
+#[test]
+fn watch_decides_whether_objects_are_served() {
+    let world = world(&format!("{}{}", gateway(HTTP), of_both_kinds()));
+    for (watch, preview, is_served) in [
+        ("Serve", false, true),
+        ("Report", false, false),
+        ("Report", true, true),
+        ("Off", false, false),
+        ("Off", true, false),
+    ] {
+        let options = Options {
+            preview,
+            ..options(&format!("{{watch: {watch}}}"))
+        };
+        let resolution = resolve(&world, &options);
+        let expected = if is_served { "301 https:0" } else { "404" };
+        assert_eq!(ask(&resolution, "/"), expected, "{watch} {preview}");
+        let statuses = resolution.statuses.routes.len();
+        assert_eq!(statuses, if is_served { 2 } else { 0 }, "{watch} {preview}");
+        let references = layered_references(&world, &options).listeners.len();
+        assert_eq!(references, statuses, "{watch} {preview}");
+        let is_report = report_only(&world, &options).is_some();
+        assert_eq!(is_report, watch == "Report");
+    }
+}
+
+#[test]
+fn ports_select_listeners_tls_hosts_and_redirects() {
+    let listeners = format!("{HTTP}\n- {{name: alt, port: 8080, protocol: HTTP}}");
+    let world = world(&format!("{}{}", gateway(&listeners), of_both_kinds()));
+    for (settings, tls, on_80, on_8080, ports) in [
+        ("{}", 443, "301 https:0", "301 https:0", vec![80, 443, 8080]),
+        ("{http: 8080}", 443, "404", "301 https:0", vec![443, 8080]),
+        (
+            "{http: 80, https: 8443}",
+            8443,
+            "301 https:8443",
+            "404",
+            vec![80, 8443],
+        ),
+        ("{http: 8081}", 443, "404", "404", vec![443]),
+    ] {
+        let resolution = resolve(&world, &options(settings));
+        assert_eq!(send(&resolution, 80, "/", &[]), on_80, "{settings}");
+        assert_eq!(send(&resolution, 8080, "/", &[]), on_8080, "{settings}");
+        assert_eq!(send(&resolution, tls, "/", &[]), "web/a/80", "{settings}");
+        let key = Kind::Ingress.named(NamespacedName::new("web", "i"));
+        let status = &resolution.statuses.routes[&key].parents[0];
+        assert_eq!(status.ports, ports, "{settings}");
+    }
+}
+
+#[test]
+fn ports_of_http_and_https_must_differ() {
+    for (http, https, is_valid) in [
+        (None, None, true),
+        (Some(8080), Some(8443), true),
+        (None, Some(80), false),
+        (Some(443), None, false),
+        (Some(443), Some(80), true),
+    ] {
+        let mut configuration = SesameConfiguration::default();
+        configuration.spec.ingress = Some(IngressSettings {
+            http,
+            https,
+            ..IngressSettings::default()
+        });
+        assert_eq!(
+            faults(&configuration).is_empty(),
+            is_valid,
+            "{http:?} {https:?}"
+        );
+    }
+}
+
+#[test]
+fn missing_listener_message_names_its_port() {
+    let plain = format!("{CLASS}{}", root("r", &to("a")));
+    let resolution = with("{http: 8080, https: 8443}", &plain);
+    assert_eq!(
+        errors(&resolution, "r"),
+        ["ListenerError/ErrorIdentifyingListener"]
+    );
+    let key = Kind::HttpProxy.named(NamespacedName::new("web", "r"));
+    let message = &resolution.statuses.routes[&key].details[0].message;
+    let words = "on port 8080 (spec.ingress.http) or 8443 (spec.ingress.https)";
+    assert!(message.contains(words), "{message}");
 }
 
 #[test]
@@ -145,6 +255,98 @@ routes:
     assert_ne!(ask(&with("{}", &objects), "/"), "web/a/80");
     let invalid = with("{missingBackend: Reweight, invalid: Withdraw}", &objects);
     assert_eq!(ask(&invalid, "/"), "web/a/80");
+}
+
+#[test]
+fn insecure_routes_redirect_if_forbidden() {
+    let pem = certificate(&["h.test"]);
+    let spec = "virtualhost: {fqdn: h.test, tls: {secretName: s}}\nroutes: [{permitInsecure: true, services: [{name: a, \
+                port: 80}]}]";
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let objects = format!("{CLASS}{pair}{}", proxy("r", spec));
+    for (settings, expected) in [
+        ("{}", "web/a/80"),
+        ("{disablePermitInsecure: false}", "web/a/80"),
+        ("{disablePermitInsecure: true}", "301 https:0"),
+    ] {
+        let resolution = with(settings, &objects);
+        assert_eq!(ask(&resolution, "/"), expected, "{settings}");
+        assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80", "{settings}");
+    }
+}
+
+fn of_hosts(resolution: &Resolution) -> Vec<(Version, Version, String)> {
+    let ports = resolution.gateways[0].snapshot.ports.iter();
+    let listeners = ports.flat_map(|port| &port.listeners);
+    let tls = listeners.filter_map(|it| it.tls.as_ref());
+    tls.map(|tls| {
+        (
+            tls.min_version(),
+            tls.max_version(),
+            tls.cipher_suites.join(","),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn stricter_tls_settings_apply_to_each_host() {
+    use Version::{Tls12, Tls13, Unset};
+    let pem = certificate(&["h.test", "i.test"]);
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let suite = "ECDHE-ECDSA-AES128-GCM-SHA256";
+    let suites = format!("cipherSuites: [{suite}]");
+    for (settings, min, max, expected) in [
+        ("", "", "", (Unset, Unset, "")),
+        ("minVersion: '1.3'", "", "", (Tls13, Unset, "")),
+        ("minVersion: '1.3'", "1.2", "", (Tls13, Unset, "")),
+        ("minVersion: '1.2'", "1.3", "", (Tls13, Unset, "")),
+        ("maxVersion: '1.2'", "", "1.3", (Unset, Tls12, "")),
+        ("maxVersion: '1.3'", "", "1.2", (Unset, Tls12, "")),
+        (&suites, "1.2", "", (Tls12, Unset, suite)),
+        // TLS 1.3 has fixed cipher suites.
+        (&suites, "1.3", "", (Tls13, Unset, "")),
+    ] {
+        let spec = format!(
+            "virtualhost: {{fqdn: h.test, tls: {{secretName: s, minimumProtocolVersion: '{min}', \
+             maximumProtocolVersion: '{max}'}}}}\n{}",
+            to("a")
+        );
+        let annotations = [("minimum", min), ("maximum", max)];
+        let annotations = annotations
+            .iter()
+            .filter(|(_, version)| !version.is_empty());
+        let annotations = annotations.map(|(which, version)| {
+            format!("projectcontour.io/tls-{which}-protocol-version: '{version}'")
+        });
+        let annotations = annotations.collect::<Vec<_>>().join(", ");
+        let rules = rule("i.test", &[path("/", "Prefix", "a")]);
+        let ingress_spec = format!("tls: [{{hosts: [i.test], secretName: s}}]\n{rules}");
+        let objects = [
+            CLASS.to_owned(),
+            pair.clone(),
+            proxy("r", &spec),
+            annotated("i", &format!("{{{annotations}}}"), &ingress_spec),
+        ];
+        let resolution = with(&format!("{{tls: {{{settings}}}}}"), &objects.concat());
+        let (oldest, newest, suites) = expected;
+        let expected = (oldest, newest, suites.to_owned());
+        let found = of_hosts(&resolution);
+        assert_eq!(
+            found,
+            [expected.clone(), expected],
+            "{settings} {min} {max}"
+        );
+        assert_eq!(errors(&resolution, "r"), NONE, "{settings} {min} {max}");
+    }
+    let spec = format!(
+        "virtualhost: {{fqdn: h.test, tls: {{secretName: s, minimumProtocolVersion: '1.3'}}}}\n{}",
+        to("a")
+    );
+    let objects = format!("{CLASS}{pair}{}", proxy("r", &spec));
+    let resolution = with("{tls: {maxVersion: '1.2'}}", &objects);
+    assert_eq!(send(&resolution, 443, "/", &[]), "404");
+    assert_eq!(errors(&resolution, "r"), ["TLSError/TLSConfigNotValid"]);
 }
 
 #[test]

@@ -222,6 +222,25 @@ fn gateway_and_older_ingress_decide_on_the_certificate() {
 }
 
 #[test]
+fn listener_of_gateway_precedes_entry_of_any_host() {
+    let spec = "tls: [{secretName: s}]\ndefaultBackend: {service: {name: a, port: {number: 80}}}";
+    let objects = [
+        certificate_for("s", &["h.test"]),
+        certificate_for("of-gateway", &["h.test"]),
+        ingress("i", spec),
+    ];
+    let alone = with(&objects);
+    assert_eq!(keys(&alone, "TLSHost/web/gw/listeners/any").len(), 1);
+    let listeners = format!("{HTTP}\n{}", https("own", "", "{name: of-gateway}"));
+    let all = format!("{}{CLASS}{}", gateway(&listeners), objects.concat());
+    let resolution = resolved(&all);
+    assert_eq!(keys(&resolution, "TLSHost/web/gw/listeners/any"), [""; 0]);
+    for resolution in [alone, resolution] {
+        assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
+    }
+}
+
+#[test]
 fn all_secrets_of_a_host_are_offered() {
     let tls = "{hosts: [h.test], secretName: one}, {hosts: [h.test], secretName: two}";
     let resolution = with(&[
@@ -303,4 +322,73 @@ fn annotations_set_versions_and_namespace_of_secrets() {
     let mut listeners = ports.flat_map(|port| &port.listeners);
     let tls = listeners.find_map(|it| it.tls.as_ref()).expect("TLS");
     assert_eq!(tls.min_version(), Version::Tls13);
+}
+
+#[test]
+fn delegation_permits_annotated_namespace_only() {
+    let spec = format!(
+        "tls: [{{hosts: [h.test], secretName: s}}]\n{}",
+        rule("h.test", &[path("/", "Prefix", "a")])
+    );
+    let elsewhere = certificate_for("s", &["h.test"]).replace("namespace: web", "namespace: certs");
+    let delegation = "---\nkind: TLSCertificateDelegation\nmetadata: {name: d, namespace: certs}\nspec: \
+                      {delegations: [{secretName: s, targetNamespaces: [web]}]}\n";
+    let named = "{projectcontour.io/tls-cert-namespace: certs}";
+    for (annotations, delegation, expected) in [
+        (named, delegation, ConditionState::True),
+        (named, "", ConditionState::False(Reason::RefNotPermitted)),
+        // Without the annotation, the Secret must be in the Ingress's namespace.
+        (
+            "{}",
+            delegation,
+            ConditionState::False(Reason::InvalidCertificateRef),
+        ),
+    ] {
+        let objects = [
+            elsewhere.clone(),
+            delegation.to_owned(),
+            annotated("i", annotations, &spec),
+        ];
+        let resolution = with(&objects);
+        let resolved = holds(conditions(&resolution, "i"), ConditionType::ResolvedRefs);
+        let served = ask(&resolution, 443, "h.test", "/") == "web/a/80";
+        assert_eq!(served, resolved == ConditionState::True, "{annotations}");
+        assert_eq!(resolved, expected, "{annotations}");
+    }
+}
+
+#[test]
+fn invalid_versions_affect_only_their_ingress() {
+    let of = |name: &str, min: &str, max: &str| {
+        let annotations = format!(
+            "{{projectcontour.io/tls-minimum-protocol-version: \"{min}\", \
+             projectcontour.io/tls-maximum-protocol-version: \"{max}\"}}"
+        );
+        let host = format!("{name}.test");
+        let tls = format!("tls: [{{hosts: [{host}], secretName: s}}]");
+        let rules = rule(&host, &[path("/", "Prefix", "a")]);
+        annotated(name, &annotations, &format!("{tls}\n{rules}"))
+    };
+    let resolution = with(&[
+        certificate_for("s", &["a.test", "b.test", "c.test"]),
+        of("a", "1.3", "1.2"),
+        of("b", "1.1", "1.3"),
+        of("c", "1.2", "1.2"),
+    ]);
+    // Unlike in Contour, an unknown version withholds the Ingress.
+    for (host, plain, tls) in [
+        ("a.test", "web/a/80", "404"),
+        ("b.test", "500", "404"),
+        ("c.test", "web/a/80", "web/a/80"),
+    ] {
+        assert_eq!(ask(&resolution, 80, host, "/"), plain, "{host}");
+        assert_eq!(ask(&resolution, 443, host, "/"), tls, "{host}");
+    }
+    let ports = resolution.gateways[0].snapshot.ports.iter();
+    let mut listeners = ports.flat_map(|port| &port.listeners);
+    let tls = listeners
+        .find(|it| it.hostname == "c.test")
+        .expect("a listener");
+    let tls = tls.tls.as_ref().expect("TLS");
+    assert_eq!(tls.max_version(), Version::Tls12);
 }

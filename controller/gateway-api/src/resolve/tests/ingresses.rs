@@ -1,9 +1,12 @@
 //! Ingresses: classes, paths, hosts, precedence, and the effects of errors.
 
-use super::router::{GET, Request, answer};
-use super::{ConditionState, HTTP, gateway, holds, indent, resolved, route};
+use sesame_proto::schema::retry::Condition as RetryCondition;
+use sesame_proto::schema::route::Action;
+
+use super::router::{GET, Request, answer, find};
+use super::{ConditionState, HTTP, gateway, holds, indent, resolved, route, world};
 use crate::api::NamespacedName;
-use crate::resolve::Resolution;
+use crate::resolve::{Options, Resolution, Resolver};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
@@ -39,6 +42,11 @@ pub(super) fn rule(host: &str, paths: &[String]) -> String {
         "rules: [{{host: \"{host}\", http: {{paths: [{}]}}}}]",
         paths.join(", ")
     )
+}
+
+fn aged(name: &str, created: &str, spec: &str) -> String {
+    let created = format!("metadata: {{creationTimestamp: \"{created}\", ");
+    ingress(name, spec).replacen("metadata: {", &created, 1)
 }
 
 pub(super) fn with(objects: &[String]) -> Resolution {
@@ -125,6 +133,93 @@ fn default_backend_receives_unmatched_requests() {
     assert_eq!(ask(&resolution, "h.test", "/x"), "web/b/80");
     assert_eq!(ask(&resolution, "bare.test", "/x"), "web/b/80");
     assert_eq!(ask(&resolution, "any.test", "/x"), "web/b/80");
+    let missing = with(&[ingress("i", &spec.replace("name: b,", "name: gone,"))]);
+    assert_eq!(ask(&missing, "any.test", "/x"), "503");
+    assert_eq!(ask(&missing, "h.test", "/a"), "web/a/80");
+}
+
+#[test]
+fn oldest_default_backend_receives_requests() {
+    let to = |name: &str, created: &str, service: &str| {
+        let spec =
+            format!("defaultBackend: {{service: {{name: {service}, port: {{number: 80}}}}}}");
+        aged(name, created, &spec)
+    };
+    let resolution = with(&[
+        to("a", "2026-02-01T00:00:00Z", "a"),
+        to("b", "2026-01-01T00:00:00Z", "b"),
+    ]);
+    assert_eq!(ask(&resolution, "any.test", "/x"), "web/b/80");
+}
+
+#[test]
+fn rule_without_host_or_paths_covers_rest() {
+    let hosts = |host: &str| rule(host, &[path("/all", "Prefix", "a")]);
+    let resolution = with(&[ingress("i", &hosts("")), ingress("j", &hosts("h.test"))]);
+    for (host, path, expected) in [
+        ("any.test", "/all/x", "web/a/80"),
+        ("any.test", "/x", "404"),
+        ("h.test", "/all", "web/a/80"),
+    ] {
+        assert_eq!(ask(&resolution, host, path), expected, "{host}{path}");
+    }
+    // Without paths and a default backend, a rule has nothing to serve.
+    let bare = with(&[ingress("i", "rules: [{host: bare.test}]")]);
+    assert_eq!(ask(&bare, "bare.test", "/"), "404");
+    let refused = ConditionState::False(Reason::UnsupportedValue);
+    let accepted = holds(conditions(&bare, "i"), ConditionType::Accepted);
+    assert_eq!(accepted, refused);
+}
+
+#[test]
+fn edited_ingress_loses_its_old_routes() {
+    let mut resolver = Resolver::default();
+    let mut edited = |spec: &str| {
+        let yaml = format!("{}{CLASS}{}", gateway(HTTP), ingress("i", spec));
+        resolver.resolve(&world(&yaml), &Options::default())
+    };
+    let default = edited("defaultBackend: {service: {name: b, port: {number: 80}}}");
+    assert_eq!(ask(&default, "h.test", "/x"), "web/b/80");
+    let rules = edited(&rule("h.test", &[path("/x", "Prefix", "a")]));
+    assert_eq!(ask(&rules, "h.test", "/x"), "web/a/80");
+    assert_eq!(ask(&rules, "any.test", "/x"), "404");
+    let moved = edited(&rule("g.test", &[path("/y", "Prefix", "a")]));
+    assert_eq!(ask(&moved, "h.test", "/x"), "404");
+    assert_eq!(ask(&moved, "g.test", "/x"), "404");
+    assert_eq!(ask(&moved, "g.test", "/y"), "web/a/80");
+}
+
+#[test]
+fn annotations_of_contour_reach_routes() {
+    let forward = |annotations: &str| {
+        let annotations = annotations.replace('~', "projectcontour.io/");
+        let spec = rule("h.test", &[path("/", "Prefix", "a")]);
+        let resolution = with(&[annotated("i", &format!("{{{annotations}}}"), &spec)]);
+        let request = Request {
+            host: "h.test",
+            ..GET
+        };
+        let found = find(&resolution.gateways[0].snapshot, &request).expect("a route");
+        match found.action.clone() {
+            Some(Action::Forward(forward)) => (forward, resolution.problems.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (timed, problems) = forward("~response-timeout: 5s, ~request-timeout: 9s");
+    assert_eq!((timed.request_timeout_ms, problems), (5_000, 0));
+    let (timed, problems) = forward("~request-timeout: infinite");
+    assert!(timed.request_timeout_disabled && problems == 0);
+    let (timed, problems) = forward("~response-timeout: soon");
+    assert!(!timed.request_timeout_disabled && timed.request_timeout_ms == 0 && problems == 1);
+    let retries = "~retry-on: gateway-error, ~num-retries: \"3\", ~per-try-timeout: 2s";
+    let (with_retries, problems) = forward(retries);
+    let policy = with_retries.retry.expect("retries");
+    assert_eq!(policy.conditions, [i32::from(RetryCondition::GatewayError)]);
+    assert_eq!((policy.attempts, problems), (3, 0));
+    assert_eq!(with_retries.backend_timeout_ms, 2_000);
+    // All routes support WebSockets.
+    let (plain, problems) = forward("~websocket-routes: /ws");
+    assert!(plain.retry.is_none() && problems == 0);
 }
 
 #[test]
@@ -157,10 +252,6 @@ fn http_route_precedes_equal_ingress_match() {
 #[test]
 fn older_ingress_precedes_newer_one() {
     let to = |service: &str| rule("h.test", &[path("/x", "Exact", service)]);
-    let aged = |name: &str, created: &str, spec: &str| {
-        let created = format!("metadata: {{creationTimestamp: \"{created}\", ");
-        ingress(name, spec).replacen("metadata: {", &created, 1)
-    };
     let resolution = with(&[
         aged("a", "2026-02-01T00:00:00Z", &to("a")),
         aged("b", "2026-01-01T00:00:00Z", &to("b")),

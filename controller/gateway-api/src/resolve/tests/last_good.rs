@@ -1,8 +1,10 @@
 //! The last valid certificate remains in use, unless its Secret is deleted or the reference is no
 //! longer permitted.
 
+use super::http_proxies::proxy;
+use super::ingresses::{CLASS, ingress, path, rule};
 use super::tls::{Pem, certificate, https, secret};
-use super::{ConditionState, gateway, holds};
+use super::{ConditionState, HTTP, gateway, holds};
 use crate::api::NamespacedName;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
@@ -124,6 +126,48 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
     let unread = resolver.resolve(&world, &options);
     assert_eq!(served(&unread), lines(&pem));
     assert!(refs(&unread).message.contains("cannot be read"));
+}
+
+#[test]
+fn hosts_of_proxies_and_ingresses_keep_last_good() {
+    let (pem, other) = (certificate(&["h.test"]), certificate(&["h.test"]));
+    let good = secret("web", "s", &pem.certificate, &pem.key);
+    let proxy = proxy(
+        "r",
+        "virtualhost: {fqdn: h.test, tls: {secretName: s}}\nroutes: [{services: [{name: a, port: 80}]}]",
+    );
+    let rules = rule("h.test", &[path("/", "Prefix", "a")]);
+    let ingress = ingress(
+        "i",
+        &format!("tls: [{{hosts: [h.test], secretName: s}}]\n{rules}"),
+    );
+    for object in [proxy, ingress] {
+        let resolved = |secret: &str, before: &LastGoodKeys| {
+            let mut world =
+                super::world(&[gateway(HTTP).as_str(), CLASS, secret, &object].concat());
+            world.last_good = before.clone();
+            resolve(&world, &Options::default())
+        };
+        let before = resolved(&good, &LastGoodKeys::default());
+        let chain = served(&before);
+        assert!(chain.is_some(), "{object}");
+        for broken in [
+            secret("web", "s", &pem.certificate, &other.key),
+            good.replace("kubernetes.io/tls", "example.com/tls"),
+        ] {
+            let first = resolved(&broken, &LastGoodKeys::default());
+            assert_eq!(served(&first), None, "{object}");
+            let kept = resolved(&broken, &before.last_good);
+            assert_eq!(served(&kept), chain, "{object}");
+            let statuses = format!("{:?}", kept.statuses.routes);
+            assert!(
+                statuses.contains("its last valid certificate"),
+                "{statuses}"
+            );
+        }
+        let deleted = resolved("", &before.last_good);
+        assert_eq!(served(&deleted), None, "{object}");
+    }
 }
 
 #[test]

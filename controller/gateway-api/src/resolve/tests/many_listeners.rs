@@ -3,9 +3,13 @@
 
 use std::fmt::Write as _;
 
+use super::http_proxies::{NONE, errors, proxy};
 use super::router::{GET, Request, answer};
 use super::tls::{certificate, secret};
-use super::{gateway, resolved, route};
+use super::{gateway, ingresses, resolved, route};
+use crate::api::NamespacedName;
+use crate::status::Reason;
+use crate::world::Kind;
 
 const LISTENERS_PER_SET: usize = 64;
 
@@ -88,4 +92,35 @@ fn listener_among_many_answers_421_for_certificate_names() {
     let hosts = snapshot.route_tables.iter();
     let hosts: usize = hosts.map(|table| table.virtual_hosts.len()).sum();
     assert!(hosts < 4 * count, "{hosts} virtual hosts");
+}
+
+#[test]
+fn crowded_namespace_takes_no_tls_hosts_from_small_one() {
+    // Hosts without a certificate also count.
+    let crowded = (0..5).map(|number| {
+        let hosts: Vec<String> = (0..512).map(|n| format!("h{n}.i{number}.test")).collect();
+        let backend = "{service: {name: a, port: {number: 80}}}";
+        let spec = format!(
+            "tls: [{{hosts: [{}], secretName: gone}}]\ndefaultBackend: {backend}",
+            hosts.join(", ")
+        );
+        let ingress = ingresses::ingress(&format!("i{number}"), &spec);
+        ingress.replace("namespace: web", "namespace: greedy")
+    });
+    let pem = certificate(&["h.test"]);
+    let small = "virtualhost: {fqdn: h.test, tls: {secretName: s}}\n\
+                 routes: [{services: [{name: a, port: 80}]}]";
+    let mut objects: Vec<String> = crowded.collect();
+    objects.push(secret("web", "s", &pem.certificate, &pem.key));
+    objects.push(proxy("r", small));
+    let resolution = ingresses::with(&objects);
+    assert_eq!(errors(&resolution, "r"), NONE);
+    let last = Kind::Ingress.named(NamespacedName::new("greedy", "i4"));
+    let conditions = &resolution.statuses.routes[&last].parents[0].conditions;
+    let mut refused = conditions.iter();
+    let refused = refused.find(|it| it.reason == Reason::TooManyListeners);
+    let message = &refused.expect("a refused host").message;
+    // The Gateway's listener, and one host and port in `web`, leave the rest.
+    assert!(message.contains("2045 listeners and ports"), "{message}");
+    assert!(message.contains("HTTPProxies and Ingresses in namespace"));
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Protocol, Snapshot};
 
+use super::ingresses::CLASS;
 use super::{BASE, objects, resolve, world_of};
 use crate::resolve::{Options, Resolver};
 use crate::world::AnyObject;
@@ -190,12 +191,70 @@ prop_compose! {
     }
 }
 
+fn service() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("a"), Just("b"), Just("none")]
+}
+
+prop_compose! {
+    fn ingress()(
+        name in "[a-c]",
+        host in host(),
+        paths in prop::collection::vec(
+            (text(), prop_oneof![Just("Exact"), Just("Prefix"), Just("ImplementationSpecific")], service()),
+            0..3,
+        ),
+        tls in prop_oneof![Just("[]"), Just("[{secretName: s}]"), Just("[{hosts: [b.a.com], secretName: s}]")],
+        default in prop_oneof![Just(""), Just("defaultBackend: {service: {name: b, port: {number: 80}}}, ")],
+        redirect in any::<bool>(),
+    ) -> String {
+        let paths: Vec<String> = paths
+            .iter()
+            .map(|(path, kind, service)| format!("{{path: {}, pathType: {kind}, backend: {{service: {{name: {service}, \
+                                                  port: {{number: 80}}}}}}}}", quoted(path)))
+            .collect();
+        format!("---\nkind: Ingress\nmetadata: {{name: {name}, namespace: web, annotations: \
+                 {{ingress.kubernetes.io/force-ssl-redirect: '{redirect}'}}}}\nspec: {{ingressClassName: edge, \
+                 {default}tls: {tls}, rules: [{{host: {}, http: {{paths: [{}]}}}}]}}\n", quoted(&host), paths.join(", "))
+    }
+}
+
+prop_compose! {
+    fn http_proxy()(
+        name in "[a-d]",
+        root in any::<bool>(),
+        fqdn in host(),
+        tls in prop_oneof![3 => Just(""), 1 => Just(", tls: {secretName: s}"), 1 => Just(", tls: {passthrough: true}")],
+        tcp in prop_oneof![4 => Just(""), 1 => Just("tcpproxy: {services: [{name: a, port: 80}]}, ")],
+        includes in prop::collection::vec(("[a-d]", text()), 0..3),
+        routes in prop::collection::vec(
+            (prop_oneof![Just("prefix"), Just("exact"), Just("regex")], text(), text(), service()),
+            0..3,
+        ),
+    ) -> String {
+        let host = if root { format!("virtualhost: {{fqdn: {}{tls}}}, ", quoted(&fqdn)) } else { String::new() };
+        let includes: Vec<String> = includes
+            .iter()
+            .map(|(child, prefix)| format!("{{name: {child}, conditions: [{{prefix: {}}}]}}", quoted(prefix)))
+            .collect();
+        let routes: Vec<String> = routes
+            .iter()
+            .map(|(kind, path, value, service)| {
+                let header = format!("{{header: {{name: x, contains: {}}}}}", quoted(value));
+                format!("{{conditions: [{{{kind}: {}}}, {header}], services: [{{name: {service}, port: 80}}]}}", quoted(path))
+            })
+            .collect();
+        format!("---\nkind: HTTPProxy\nmetadata: {{name: {name}, namespace: web}}\nspec: {{ingressClassName: edge, {host}{tcp}\
+                 includes: [{}], routes: [{}]}}\n", includes.join(", "), routes.join(", "))
+    }
+}
+
 prop_compose! {
     pub(super) fn any_objects()(
         listeners in prop::collection::vec(listener(), 0..5),
         routes in prop::collection::vec(prop_oneof![http_route(), other_route()], 0..10),
         sets in prop::collection::vec(listener_set(), 0..3),
         policies in prop::collection::vec(policy(), 0..3),
+        layered in prop::collection::vec(prop_oneof![http_proxy(), ingress()], 0..4),
         by_port in prop::sample::subsequence(&LISTENERS, 0..=LISTENERS.len()),
         address in text(),
         addressed in any::<bool>(),
@@ -204,8 +263,8 @@ prop_compose! {
         let gateway = format!("---\nkind: Gateway\nmetadata: {{name: gw, namespace: web}}\nspec: {{gatewayClassName: \
                                sesame, allowedListeners: {{namespaces: {{from: All}}}}, listeners: [{}]{addresses}}}\n",
                               listeners.iter().map(String::as_str).chain(by_port).collect::<Vec<_>>().join(", "));
-        let more = [sets, policies, routes].concat().concat();
-        objects(&format!("{BASE}{gateway}{more}"))
+        let more = [sets, policies, layered, routes].concat().concat();
+        objects(&format!("{BASE}{gateway}{CLASS}{more}"))
     }
 }
 

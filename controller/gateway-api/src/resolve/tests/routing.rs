@@ -352,11 +352,7 @@ fn only_matches_hidden_everywhere_are_reported() {
         statuses[&key].parents[0].conditions[0].message.clone()
     };
     assert_eq!(accepted("a"), "the route is attached");
-    let message = accepted("b");
-    assert!(
-        message.contains("attached; rules[0].matches[0] is never"),
-        "{message}"
-    );
+    assert_eq!(accepted("b"), "the route is attached");
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let messages = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(messages.len(), 1, "{messages:?}");

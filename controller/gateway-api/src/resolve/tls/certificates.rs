@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
 
-use super::key_pairs::{Certificate, check, parse};
+use super::key_pairs::{Certificate, check, check_type, parse};
 use super::ticket_keys::{self, NamedTicketKeys};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::ResolveContext;
@@ -109,15 +109,19 @@ impl<'w, 'c> Certificates<'w, 'c> {
         let invalid = |why: String| (Reason::InvalidCertificateRef, why);
         let key = NamespacedName::new(namespace, name);
         let why = match cx.world.secrets.get(namespace, name) {
-            Some(secret) => match self.parse(&key, secret) {
-                Ok(certificate) => {
-                    return Ok(Usable {
-                        certificate,
-                        fault: None,
-                    });
+            Some(secret) => {
+                let typed =
+                    check_type(secret, referrer).map_err(|why| format!("Secret {key} {why}"));
+                match typed.and_then(|()| self.parse(&key, secret)) {
+                    Ok(certificate) => {
+                        return Ok(Usable {
+                            certificate,
+                            fault: None,
+                        });
+                    }
+                    Err(why) => why,
                 }
-                Err(why) => why,
-            },
+            }
             None if cx.world.last_good.is_unread(&key) => format!("Secret {key} cannot be read"),
             None => return Err(invalid(format!("Secret {key} does not exist"))),
         };

@@ -13,7 +13,9 @@ use super::private_keys::{KeyKind, PrivateKey};
 use super::{chains, pem};
 use crate::api::{NamespacedName, Secret};
 use crate::ocsp_response::{self, OcspResponse};
+use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
+use crate::world::Kind;
 
 const TLS_SECRET: &str = "kubernetes.io/tls";
 /// Secret key that contains the leaf's OCSP response. Other projects use the same name.
@@ -63,14 +65,22 @@ impl Certificate {
     }
 }
 
+/// The Gateway API requires the type `kubernetes.io/tls`. For HTTPProxies and Ingresses, `Opaque` is
+/// also valid, as in Contour. The error completes the sentence "Secret x …".
+pub(super) fn check_type(secret: &Secret, referrer: Referrer<'_>) -> Result<(), String> {
+    let type_ = secret.type_.as_str();
+    let takes_opaque = [Kind::HttpProxy, Kind::Ingress].map(Kind::as_str);
+    let is_opaque = ["Opaque", ""].contains(&type_);
+    if type_ == TLS_SECRET || is_opaque && takes_opaque.contains(&referrer.kind) {
+        return Ok(());
+    }
+    Err(format!(
+        "has type {type_:?}; expected {TLS_SECRET:?} with tls.crt and tls.key"
+    ))
+}
+
 /// The error completes the sentence "Secret x …".
 pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
-    if secret.type_ != TLS_SECRET {
-        return Err(format!(
-            "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
-            secret.type_
-        ));
-    }
     let part = |name: &str| {
         secret
             .get(name)
