@@ -32,6 +32,18 @@ impl TlsTermination {
         !self.client_trust_bundle.is_empty() || self.client_mode() == ClientMode::OptionalUnverified
     }
 
+    /// Returns true if the listener may also be served over HTTP/3. Envoy 1.39 rejects client
+    /// certificates over QUIC, QUIC always uses TLS 1.3, and ALPN then only offers `h3`.
+    pub fn allows_http3(&self) -> bool {
+        let is_unchecked =
+            !self.asks_for_certificate() && self.client_mode() == ClientMode::Required;
+        let is_tls_13 = matches!(
+            self.max_version(),
+            tls_termination::Version::Unset | tls_termination::Version::Tls13
+        );
+        is_unchecked && is_tls_13 && self.alpn.is_empty()
+    }
+
     /// Returns true if a client certificate is required.
     pub fn requires_certificate(&self) -> bool {
         let requires = [ClientMode::Required, ClientMode::RequiredUnverified];

@@ -33,6 +33,7 @@ fn snapshot(hosts: usize) -> Snapshot {
             }],
             inside: 8080,
             proxy_protocol: 0,
+            http3: false,
         }],
         keys: vec![KeyRef {
             name: "Secret/default/cert".to_owned(),

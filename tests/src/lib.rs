@@ -22,6 +22,7 @@ pub mod golden;
 pub mod guarded;
 pub mod handshakes;
 pub mod http2;
+pub mod http3;
 pub mod issuing;
 pub mod itself;
 pub mod joining;

@@ -26,7 +26,8 @@
 //! assert_eq!(rendered.listeners[0].name, "tcp/127.0.0.1/80");
 //! assert_eq!(rendered.route_tables[0].name, "http/80");
 //!
-//! /// Options for a host that listens on the loopback. fn options() -> RenderOptions {
+//! /// Options for a host that listens on the loopback.
+//! fn options() -> RenderOptions {
 //!     // ...
 //! #   RenderOptions {
 //! #       addresses: vec![std::net::IpAddr::from([127, 0, 0, 1])],

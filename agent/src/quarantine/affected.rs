@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
-    Forward, L4Route, Listener, Port, Route, Snapshot, WeightedBackend, route::Action,
+    Forward, L4Route, Listener, Port, Protocol, Route, Snapshot, TlsTermination, Transport,
+    WeightedBackend, route::Action,
 };
 
 use super::exclude::Removed;
@@ -170,6 +171,24 @@ fn not_open(
     }
     for port in &snapshot.ports {
         if port.transport() != *transport || bound(port) != u32::from(address.port()) {
+            continue;
+        }
+        if port.http3 {
+            // The listeners are still served over TCP.
+            let is_same = |it: &&Port| it.transport() == Transport::Tcp && it.port == port.port;
+            let tcp = snapshot.ports.iter().filter(is_same);
+            let listeners = tcp.flat_map(|it| &it.listeners);
+            let allows = |it: &&Listener| {
+                let tls = it.tls.as_ref();
+                it.protocol() == Protocol::Https && tls.is_some_and(TlsTermination::allows_http3)
+            };
+            let refused = listeners.filter(allows).map(|listener| Refused {
+                object: listener.name.clone(),
+                effect: format!("not served over HTTP/3 until {address} can be bound"),
+                envoy_words: words.clone(),
+                since: *since,
+            });
+            affected.refused.extend(refused);
             continue;
         }
         for listener in &port.listeners {

@@ -240,7 +240,8 @@ fn without_listeners(port: &Port, removed: &Removed<'_>) -> Option<Port> {
             listener
         })
         .collect();
-    (!listeners.is_empty()).then_some(Port { listeners, ..*port })
+    // HTTP/3 ports never have listeners.
+    (port.http3 || !listeners.is_empty()).then_some(Port { listeners, ..*port })
 }
 
 fn without_routes(table: &RouteTable, removed: &Removed<'_>) -> RouteTable {

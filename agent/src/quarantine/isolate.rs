@@ -98,6 +98,7 @@ impl ProbeBuilder {
             port,
             inside: 0,
             proxy_protocol: 0,
+            http3: false,
             listeners: vec![listener],
         });
     }

@@ -78,8 +78,8 @@ pub(super) async fn stop_requested(
     }
 }
 
-/// Decides what happens to Envoy after a signal. Before it drains, load balancers get time to
-/// notice that the host is not ready.
+/// Decides what happens to Envoy after a signal. Gives load balancers time to notice that the host
+/// is not ready before Envoy drains.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,

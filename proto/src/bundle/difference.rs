@@ -61,6 +61,7 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             by_name(bundles.map(|one| (one.name.as_str(), one)))
         }),
         settings: from.addresses != to.addresses
+            || http3_ports(from) != http3_ports(to)
             || from.edge != to.edge
             || from.rotation != to.rotation
             || from.tracing != to.tracing
@@ -70,6 +71,11 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.shared_filters != to.shared_filters
             || from.filters != to.filters,
     }
+}
+
+fn http3_ports(snapshot: &Snapshot) -> BTreeSet<u32> {
+    let ports = snapshot.ports.iter().filter(|port| port.http3);
+    ports.map(|port| port.port).collect()
 }
 
 fn listeners(snapshot: &Snapshot) -> BTreeMap<String, String> {

@@ -42,7 +42,9 @@ async fn fallback_certificate_opens_only_hosts_that_opt_in() {
     let mut all = vec![
         gateway("edge", &[http_listener("http", 80, "")]),
         ingress_class(),
-        authority.issue(&["*.test", "*.wild.test"]).secret("own"),
+        authority
+            .issue(&["in.test", "out.test", "held.test", "*.wild.test"])
+            .secret("own"),
         fallback.secret("fallback"),
     ];
     let _backends = start_served(&["a", "b"], &mut all).await;

@@ -12,6 +12,7 @@ mod explain;
 mod external_auth;
 mod fail_closed;
 mod grpc_routes;
+mod http3;
 mod http_backends;
 mod http_filters;
 mod http_listeners;

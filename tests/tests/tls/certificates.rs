@@ -187,13 +187,16 @@ const KINDS: &[(&str, Expected)] = &[
     ("broken-key", Refused("tls.key contains a malformed PKCS#8")),
     (
         "certificate-as-key",
-        Refused("tls.key contains no PEM private key, but a certificate"),
+        Refused("tls.key contains a certificate, not a PEM private key"),
     ),
     (
         "key-as-certificate",
-        Refused("tls.crt contains no PEM certificate, but a private key"),
+        Refused("tls.crt contains a private key, not a PEM certificate"),
     ),
-    ("request", Refused("but a certificate request")),
+    (
+        "request",
+        Refused("contains a certificate request, not a PEM certificate"),
+    ),
     ("common-name", Advised("ignore the common name")),
     ("chain", Served),
     ("root-first", Mended("its certificates are sent as 2, 1, 0")),
@@ -210,12 +213,12 @@ const KINDS: &[(&str, Expected)] = &[
     ("of-300", Advised("has 301 certificates with")),
     ("of-1000", Refused("bytes, maximum 524288")),
     ("twice-encoded", Refused("it was encoded twice")),
-    ("binary", Refused("but binary data")),
+    ("binary", Refused("contains binary data")),
     (
         "pkcs12",
-        Refused("tls.key contains no PEM private key, but binary data"),
+        Refused("tls.key contains binary data, such as DER or PKCS#12, not a PEM private key"),
     ),
-    ("utf-16", Refused("but text in UTF-16")),
+    ("utf-16", Refused("contains text in UTF-16")),
 ];
 
 #[tokio::test]

@@ -144,7 +144,7 @@ fn statistics() -> StatsConfig {
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
-            r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
+            r"vhost\..*\.route\.[A-Za-z]+/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",

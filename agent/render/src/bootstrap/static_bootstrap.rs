@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     HttpConnectionManager, http_connection_manager::RouteSpecifier, http_filter,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use envoy_types::pb::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, DownstreamTlsContext, Secret, UpstreamTlsContext,
     common_tls_context::ValidationContextType,
@@ -144,10 +145,16 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         }
         Ok(())
     };
-    change(config, |tls: &mut DownstreamTlsContext| {
+    let terminated = |tls: &mut DownstreamTlsContext| {
         // Session ticket keys belong to the host and need no validation.
         tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
+    };
+    change(config, terminated)?;
+    change(config, |quic: &mut QuicDownstreamTransport| {
+        quic.downstream_tls_context
+            .as_mut()
+            .map_or(Ok(()), terminated)
     })?;
     change(config, |tls: &mut UpstreamTlsContext| {
         without_files(&mut tls.common_tls_context)

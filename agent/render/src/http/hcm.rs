@@ -34,6 +34,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{Edge, TlsTermination, VirtualHost};
 
+use super::http3::{self, HttpConnections};
 use super::{
     address_filters, auth_headers, authorization, composite, cors, credentials, csrf,
     external_auth, forwarded_certificates, matches, rate_limits, request_filters, sessions,
@@ -58,6 +59,7 @@ pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
     tls: Option<&TlsTermination>,
+    connections: HttpConnections,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
@@ -65,7 +67,11 @@ pub(crate) fn render(
         forwarded_certificates::render(tls, edge);
     let manager = HttpConnectionManager {
         stat_prefix: format!("{}-{}", place.protocol, place.port),
-        http_filters: http_filters(context),
+        codec_type: connections.codec().into(),
+        http_filters: http3::announcing(connections)
+            .into_iter()
+            .chain(http_filters(context))
+            .collect(),
         route_specifier: table_in_file(table, context),
         // The peer is the client unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
@@ -90,6 +96,7 @@ pub(crate) fn render(
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
         http2_protocol_options: Some(http2_options()),
+        http3_protocol_options: http3::options(connections),
         max_request_headers_kb: wrappers::uint32(
             edge.max_request_headers_kib
                 .unwrap_or(MAX_HEADER_KIB)
@@ -163,9 +170,8 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
         Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
         Underscores::Allow => HeadersWithUnderscoresAction::Allow,
     };
-    let idle_ms = edge.connection_idle_timeout_ms;
     HttpProtocolOptions {
-        idle_timeout: wrappers::milliseconds(idle_ms.unwrap_or(CONNECTION_IDLE_MS)),
+        idle_timeout: wrappers::milliseconds(connection_idle_ms(edge)),
         max_headers_count: wrappers::uint32(edge.max_request_headers.unwrap_or(MAX_HEADERS).max(1)),
         headers_with_underscores_action: underscores.into(),
         ..Default::default()
@@ -220,13 +226,18 @@ fn no_envoy_headers() -> TypedExtensionConfig {
 
 fn http2_options() -> Http2ProtocolOptions {
     Http2ProtocolOptions {
-        max_concurrent_streams: wrappers::uint32(100),
-        initial_stream_window_size: wrappers::uint32(64 * 1024),
-        initial_connection_window_size: wrappers::uint32(1024 * 1024),
+        max_concurrent_streams: wrappers::uint32(MAX_STREAMS),
+        initial_stream_window_size: wrappers::uint32(STREAM_WINDOW),
+        initial_connection_window_size: wrappers::uint32(CONNECTION_WINDOW),
         // An invalid request closes only its stream, not the connection.
         override_stream_error_on_invalid_http_message: wrappers::boolean(true),
         ..Default::default()
     }
+}
+
+pub(crate) fn connection_idle_ms(edge: Edge) -> u64 {
+    edge.connection_idle_timeout_ms
+        .unwrap_or(CONNECTION_IDLE_MS)
 }
 
 /// A route with a longer request timeout overrides this timeout.
@@ -235,6 +246,9 @@ pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
 }
 
 /// The table in `docs/hardening.md` lists these and all other defaults.
+pub(crate) const MAX_STREAMS: u32 = 100;
+pub(crate) const STREAM_WINDOW: u32 = 64 * 1024;
+pub(crate) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;

@@ -18,6 +18,7 @@ mod forward;
 mod forwarded_certificates;
 pub(crate) mod hcm;
 pub(crate) mod headers;
+pub(crate) mod http3;
 mod internal_redirect;
 mod matches;
 mod mirrors;

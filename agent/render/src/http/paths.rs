@@ -11,7 +11,8 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// Maximum length of a prefix. Limits the compiled expression, which is at least as long.
+/// Maximum length of a path prefix to remove, in bytes. Removal uses a regular expression that is
+/// at least as long as the prefix.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// Never includes the query.

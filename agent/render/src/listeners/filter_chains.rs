@@ -11,9 +11,11 @@ use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
+use super::quic;
 use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
 use crate::http::hcm::{self, Table};
+use crate::http::http3::HttpConnections;
 use crate::l4::addresses::SourceMatches;
 use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
@@ -21,10 +23,12 @@ use crate::{l4, tls, wrappers};
 /// In order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
 /// Handshake timeout. Without it, a silent client would stay connected forever.
-const HANDSHAKE_MS: u64 = 10_000;
+pub(super) const HANDSHAKE_MS: u64 = 10_000;
 
+/// `http3` is true if the port's HTTPS listeners are served over HTTP/3 too.
 pub(super) fn render(
     port: &Port,
+    http3: bool,
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
 ) -> Vec<FilterChain> {
@@ -34,8 +38,13 @@ pub(super) fn render(
         listeners,
         inside: _,
         proxy_protocol: _,
+        // Only for UDP.
+        http3: _,
     } = port;
-    let mut chains = Chains::default();
+    let mut chains = Chains {
+        http3,
+        ..Chains::default()
+    };
     for listener in listeners {
         let added = chains.add(listener, *port, context, problems);
         if added.is_err() {
@@ -46,7 +55,10 @@ pub(super) fn render(
     chains.finish()
 }
 
-fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
+pub(super) fn usable<'t>(
+    route_table: &'t str,
+    context: &RenderContext<'t>,
+) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;
     Ok(
@@ -67,6 +79,7 @@ enum ChainKind {
 /// Envoy rejects a whole listener if two of its chains have the same name or match.
 #[derive(Default)]
 struct Chains {
+    http3: bool,
     ready: Vec<(ChainKind, FilterChain)>,
     matched: BTreeSet<(ChainKind, String)>,
 }
@@ -84,7 +97,8 @@ impl Chains {
             protocol: _,
             hostname,
             route_table,
-            tls,
+            // Rendered by `https`.
+            tls: _,
             l4_routes,
         } = listener;
         let place = |protocol| LoggedPlace {
@@ -104,20 +118,16 @@ impl Chains {
                         listener: None,
                         ..place("http")
                     };
-                    let chain = chain(route_table, hcm::render(place, table, None, context));
+                    let chain = chain(
+                        route_table,
+                        hcm::render(place, table, None, HttpConnections::Tcp, context),
+                    );
                     self.ready.push((ChainKind::Plain, chain));
                 }
                 Ok(())
             }
             Protocol::Https => {
-                let tls = tls
-                    .as_ref()
-                    .ok_or("the listener is HTTPS but has no TLS settings")?;
-                let table = usable(route_table, context)?;
-                let manager = hcm::render(place("https"), table, Some(tls), context);
-                let chain = chain(name, manager);
-                let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
-                let chain = over_tls(chain, socket, context);
+                let chain = self.https(listener, place("https"), context)?;
                 self.push(ChainKind::Tls, slice::from_ref(hostname), vec![chain])
             }
             Protocol::Tls => {
@@ -141,6 +151,24 @@ impl Chains {
             }
             Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
         }
+    }
+
+    fn https(
+        &self,
+        listener: &Listener,
+        place: LoggedPlace<'_>,
+        context: &RenderContext<'_>,
+    ) -> Result<FilterChain, String> {
+        let tls = listener.tls.as_ref();
+        let tls = tls.ok_or("the listener is HTTPS but has no TLS settings")?;
+        let table = usable(&listener.route_table, context)?;
+        let connections = match quic::allowed(listener) {
+            Some(_) if self.http3 => HttpConnections::TcpBesideQuic(place.port),
+            _ => HttpConnections::Tcp,
+        };
+        let manager = hcm::render(place, table, Some(tls), connections, context);
+        let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
+        Ok(over_tls(chain(&listener.name, manager), socket, context))
     }
 
     /// Closes connections for a listener that cannot be served. Otherwise, a listener with a wider
@@ -211,17 +239,7 @@ impl Chains {
     ) -> Result<(), String> {
         let mut server_names = Vec::new();
         let mut taken = None;
-        for hostname in hostnames {
-            let hostname = if hostname == "*" { "" } else { hostname }.to_ascii_lowercase();
-            if hostname
-                .strip_prefix("*.")
-                .unwrap_or(&hostname)
-                .contains('*')
-            {
-                return Err(format!(
-                    "server name `{hostname}`: `*` is only allowed at the start"
-                ));
-            }
+        for hostname in self::server_names(hostnames)? {
             if self.matched.insert((kind, hostname.clone())) {
                 server_names.push(hostname);
             } else {
@@ -259,6 +277,21 @@ impl Chains {
             })
             .collect()
     }
+}
+
+/// Returns an empty name for a hostname that matches all names.
+pub(super) fn server_names(hostnames: &[String]) -> Result<Vec<String>, String> {
+    let names = hostnames.iter().map(|hostname| {
+        let hostname = if hostname == "*" { "" } else { hostname }.to_ascii_lowercase();
+        let rest = hostname.strip_prefix("*.").unwrap_or(&hostname);
+        if rest.contains('*') {
+            return Err(format!(
+                "server name `{hostname}`: `*` is only allowed at the start"
+            ));
+        }
+        Ok(hostname)
+    });
+    names.collect()
 }
 
 pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {

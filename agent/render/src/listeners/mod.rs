@@ -6,6 +6,7 @@
 //! connections.
 
 mod filter_chains;
+mod quic;
 
 use std::net::IpAddr;
 
@@ -46,7 +47,11 @@ pub(crate) fn render(
             continue;
         }
         let template = match port.transport() {
-            schema::Transport::Tcp => tcp(port, context, problems),
+            schema::Transport::Tcp => tcp(port, quic::serves(port, ports), context, problems),
+            schema::Transport::Udp if port.http3 => match quic::render(port, ports, context) {
+                Some(listener) => listener,
+                None => continue,
+            },
             schema::Transport::Udp => udp(port, context, problems),
         };
         let addresses = &context.options.addresses;
@@ -55,8 +60,13 @@ pub(crate) fn render(
     by_name(listeners, problems)
 }
 
-fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
-    let mut filter_chains = filter_chains::render(port, context, problems);
+fn tcp(
+    port: &Port,
+    http3: bool,
+    context: &RenderContext<'_>,
+    problems: &mut RenderProblems,
+) -> EnvoyListener {
+    let mut filter_chains = filter_chains::render(port, http3, context, problems);
     if filter_chains.is_empty() {
         // Bind the port even without routes, and close its connections.
         let name = format!("refused/{}", port.port);

@@ -120,6 +120,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         listeners,
         inside: 0,
         proxy_protocol: 0,
+        http3: false,
     };
     let http = |name: &str, hostname: &str| Listener {
         route_table: "http/80".into(),

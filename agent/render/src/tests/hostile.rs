@@ -359,6 +359,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                     port: port % 70_000,
                                     inside: port % 66_000,
                                     proxy_protocol: transport,
+                                    http3: port % 2 == 0,
                                     listeners: vec![Listener {
                                         name: name.clone(),
                                         protocol,

@@ -51,6 +51,7 @@ fn printed(transport: Transport, protocol: Protocol, routes: Vec<L4Route>) -> (V
             }],
             inside: 0,
             proxy_protocol: 0,
+            http3: false,
         }],
         ..everything
     };

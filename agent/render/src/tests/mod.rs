@@ -10,6 +10,7 @@ pub(crate) mod everything;
 mod external_auth;
 mod hostile;
 mod hostile_filters;
+mod http3;
 mod l4_addresses;
 mod left_out;
 pub(crate) mod parts;

@@ -7,6 +7,7 @@ pub(crate) mod secrets;
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, TransportSocket, data_source::Specifier, transport_socket,
 };
+use envoy_types::pb::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
     SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
@@ -32,6 +33,33 @@ pub(crate) fn downstream(
     alpn: &[&str],
     context: &RenderContext<'_>,
 ) -> Result<TransportSocket, String> {
+    Ok(socket(termination(tls, alpn, context)?))
+}
+
+/// The caller has checked that `tls` may be used over HTTP/3.
+pub(crate) fn over_quic(
+    tls: &TlsTermination,
+    context: &RenderContext<'_>,
+) -> Result<TransportSocket, String> {
+    let transport = QuicDownstreamTransport {
+        downstream_tls_context: Some(termination(tls, &["h3"], context)?),
+        // Anyone can replay early data, and most backends do not expect that.
+        enable_early_data: wrappers::boolean(false),
+        ..Default::default()
+    };
+    Ok(TransportSocket {
+        name: "envoy.transport_sockets.quic".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(pack_any(
+            transport,
+        ))),
+    })
+}
+
+fn termination(
+    tls: &TlsTermination,
+    alpn: &[&str],
+    context: &RenderContext<'_>,
+) -> Result<DownstreamTlsContext, String> {
     let TlsTermination {
         keys,
         client_trust_bundle: _,
@@ -58,7 +86,7 @@ pub(crate) fn downstream(
     let certificates = OwnCertificates::of(keys, context)?;
     let asks = tls.asks_for_certificate();
     let validation = clients::validation(tls, context)?;
-    Ok(socket(DownstreamTlsContext {
+    Ok(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(accepted(tls)?),
             tls_certificates: certificates.inline,
@@ -82,7 +110,7 @@ pub(crate) fn downstream(
         // Set explicitly, because Envoy's default is about to change.
         require_client_certificate: wrappers::boolean(tls.requires_certificate()).filter(|_| asks),
         ..Default::default()
-    }))
+    })
 }
 
 /// Falls back to the host's keys. Returns `None` if the host has no keys; Envoy then generates

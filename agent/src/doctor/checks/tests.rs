@@ -142,7 +142,7 @@ fn each_fault_is_found_by_exactly_one_check() {
             |f| f.inotify.held = Some(5),
             "inotify-instances",
             FindingSeverity::Warning,
-            "holds 5",
+            "has reserved 5",
         ),
         (
             |f| f.inotify.watches = 100,

@@ -32,6 +32,8 @@ pub struct RestartFacts {
     pub can_launch: bool,
     /// True if the new Envoy has fewer workers.
     pub has_fewer_workers: bool,
+    /// True if the running Envoy serves HTTP/3.
+    pub serves_http3: bool,
     /// Files that the running Envoy watches.
     pub watches: usize,
     /// Free inotify instances.
@@ -130,6 +132,7 @@ fn hot(facts: &RestartFacts) -> Result<bool, String> {
         interrupted,
         can_launch,
         has_fewer_workers: _,
+        serves_http3,
         watches: _,
         free_watches: _,
     } = facts;
@@ -138,6 +141,14 @@ fn hot(facts: &RestartFacts) -> Result<bool, String> {
     }
     if !can_launch {
         return Err("the agent cannot start an Envoy that outlives it".to_owned());
+    }
+    // The old Envoy's main thread passes datagrams on over a Unix socket and blocks if its queue of ten
+    // is full. The new Envoy's main thread meanwhile waits for the old one's statistics, so that
+    // neither continues.
+    if *serves_http3 {
+        return Err(
+            "the running Envoy serves HTTP/3, and both Envoys could block each other".to_owned(),
+        );
     }
     let next = next_protocol.as_ref().map_err(Clone::clone)?;
     if let Some(protocol) = protocol
@@ -166,6 +177,7 @@ mod tests {
             interrupted: Ok(false),
             can_launch: true,
             has_fewer_workers: false,
+            serves_http3: false,
             watches: 5,
             free_watches: 50,
         }
@@ -215,6 +227,17 @@ mod tests {
             let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
         }
+    }
+
+    #[test]
+    fn http3_is_never_restarted_hot() {
+        let facts = RestartFacts {
+            serves_http3: true,
+            ..good()
+        };
+        assert_eq!(methods(Strategy::Auto, &facts), [RestartMethod::Handover]);
+        let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
+        assert!(refused.contains("HTTP/3"), "{refused}");
     }
 
     #[test]

@@ -49,8 +49,20 @@ pub(crate) async fn gather(
             .concurrency
             .zip(workers)
             .is_some_and(|(next, now)| next < now),
+        serves_http3: serves_http3(admin).await,
         watches,
         free_watches: config.instances.free(watches + SPARE),
+    }
+}
+
+async fn serves_http3(admin: &Admin) -> bool {
+    let filter = "quic_server_transport_socket_factory|downstream_cx_http3_total";
+    let counters = admin.with_timeout(ANSWER).counters(filter).await;
+    match counters {
+        Ok(counters) => !counters.is_empty(),
+        // Only a failed hot restart removes the socket, and only another one helps then.
+        Err(AdminError::Connect { .. }) => false,
+        Err(_) => true,
     }
 }
 

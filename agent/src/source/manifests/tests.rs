@@ -434,7 +434,7 @@ fn limits_keep_known_objects_and_refuse_new() {
     }
     // `c.yaml` is now the fourth file by name, but it was already in use.
     assert_eq!(fixture.objects(), ["a=1", "aa=1", "b=2", "c=2"]);
-    assert!(fixture.problem().contains("after 3 files"));
+    assert!(fixture.problem().contains("limit of 3 files"));
     fs::remove_file(fixture.path("aa.yaml")).expect("removed");
     fs::remove_file(fixture.path("d.yaml")).expect("removed");
     fixture.write("1/2/3/e.yaml", object("e", "1"));

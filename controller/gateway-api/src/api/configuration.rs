@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AccessLogRules, ClientCertificateDetail, EscapedSlashesAction, FleetSettings,
-    ForwardedCertificateMode, IngressSettings, IpFamily, IpFamilyPolicy, MetricsSettings, Object,
-    ProxyProtocolMode, PublishingType, RepeatedSlashesAction, SelectionMode, ServiceTraffic,
-    SessionAffinity, TracingSettings, UnderscoresAction,
+    ForwardedCertificateMode, Http3Mode, IngressSettings, IpFamily, IpFamilyPolicy,
+    MetricsSettings, Object, ProxyProtocolMode, PublishingType, RepeatedSlashesAction,
+    SelectionMode, ServiceTraffic, SessionAffinity, TracingSettings, UnderscoresAction,
 };
 
 /// Group of Sesame's own kinds.
@@ -312,6 +312,10 @@ pub struct EdgeSettings {
     /// configurations set this field, only the last one applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocolSettings>,
+    /// HTTP/3 on HTTPS listeners, in addition to HTTP/1.1 and HTTP/2; none by default. If several
+    /// configurations set this field, only the last one applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http3: Option<Http3Settings>,
     /// How the header `x-forwarded-client-cert` is handled. Applies only to HTTPS listeners that
     /// verify client certificates; all other listeners remove the header, as do listeners with
     /// `AllowInsecureFallback`. If several configurations set this field, only the last one
@@ -333,6 +337,22 @@ pub struct ProxyProtocolSettings {
     pub mode: Option<ProxyProtocolMode>,
     /// Listener ports that the mode applies to; all TCP ports by default. Other ports accept no
     /// header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65535)))]
+    pub ports: Option<Vec<i32>>,
+}
+
+/// HTTP/3 over UDP, on the port of each HTTPS listener. Responses over TCP announce it with the
+/// header `alt-svc`. Listeners that ask for client certificates, ports with UDP listeners, and
+/// ports with `proxyProtocol` are served only over TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Http3Settings {
+    /// `Enabled`, the default, or `Disabled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Http3Mode>,
+    /// Listener ports that the mode applies to; all ports with HTTPS listeners by default. Other
+    /// ports are served only over TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65535)))]
     pub ports: Option<Vec<i32>>,

@@ -18,6 +18,8 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("healthPort", 1, 65_535),
     ("healthyThreshold", 1, 1_000),
     ("healthyThresholdCount", 0, 1_000),
+    ("http", 1, 65_535),
+    ("https", 1, 65_535),
     ("inside", 1, 65_535),
     ("intervalSeconds", 0, 86_400),
     ("last", 100, 599),

@@ -47,6 +47,16 @@ open_enum! {
 }
 
 open_enum! {
+    /// `spec.edge.http3.mode` in a SesameConfiguration.
+    Http3Mode {
+        /// Serves HTTPS listeners over HTTP/3 too.
+        Enabled = "Enabled",
+        /// Serves them only over TCP.
+        Disabled = "Disabled",
+    }
+}
+
+open_enum! {
     /// `spec.edge.forwardClientCertificate.mode` in a SesameConfiguration.
     ForwardedCertificateMode {
         /// Removes the header.

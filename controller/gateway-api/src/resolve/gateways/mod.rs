@@ -42,8 +42,8 @@ use crate::resolve::listeners::{
     self, CheckedListener, ComparedGateway, ListenerOwner, UncoveredHostnames, invalid,
 };
 use crate::resolve::policies::traffic::TrafficPolicies;
-use crate::resolve::settings::GatewaySettings;
 use crate::resolve::settings::ports::{self, Socket};
+use crate::resolve::settings::{GatewaySettings, OnPort};
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
@@ -123,6 +123,7 @@ pub(crate) fn check_all<'w>(
     for gateway in &mut checked {
         gateway.collect(cx, references);
         gateway.terminate(cx, references);
+        gateway.report_http3();
     }
     let mut ordered = merged::by_order(&mut checked, CheckedGateway::comparison_key);
     for together in ordered.chunk_by_mut(|a, b| a.comparison_key() == b.comparison_key()) {
@@ -342,6 +343,31 @@ impl<'w> CheckedGateway<'w> {
         } else {
             self.own_listeners()
         }
+    }
+
+    /// Returns the ports that the settings select for HTTP/3, each with the reason if it is served
+    /// only over TCP.
+    pub(crate) fn over_http3(&self) -> BTreeMap<u16, Result<(), &'static str>> {
+        let accepted = self.listeners.iter().filter(|it| it.accepted.good());
+        let listeners = accepted.filter_map(|listener| {
+            Some(OnPort {
+                port: listener.port?,
+                protocol: listener.protocol?,
+                tls: listener.tls.as_ref(),
+            })
+        });
+        self.settings.over_http3(listeners)
+    }
+
+    fn report_http3(&mut self) {
+        let ports = self.over_http3().into_iter();
+        let faults = ports.filter_map(|(port, serves)| {
+            let why = serves.err()?;
+            Some(format!(
+                "spec.edge.http3: port {port} is served only over TCP, because {why}"
+            ))
+        });
+        self.not_understood.extend(faults);
     }
 
     pub(crate) fn verdict(&self) -> Verdict {

@@ -32,6 +32,8 @@ impl ServiceRequest {
 
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
+        let over_http3 = gateway.over_http3().into_iter();
+        let over_http3 = over_http3.filter(|(_, serves)| serves.is_ok());
         let ports = accepted.filter_map(|listener| {
             let transport = match listener.protocol? {
                 Protocol::RawUdp => Transport::Udp,
@@ -42,7 +44,9 @@ impl ServiceRequest {
             Some((transport, listener.port?))
         });
         Self {
-            ports: ports.collect(),
+            ports: ports
+                .chain(over_http3.map(|(port, _)| (Transport::Udp, port)))
+                .collect(),
             gives_addresses: match gateway.settings.publishing_type() {
                 PublishingType::ClusterIp
                 | PublishingType::LoadBalancer

@@ -80,26 +80,7 @@ impl<'w> IncludeTree<'_, 'w> {
         let size = self.sizes.entry(size_key).or_default();
         *size = size.saturating_add(own);
         if *size > MAX_PROXY_ROUTES {
-            let why = format!(
-                "includes of HTTPProxy {name} from namespace {:?} have more than \
-                 {MAX_PROXY_ROUTES} routes and includes together; include it less often; requests \
-                 of further includes get 502",
-                root.proxy.metadata.namespace
-            );
-            let code = ("SpecError", "TooManyRoutes");
-            self.details.error(&root.name, code, why);
-            places.push(Place {
-                name,
-                proxy,
-                routes: &[],
-                dead_ends: DeadEnds {
-                    others: vec![inherited.whole()],
-                    ..DeadEnds::default()
-                },
-                inherited,
-                depth: path.len(),
-                number: here,
-            });
+            places.push(self.beyond_limit(root, proxy, inherited, path.len(), here));
             return;
         }
         let at = places.len();
@@ -131,6 +112,38 @@ impl<'w> IncludeTree<'_, 'w> {
             path.push(child.metadata.key());
             self.place(root, child, inherited, path, places);
             path.pop();
+        }
+    }
+
+    /// Reports the limit. The requests get 502.
+    fn beyond_limit(
+        &mut self,
+        root: &Root<'w>,
+        proxy: &'w HttpProxy,
+        inherited: Inherited,
+        depth: usize,
+        number: usize,
+    ) -> Place<'w> {
+        let name = proxy.metadata.key();
+        let why = format!(
+            "includes of HTTPProxy {name} from namespace {:?} have more than {MAX_PROXY_ROUTES} \
+             routes and includes together; include it less often; requests of further includes get \
+             502",
+            root.proxy.metadata.namespace
+        );
+        let code = ("SpecError", "TooManyRoutes");
+        self.details.error(&root.name, code, why);
+        Place {
+            name,
+            proxy,
+            routes: &[],
+            dead_ends: DeadEnds {
+                others: vec![inherited.whole()],
+                ..DeadEnds::default()
+            },
+            inherited,
+            depth,
+            number,
         }
     }
 

@@ -323,9 +323,9 @@ mod tests {
     use super::super::configuration;
     use super::*;
     use crate::api::{
-        EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings, IngressSettings,
-        MeasuredRoute, PortMapping, ProxyClass, ProxyProtocolSettings, Publishing, PublishingType,
-        SecretRef, TracingSettings,
+        EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings, Http3Settings,
+        IngressSettings, MeasuredRoute, PortMapping, ProxyClass, ProxyProtocolSettings, Publishing,
+        PublishingType, SecretRef, TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -381,6 +381,10 @@ mod tests {
                     mode: None,
                     ports: Some(vec![0]),
                 }),
+                http3: Some(Http3Settings {
+                    mode: Some("On".into()),
+                    ports: None,
+                }),
                 forward_client_certificate: Some(ForwardedCertificateSettings {
                     mode: Some("Always".into()),
                     details: None,
@@ -428,6 +432,7 @@ mod tests {
             "spec.edge.escapedSlashes: \"redirect\" is not one of Redirect,",
             "spec.edge.requestTimeout: \"1d\" is not a duration",
             "spec.edge.proxyProtocol.ports[0]: 0: expected 1 to 65535",
+            "spec.edge.http3.mode: \"On\" is not one of Enabled, Disabled",
             "spec.edge.forwardClientCertificate.mode: \"Always\" is not one of Sanitize,",
             "spec.rotation.bundleOverlap: \"721h\": expected 0s to 720h",
             "spec.accessLog.minStatus: 600: expected 100 to 599",

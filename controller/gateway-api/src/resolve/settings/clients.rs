@@ -29,7 +29,8 @@ impl ProxyProtocolPorts {
     /// An error starts with the name of the field in `spec.edge`.
     pub(super) fn read(settings: &ProxyProtocolSettings) -> Result<Self, String> {
         let ProxyProtocolSettings { mode, ports } = settings;
-        let ports = ports.as_deref().map(listed).transpose()?;
+        let ports = ports.as_deref();
+        let ports = ports.map(|it| listed("proxyProtocol", it)).transpose()?;
         let mode = match mode {
             None | Some(ProxyProtocolMode::Required) => ProxyProtocol::Required,
             Some(ProxyProtocolMode::Optional) => ProxyProtocol::Optional,
@@ -54,13 +55,21 @@ impl ProxyProtocolPorts {
             }
         }
     }
+
+    /// Returns true if a header may precede the connections of a TCP port.
+    pub(super) fn applies_to(&self, port: u16) -> bool {
+        let Self { mode, ports } = self;
+        let is_listed = |listed: &BTreeSet<u32>| listed.contains(&u32::from(port));
+        *mode != ProxyProtocol::None && ports.as_ref().is_none_or(is_listed)
+    }
 }
 
-fn listed(ports: &[i32]) -> Result<BTreeSet<u32>, String> {
-    limits::entries("proxyProtocol.ports", ports.len(), 1..=MAX_PORTS)?;
+/// `field` is the name of a field in `spec.edge`.
+pub(super) fn listed(field: &str, ports: &[i32]) -> Result<BTreeSet<u32>, String> {
+    limits::entries(&format!("{field}.ports"), ports.len(), 1..=MAX_PORTS)?;
     let ports = ports.iter().enumerate().map(|(i, port)| {
         let number = names::port(*port).map(u32::from);
-        number.ok_or_else(|| format!("proxyProtocol.ports[{i}]: {port}: expected 1 to 65535"))
+        number.ok_or_else(|| format!("{field}.ports[{i}]: {port}: expected 1 to 65535"))
     });
     ports.collect()
 }
@@ -119,7 +128,7 @@ fn parts(details: &[ClientCertificateDetail]) -> Result<ForwardClientCertificate
     Ok(parts)
 }
 
-fn unknown(field: &str, value: &str, words: &[&str]) -> String {
+pub(super) fn unknown(field: &str, value: &str, words: &[&str]) -> String {
     let words = words.join(", ");
     format!("{field}: {:?} is not one of {words}", excerpt(value))
 }

@@ -7,6 +7,7 @@ use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{AccessLog, Edge};
 
 use super::clients::{self, ProxyProtocolPorts};
+use super::http3::Http3Ports;
 use crate::api::{
     AccessLogRules, EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction,
     UnderscoresAction,
@@ -75,6 +76,7 @@ impl EdgeDefaults {
             max_request_headers,
             upgrades,
             proxy_protocol,
+            http3,
             forward_client_certificate,
         } = settings;
         let mut wrong = Vec::new();
@@ -153,6 +155,8 @@ impl EdgeDefaults {
         // Only validated here, because a snapshot stores this setting in its ports.
         let proxy_protocol = proxy_protocol.as_ref().map(ProxyProtocolPorts::read);
         wrong.extend(proxy_protocol.and_then(Result::err));
+        let http3 = http3.as_ref().map(Http3Ports::read);
+        wrong.extend(http3.and_then(Result::err));
         if let Some(settings) = forward_client_certificate {
             wrong.extend(clients::forward_certificates(&mut self.0, settings).err());
         }

@@ -232,6 +232,7 @@ impl Merged {
             max_request_headers as "spec.edge.maxRequestHeaders",
             upgrades as "spec.edge.upgrades",
             proxy_protocol as "spec.edge.proxyProtocol",
+            http3 as "spec.edge.http3",
             forward_client_certificate as "spec.edge.forwardClientCertificate",
         }
     }

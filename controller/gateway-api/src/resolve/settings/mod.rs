@@ -10,6 +10,7 @@ mod clients;
 mod collector_headers;
 pub(crate) mod edge;
 mod fleet;
+mod http3;
 pub(crate) mod ingress;
 mod merge;
 mod metrics;
@@ -24,6 +25,8 @@ use sesame_proto::schema;
 use self::access_log::ConfiguredLog;
 use self::clients::ProxyProtocolPorts;
 use self::edge::EdgeDefaults;
+use self::http3::Http3Ports;
+pub(crate) use self::http3::OnPort;
 use self::merge::Merged;
 use self::ports::PortLimits;
 use self::tracing::ConfiguredTracing;
@@ -44,6 +47,7 @@ pub struct GatewaySettings {
     /// `None` if all values are defaults.
     pub(crate) edge: Option<schema::Edge>,
     pub(crate) proxy_protocol: ProxyProtocolPorts,
+    pub(crate) http3: Http3Ports,
     /// `None` if all values are defaults.
     pub(crate) rotation: Option<schema::Rotation>,
     /// `None` if no configuration sets tracing.
@@ -81,6 +85,8 @@ impl GatewaySettings {
         let _ = edge.set_all(&of_layers);
         let proxy_protocol = of_layers.proxy_protocol.as_ref();
         let proxy_protocol = proxy_protocol.and_then(|it| ProxyProtocolPorts::read(it).ok());
+        let http3 = of_layers.http3.as_ref();
+        let http3 = http3.and_then(|it| Http3Ports::read(it).ok());
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
         let settings = Self {
@@ -88,6 +94,7 @@ impl GatewaySettings {
             fleet,
             edge: edge.difference(),
             proxy_protocol: proxy_protocol.unwrap_or_default(),
+            http3: http3.unwrap_or_default(),
             rotation: of_rotation(&rotation),
             tracing,
             log,
@@ -121,6 +128,7 @@ impl GatewaySettings {
             fleet,
             edge,
             proxy_protocol,
+            http3,
             rotation,
             tracing,
             log,
@@ -132,6 +140,7 @@ impl GatewaySettings {
             && *fleet == others.fleet
             && *edge == others.edge
             && *proxy_protocol == others.proxy_protocol
+            && *http3 == others.http3
             && *rotation == others.rotation
             && *tracing == others.tracing
             && *log == others.log
@@ -168,9 +177,27 @@ impl GatewaySettings {
         self.ports.allow(&ports, source);
     }
 
-    pub(crate) fn apply_to(&self, ports: &mut [schema::Port]) {
+    pub(crate) fn apply_to(&self, ports: &mut Vec<schema::Port>) {
+        let listeners = ports.iter().flat_map(OnPort::of_snapshot);
+        let over_udp = http3::add(&self.over_http3(listeners));
+        ports.extend(over_udp);
         self.ports.open(ports);
         self.proxy_protocol.apply(ports);
+    }
+
+    /// Returns the ports that the configuration selects for HTTP/3, each with the reason if it is
+    /// served only over TCP.
+    pub(crate) fn over_http3<'l>(
+        &self,
+        listeners: impl Iterator<Item = OnPort<'l>>,
+    ) -> BTreeMap<u16, Result<(), &'static str>> {
+        let Self {
+            http3,
+            proxy_protocol,
+            ..
+        } = self;
+        let excluded = |port| proxy_protocol.applies_to(port);
+        http3.select(listeners, excluded, |port| self.opened(port))
     }
 
     /// Returns the port that hosts open for a listener port.

@@ -137,6 +137,7 @@ pub(crate) fn build<'a>(
             port: port.into(),
             inside: 0,
             proxy_protocol: 0,
+            http3: false,
             listeners: placed
                 .iter()
                 .map(|placed| to_schema(placed, &owners, &mut l4_routes, &mut findings.displaced))

@@ -1,13 +1,15 @@
-//! `spec.edge.proxyProtocol` and `spec.edge.forwardClientCertificate` of SesameConfigurations.
+//! `spec.edge.proxyProtocol`, `http3` and `forwardClientCertificate` of SesameConfigurations.
 
 use std::sync::Arc;
 
 use sesame_proto::schema::edge::ForwardedClientCertificate;
 use sesame_proto::schema::port::ProxyProtocol;
+use sesame_proto::schema::{Port, Transport};
 
 use super::gateways_of_a_class::{accepted, answer_of, conditions, created, http, message, two};
+use super::tls::{certificate, https, secret};
 use super::{ConditionState, gateway, world};
-use crate::api::SesameConfiguration;
+use crate::api::{NamespacedName, SesameConfiguration};
 use crate::resolve::{Options, Resolution, resolve};
 use crate::status::{ConditionType, Reason};
 
@@ -92,4 +94,34 @@ fn merged_gateway_cannot_set_proxy_protocol() {
     assert!(why.contains(words), "{why}");
     assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
     assert_eq!(modes(&resolution), [(80, ProxyProtocol::None)]);
+}
+
+#[test]
+fn http3_adds_udp_port_to_snapshot_and_service() {
+    let pem = certificate(&["h.test"]);
+    let own = https("own", "h.test", "{name: s}");
+    let pair = secret("web", "s", &pem.certificate, &pem.key);
+    let udp = "- {name: udp, port: 443, protocol: UDP}";
+    let settings = "{http3: {ports: [80, 443]}}";
+    for (edge, listeners, expected) in [
+        ("{}", own.clone(), None),
+        ("{http3: {ports: [444]}}", own.clone(), None),
+        (settings, own.clone(), Some(true)),
+        (settings, own.clone() + udp, Some(false)),
+    ] {
+        let resolution = with(edge, &(gateway(&listeners) + &pair));
+        let ports = &resolution.gateways[0].snapshot.ports;
+        let mut over_http3 = ports.iter().filter(|port| port.http3);
+        let added = over_http3.next();
+        let is_udp = |it: &Port| it.port == 443 && it.transport() == Transport::Udp;
+        assert_eq!(added.is_some_and(is_udp), expected == Some(true), "{edge}");
+        assert_eq!(over_http3.next(), None);
+        let key = NamespacedName::new("web", "gw");
+        let published = &resolution.services[&key].ports;
+        let is_published = published.contains(&(Transport::Udp, 443));
+        assert_eq!(is_published, expected.is_some(), "{edge}");
+        let why = message(resolution.gateway_conditions(), ConditionType::Accepted);
+        let words = "spec.edge.http3: port 443 is served only over TCP, because a UDP listener";
+        assert_eq!(why.contains(words), expected == Some(false), "{why}");
+    }
 }

@@ -15,26 +15,44 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PE
 /// Obsolete labels. In sections with the second label, data after the certificate is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of unexpected sections, each with the end of its error message.
-const NO_CERTIFICATES: [(&str, &str); 3] = [
-    ("CERTIFICATE REQUEST-----", ", but a certificate request"),
-    (
+struct UnexpectedSection {
+    label: &'static str,
+    description: &'static str,
+    /// End of the error message.
+    remedy: &'static str,
+}
+
+const fn unexpected(
+    label: &'static str,
+    description: &'static str,
+    remedy: &'static str,
+) -> UnexpectedSection {
+    UnexpectedSection {
+        label,
+        description,
+        remedy,
+    }
+}
+
+const CERTIFICATE: UnexpectedSection =
+    unexpected("-----BEGIN CERTIFICATE-----", "a certificate", "");
+const NO_CERTIFICATES: [UnexpectedSection; 3] = [
+    unexpected("CERTIFICATE REQUEST-----", "a certificate request", ""),
+    unexpected(
         "-----BEGIN PKCS7-----",
-        ", but PKCS#7; convert it to PEM (openssl pkcs7 -print_certs)",
+        "PKCS#7",
+        "; convert it to PEM (openssl pkcs7 -print_certs)",
     ),
-    ("PRIVATE KEY-----", ", but a private key"),
+    unexpected("PRIVATE KEY-----", "a private key", ""),
 ];
-const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
-const NO_KEYS: [(&str, &str); 3] = [
-    (
+const NO_LISTS: [UnexpectedSection; 1] = [CERTIFICATE];
+const NO_KEYS: [UnexpectedSection; 2] = [
+    unexpected(
         "-----BEGIN OPENSSH PRIVATE KEY-----",
-        ", but one in OpenSSH format; convert it to PEM (ssh-keygen -p -m PKCS8)",
+        "a key in OpenSSH format",
+        "; convert it to PEM (ssh-keygen -p -m PKCS8)",
     ),
-    (
-        "PRIVATE KEY-----",
-        ", but a private key of a type that TLS does not use",
-    ),
-    ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
+    CERTIFICATE,
 ];
 
 /// Fails if `pem` contains no certificate.
@@ -51,10 +69,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         found.push(certificate);
     }
     if found.is_empty() {
-        return Err(format!(
-            "contains no PEM certificate{}",
-            instead(&pem, &NO_CERTIFICATES)
-        ));
+        return Err(missing("PEM certificate", &pem, &NO_CERTIFICATES));
     }
     Ok(found)
 }
@@ -75,10 +90,7 @@ pub(crate) fn revocation_lists(
         found.push(list);
     }
     if found.is_empty() {
-        return Err(format!(
-            "contains no PEM revocation list (X509 CRL){}",
-            instead(&pem, &NO_LISTS)
-        ));
+        return Err(missing("PEM revocation list (X509 CRL)", &pem, &NO_LISTS));
     }
     Ok(found)
 }
@@ -95,7 +107,12 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
         );
     }
     sesame_proto::pem::read_first(&pem).map_err(|why| match why {
-        Error::NoItemsFound => format!("contains no PEM private key{}", instead(&pem, &NO_KEYS)),
+        Error::NoItemsFound
+            if has(b"PRIVATE KEY-----") && !has(b"-----BEGIN OPENSSH PRIVATE KEY-----") =>
+        {
+            "contains a private key of a type that TLS does not use".to_owned()
+        }
+        Error::NoItemsFound => missing("PEM private key", &pem, &NO_KEYS),
         why => broken(&why),
     })
 }
@@ -121,24 +138,37 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Returns the end of an error message, or an empty string if the content is not recognized.
-fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
+/// Returns an error message, which names the content if it is recognized.
+fn missing(expected: &str, text: &[u8], sections: &[UnexpectedSection]) -> String {
+    match recognize(text, sections) {
+        Some((description, remedy)) => format!("contains {description}, not a {expected}{remedy}"),
+        None => format!("contains no {expected}"),
+    }
+}
+
+/// Returns a description of the content, and the end of the error message.
+fn recognize(text: &[u8], sections: &[UnexpectedSection]) -> Option<(&'static str, &'static str)> {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
         text.windows(marker.len()).any(|part| part == marker)
     };
     if text.starts_with(b"LS0tLS1CRUdJTi") {
-        return ", but base64 of PEM: it was encoded twice (under data, PEM is encoded once; under stringData, not at all)";
+        return Some((
+            "base64 of PEM",
+            ": it was encoded twice (under data, PEM is encoded once; under stringData, not at all)",
+        ));
     }
     if text.starts_with(&[0x30, 0x81]) || text.starts_with(&[0x30, 0x82]) {
-        return ", but binary data, such as DER or PKCS#12; convert it to PEM (openssl x509, \
-            openssl pkey or openssl pkcs12)";
+        return Some((
+            "binary data, such as DER or PKCS#12",
+            "; convert it to PEM (openssl x509, openssl pkey or openssl pkcs12)",
+        ));
     }
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        return ", but text in UTF-16; store it as ASCII";
+        return Some(("text in UTF-16", "; store it as ASCII"));
     }
-    let found = others.iter().find(|(label, _)| has(label));
-    found.map_or("", |(_, ending)| ending)
+    let section = sections.iter().find(|section| has(section.label))?;
+    Some((section.description, section.remedy))
 }
 
 /// Never quotes the input.
