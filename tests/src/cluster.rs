@@ -169,28 +169,27 @@ impl TestCluster {
 
     /// Like [`Self::install_crds`], for the given release, such as `v1.6.3`.
     pub async fn install_release(&self, release: &str, channel: Channel) {
-        let mut definitions = Vec::new();
+        let mut objects = Vec::new();
         for object in assets::crds(release, channel) {
             let applied = self.admin.apply_value(&object).await;
-            definitions.push(applied.expect("apply a Gateway API manifest"));
+            objects.push(applied.expect("apply a Gateway API manifest"));
         }
-        definitions.retain(|object| object["kind"] == "CustomResourceDefinition");
-        for definition in &definitions {
-            self.wait_kind_served(definition).await;
-        }
-        self.admin.forget_kinds().await;
+        self.wait_kinds_served(&objects).await;
     }
 
     /// Installs one CRD and waits until it is served.
     pub async fn install_crd(&self, definition: &Value) {
         let applied = self.admin.apply_value(definition).await;
-        self.wait_kind_served(&applied.expect("a definition")).await;
-        self.admin.forget_kinds().await;
+        self.wait_kinds_served(&[applied.expect("a definition")])
+            .await;
     }
 
-    /// Applies the YAML's objects as an administrator, in order.
+    /// Applies the YAML's objects as an administrator, in order, and waits until the kinds of
+    /// its CRDs are served.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
-        self.admin.apply(yaml).await
+        let applied = self.admin.apply(yaml).await?;
+        self.wait_kinds_served(&applied).await;
+        Ok(applied)
     }
 
     /// Applies objects as an administrator, or panics.
@@ -323,6 +322,16 @@ impl TestCluster {
         .await;
     }
 
+    /// Skips objects that are not CRDs.
+    async fn wait_kinds_served(&self, objects: &[Value]) {
+        for object in objects {
+            if object["kind"] == "CustomResourceDefinition" {
+                self.wait_kind_served(object).await;
+            }
+        }
+        self.admin.forget_kinds().await;
+    }
+
     async fn wait_kind_served(&self, crd: &Value) {
         let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
         let group = text(&crd["spec"]["group"]);
@@ -340,8 +349,15 @@ impl TestCluster {
         for version in versions.expect("a definition's versions") {
             if version["served"] == true {
                 let version = text(&version["name"]);
-                self.wait_served(&format!("/apis/{group}/{version}/{plural}"), |_| true)
+                let list = format!("/apis/{group}/{version}");
+                self.wait_served(&format!("{list}/{plural}"), |_| true)
                     .await;
+                // Discovery may list the kind later than the API server serves it.
+                self.wait_served(&list, |list| {
+                    let mut kinds = list["resources"].as_array().into_iter().flatten();
+                    kinds.any(|kind| kind["name"] == *plural)
+                })
+                .await;
             }
         }
     }

@@ -63,9 +63,10 @@ pub(crate) fn main(
     let gateways = inspect::accepted(&state_dir);
     // Without access to the kubeconfig, the collected parts cannot contain its secrets.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
-    let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
+    let tokens = value("metrics-token-file").into_iter();
     #[cfg(feature = "cluster")]
-    tokens.push(StoredToken::copy_below(&agent.runtime_dir));
+    let tokens = tokens.chain([StoredToken::copy_below(&agent.runtime_dir)]);
+    let tokens: Vec<PathBuf> = tokens.collect();
     let mut secrets = gather::secrets(&gateways, kubeconfig.as_deref(), &tokens);
     secrets.extend(gather::header_file(value("spans-headers-file").as_deref()));
     let versions = serde_json::json!({

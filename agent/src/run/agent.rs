@@ -63,6 +63,7 @@ pub(super) async fn run(
     shutdown::await_launcher(&launcher).await;
 
     let (accepted, held) = accepted::load_all(&directories, &sealing);
+    let unclaimed = held.clone();
     let local = local_files(&options, &accepted, &sealing)?;
     let (known_sender, known) = watch::channel(SourceState::default());
     let patience = live.subscribe();
@@ -78,7 +79,7 @@ pub(super) async fn run(
     })?;
     answering::start(&options.local_files, &local, clients.as_ref())?;
 
-    let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
+    let mut gateways = Gateways::new(settings, directories.clone(), known.clone(), unclaimed);
     let (stops, requests) = mpsc::channel(1);
     let stopping = Arc::new(AtomicBool::new(false));
     let inputs = services::ServiceInputs {
@@ -222,10 +223,10 @@ async fn serve(
     mut stop_request: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,
 ) -> anyhow::Result<Option<Duration>> {
     loop {
-        let targets = known.borrow_and_update().gateways.clone();
-        gateways.reconcile(&targets);
+        let state = known.borrow_and_update().clone();
+        gateways.reconcile(&state);
         // Do not keep outdated targets in memory during the wait.
-        drop(targets);
+        drop(state);
         tokio::select! {
             changed = known.changed() => {
                 if changed.is_err() {

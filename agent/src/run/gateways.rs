@@ -21,7 +21,7 @@ use super::lifecycle::{self, LifecycleFacts, LifecyclePlan};
 use super::observed::{AllObserved, Observed};
 use super::server::CommandQueues;
 use super::shutdown::Ending;
-use super::target::{Target, Targets};
+use super::target::Target;
 use crate::envoy::{Supervisor, SupervisorConfig};
 
 /// How long to wait for a task on `Leave`. Restarting its Envoy can take a minute, which is too
@@ -35,6 +35,9 @@ pub(super) struct Gateways {
     observed: watch::Sender<AllObserved>,
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
+    /// Gateways of the previous agent that this one has not started, with their addresses. Their
+    /// Envoys may be running.
+    unclaimed: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Gateways whose Envoy processes have not exited, with their addresses.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// True if the Envoy is known to have exited.
@@ -56,28 +59,25 @@ impl Gateways {
         settings: InstanceSettings,
         directories: Directories,
         known: watch::Receiver<SourceState>,
+        unclaimed: BTreeMap<NamespacedName, Vec<IpAddr>>,
     ) -> Self {
         let draining = accepted::withdrawn(&directories);
-        let mut drains = JoinSet::new();
-        for name in draining.keys() {
-            let left = directories.gateway(name);
-            let (socket, bootstrap) = (left.admin_socket(), Bytes::new());
-            let config = SupervisorConfig::new(&settings.binary, &left.runtime, socket, bootstrap);
-            let span = tracing::error_span!("leftover", gateway = %name);
-            let ends = end_leftover(name.clone(), config, settings.options.drain);
-            drains.spawn(ends.instrument(span));
-        }
-        Self {
+        let mut gateways = Self {
             settings: Arc::new(settings),
             directories,
             known,
             observed: watch::Sender::default(),
             queues: watch::Sender::default(),
             running: BTreeMap::new(),
+            unclaimed,
             draining,
-            drains,
+            drains: JoinSet::new(),
             waiting: BTreeMap::new(),
+        };
+        for name in gateways.draining.keys().cloned().collect::<Vec<_>>() {
+            gateways.end_leftover(name);
         }
+        gateways
     }
 
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
@@ -88,7 +88,10 @@ impl Gateways {
         self.queues.subscribe()
     }
 
-    pub(super) fn reconcile(&mut self, targets: &Targets) {
+    pub(super) fn reconcile(&mut self, state: &SourceState) {
+        let targets = &state.gateways;
+        let is_read = state.available && state.held.is_none();
+        let unclaimed = self.unclaimed.iter().filter(|_| is_read);
         let wanted = targets.iter();
         let running = self.running.iter();
         let draining = self.draining.iter();
@@ -103,6 +106,7 @@ impl Gateways {
             running: running
                 .map(|(name, running)| (name, running.addresses.as_slice()))
                 .collect(),
+            unclaimed: unclaimed.map(|(name, at)| (name, at.as_slice())).collect(),
             draining: draining.map(|(name, at)| (name, at.as_slice())).collect(),
         });
         for (name, running) in &mut self.running {
@@ -113,6 +117,7 @@ impl Gateways {
         for name in start {
             if let Some(target) = targets.get(&name) {
                 accepted::unmark_withdrawn(&self.directories, &name);
+                self.unclaimed.remove(&name);
                 let running = self.start(&name, target);
                 self.running.insert(name, running);
             }
@@ -153,10 +158,14 @@ impl Gateways {
     }
 
     fn withdraw(&mut self, name: NamespacedName) {
+        accepted::withdraw(&self.directories, &name);
         let Some(running) = self.running.remove(&name) else {
+            // The source withdrew the Gateway before this agent took over its Envoy.
+            let addresses = self.unclaimed.remove(&name).unwrap_or_default();
+            self.draining.insert(name.clone(), addresses);
+            self.end_leftover(name);
             return;
         };
-        accepted::withdraw(&self.directories, &name);
         self.draining
             .insert(name.clone(), running.addresses.clone());
         let ending = Ending::Drain(self.settings.options.drain);
@@ -164,6 +173,15 @@ impl Gateways {
             let ended = running.stop(&name, ending).await;
             (name, ended)
         });
+    }
+
+    fn end_leftover(&mut self, name: NamespacedName) {
+        let left = self.directories.gateway(&name);
+        let (binary, socket) = (&self.settings.binary, left.admin_socket());
+        let config = SupervisorConfig::new(binary, &left.runtime, socket, Bytes::new());
+        let span = tracing::error_span!("leftover", gateway = %name);
+        let ends = end_leftover(name, config, self.settings.options.drain);
+        self.drains.spawn(ends.instrument(span));
     }
 
     fn publish(&self) {

@@ -16,6 +16,9 @@ pub(super) struct LifecycleFacts<'a> {
     /// Gateways in the source, with their addresses.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
+    /// Gateways of the previous agent, whose Envoys may be running. Empty if the source may still
+    /// list them.
+    pub(super) unclaimed: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     /// Gateways whose Envoy processes have not exited, with their addresses.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
@@ -35,11 +38,11 @@ pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
     let LifecycleFacts {
         wanted,
         running,
+        unclaimed,
         draining,
     } = facts;
-    let unwanted = running
-        .iter()
-        .filter(|(name, _)| !wanted.contains_key(*name));
+    let existing = running.iter().chain(unclaimed);
+    let unwanted = existing.filter(|(name, _)| !wanted.contains_key(*name));
     let mut plan = LifecyclePlan {
         withdraw: unwanted.clone().map(|(name, _)| (*name).clone()).collect(),
         ..LifecyclePlan::default()
@@ -87,6 +90,7 @@ mod tests {
         plan(&LifecycleFacts {
             wanted: borrowed(&wanted),
             running: borrowed(&running),
+            unclaimed: BTreeMap::new(),
             draining: borrowed(&draining),
         })
     }
@@ -109,6 +113,19 @@ mod tests {
         let running: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
         let plan = planned(&[("a", &["10.0.0.1"])], running, &[]);
         assert_eq!((plan.start, plan.withdraw), (vec![], names(&["b"])));
+    }
+
+    #[test]
+    fn unclaimed_gateway_is_withdrawn_unless_wanted() {
+        let unclaimed = owned(&[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])]);
+        let wanted = owned(&[("a", &["10.0.0.1"]), ("c", &["10.0.0.2"])]);
+        let plan = plan(&LifecycleFacts {
+            wanted: borrowed(&wanted),
+            unclaimed: borrowed(&unclaimed),
+            ..LifecycleFacts::default()
+        });
+        assert_eq!((plan.start, plan.withdraw), (names(&["a"]), names(&["b"])));
+        assert_eq!(plan.wait, BTreeMap::from([(name("c"), name("b"))]));
     }
 
     #[test]

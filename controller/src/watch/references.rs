@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
-    FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, NetworkList,
-    ObjectRef, TrustBundleRef, nginx_auth_secret, nginx_header_map,
+    FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, Metadata, NamespacedName,
+    NetworkList, ObjectRef, TrustBundleRef, nginx_auth_secret, nginx_header_map,
 };
 use sesame_gateway_api::resolve::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
@@ -48,32 +48,7 @@ pub(crate) fn references(
         let gateway = world.gateways.get(namespace, name);
         gateway.is_some_and(|it| ours.contains(it.spec.gateway_class_name.as_str()))
     };
-    let LayeredReferences {
-        listeners,
-        authorities,
-    } = layered_references(world, options);
-    for implicit in listeners {
-        if is_ours(implicit.gateway) {
-            let namespace = &implicit.metadata.namespace;
-            found.listeners(namespace, &implicit.listeners);
-            if let Some(clients) = &implicit.clients {
-                let secrets = [&clients.authorities, &clients.revoked];
-                for reference in secrets.into_iter().flatten() {
-                    found.certificate(namespace, reference);
-                }
-            }
-        }
-    }
-    for AuthorityRef {
-        gateway,
-        namespace,
-        secret,
-    } in authorities
-    {
-        if is_ours(gateway) {
-            found.certificate(namespace, &secret);
-        }
-    }
+    found.layers(layered_references(world, options), is_ours);
     found.policies(world);
     found.key_sets(key_sets);
     found.0
@@ -83,6 +58,45 @@ pub(crate) fn references(
 struct Referenced(BTreeSet<ObjectKey>);
 
 impl Referenced {
+    fn layers(
+        &mut self,
+        references: LayeredReferences<'_>,
+        is_ours: impl Fn((&str, &str)) -> bool,
+    ) {
+        let LayeredReferences {
+            listeners,
+            authorities,
+            annotated,
+        } = references;
+        for implicit in listeners {
+            if is_ours(implicit.gateway) {
+                let namespace = &implicit.metadata.namespace;
+                self.listeners(namespace, &implicit.listeners);
+                if let Some(clients) = &implicit.clients {
+                    let secrets = [&clients.authorities, &clients.revoked];
+                    for reference in secrets.into_iter().flatten() {
+                        self.certificate(namespace, reference);
+                    }
+                }
+            }
+        }
+        for AuthorityRef {
+            gateway,
+            namespace,
+            secret,
+        } in authorities
+        {
+            if is_ours(gateway) {
+                self.certificate(namespace, &secret);
+            }
+        }
+        for (gateway, metadata) in annotated {
+            if is_ours(gateway) {
+                self.nginx_annotations(metadata);
+            }
+        }
+    }
+
     fn key_sets(&mut self, key_sets: &RemoteKeySets<'_>) {
         for ObjectKey { kind, name } in key_sets.references() {
             let reference = ObjectRef {
@@ -130,16 +144,6 @@ impl Referenced {
                 self.config_map(&policy.metadata.namespace, name, None);
             }
         }
-        for ingress in &world.ingresses {
-            let namespace = &ingress.metadata.namespace;
-            let users = nginx_auth_secret(&ingress.metadata);
-            if let Some((_, name)) = users.filter(|(of, _)| of == namespace) {
-                self.secret(namespace, name);
-            }
-            if let Some((namespace, name)) = nginx_header_map(&ingress.metadata) {
-                self.config_map(&ingress.metadata.namespace, name, Some(namespace));
-            }
-        }
         for policy in &world.gateway_mesh_policies {
             let namespace = &policy.metadata.namespace;
             self.trust_bundle(namespace, &policy.spec.mesh.trust_bundle);
@@ -149,6 +153,17 @@ impl Referenced {
         for ocg in policy_ocgs.chain(mesh_ocgs) {
             // References without a namespace are ignored.
             self.trust_bundle("", &ocg.trust_bundle);
+        }
+    }
+
+    fn nginx_annotations(&mut self, metadata: &Metadata) {
+        let namespace = &metadata.namespace;
+        let users = nginx_auth_secret(metadata);
+        if let Some((_, name)) = users.filter(|(of, _)| of == namespace) {
+            self.secret(namespace, name);
+        }
+        if let Some((of, name)) = nginx_header_map(metadata) {
+            self.config_map(namespace, name, Some(of));
         }
     }
 
@@ -339,7 +354,7 @@ spec:
 ---
 apiVersion: networking.k8s.io/v1
 kind: IngressClass
-metadata: {name: edge}
+metadata: {name: edge, annotations: {projectsesame.io/annotations: Nginx}}
 spec:
   controller: projectsesame.io/ingress-controller
   parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: apps, name: edge}
@@ -389,6 +404,22 @@ metadata: {name: fallback, namespace: apps}
 spec:
   ingressClassName: edge
   virtualhost: {fqdn: b.test, tls: {secretName: pair, enableFallbackCertificate: true}}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: ours
+  namespace: apps
+  annotations: {nginx.ingress.kubernetes.io/auth-type: basic, nginx.ingress.kubernetes.io/auth-secret: users}
+spec: {ingressClassName: edge}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: foreign
+  namespace: apps
+  annotations: {nginx.ingress.kubernetes.io/auth-type: basic, nginx.ingress.kubernetes.io/auth-secret: theirs}
+spec: {ingressClassName: other}
 "#,
         );
         let options = Options {
@@ -405,6 +436,7 @@ spec:
                 "Secret/apps/client",
                 "Secret/apps/pair",
                 "Secret/apps/tickets",
+                "Secret/apps/users",
                 "Secret/keys/authority",
                 "Secret/keys/cert",
                 "Secret/keys/fallback",

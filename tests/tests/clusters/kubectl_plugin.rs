@@ -217,9 +217,6 @@ async fn plugin_shows_objects_with_rights_of_caller() {
 
 async fn plugin_shows_layers(cluster: &TestCluster, plugin: &Plugin) {
     give_rights(cluster, "contour/crds.yaml").await;
-    // The API server serves new CRDs after a short delay.
-    let all = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
-    cluster.until("the kind is served", all, |_| true).await;
     cluster.apply_all(&layered("layers", "cart")).await;
     for (kind, host) in [("HTTPProxy", "proxy.test"), ("Ingress", "ingress.test")] {
         let object = format!("{kind}/default/layers");

@@ -51,8 +51,6 @@ async fn proxy_is_published_and_its_status_written() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    // The API server serves new CRDs after a short delay.
-    cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let path = |name: &str| format!("{ALL}/{name}");
     let root = cluster
@@ -152,7 +150,6 @@ async fn report_withdraws_proxies_until_serve_returns() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    cluster.until("the kind is served", ALL, |_| true).await;
     let serve = json!({"ingress": {"watch": "Serve"}});
     let mut all = objects();
     all.extend(edge_with_parameters(&serve));
@@ -195,7 +192,6 @@ async fn status_is_left_to_another_writer() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let orphan = format!("{ALL}/orphan");
     cluster

@@ -214,6 +214,21 @@ async fn removal_of_last_gateway_applies_after_hold() {
     wait_gone(&agent).await;
 }
 
+/// The source may withdraw the Gateway before the restarted agent has taken over its Envoy.
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_deleted_while_agent_is_dead_is_withdrawn() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).flag("--removal-hold-seconds=0");
+    let mut agent = start(setup, 1, &backend);
+    wait_answer(&agent, 0, 200).await;
+    agent.wait_stored().await;
+    agent.kill9();
+    agent.wait_envoys(1).await;
+    agent.remove("gateway.yaml");
+    agent.restart();
+    wait_gone(&agent).await;
+}
+
 async fn wait_nothing_served(agent: &AgentUnderTest) {
     agent
         .wait_status("nothing is served", |status| {

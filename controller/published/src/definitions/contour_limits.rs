@@ -134,7 +134,8 @@ fn limits_of_texts() -> Limits {
 }
 
 /// Adds the limits of Contour to a schema of one of its kinds. Removes defaults, which the API
-/// server would store in every object, and permits null, which the API server then drops.
+/// server would store in every object, and `nullable`, so that the API server drops nulls instead
+/// of storing them.
 pub(super) fn add(schema: &mut Value) {
     add_below("", schema, &limits());
 }

@@ -39,7 +39,7 @@ use crate::api::{Ingress, Metadata, NamespacedName};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
-use crate::world::{Kind, ObjectKey};
+use crate::world::{Kind, ObjectKey, World};
 
 pub(crate) struct CheckedIngress<'w> {
     pub(crate) object: ObjectKey,
@@ -60,6 +60,21 @@ struct IngressClassOf<'a, 'w> {
     reads_nginx: bool,
     canaries: &'a Canaries<'w>,
     hosts: &'a RuleHosts<'w>,
+}
+
+/// Returns Ingresses whose class reads annotations of ingress-nginx, and their Gateways.
+pub(crate) fn annotated<'w>(
+    world: &'w World,
+    classes: &IngressClasses<'w>,
+) -> Vec<((&'w str, &'w str), &'w Metadata)> {
+    let ingresses = world.ingresses.iter().map(AsRef::as_ref);
+    let annotated = ingresses.filter_map(|ingress: &Ingress| {
+        let (class, gateway) = classes.find(ingress)?;
+        let gateway = gateway.as_ref().ok()?;
+        let reads_nginx = classes.reads_nginx(class);
+        reads_nginx.then_some((*gateway, &ingress.metadata))
+    });
+    annotated.collect()
 }
 
 pub(crate) fn check_all<'w>(

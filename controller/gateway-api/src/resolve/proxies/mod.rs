@@ -67,16 +67,18 @@ pub(crate) struct CheckedProxy<'w> {
     pub(crate) routes: Vec<usize>,
 }
 
-/// References to Secrets in HTTPProxies and Ingresses that use a Sesame class.
+/// References in HTTPProxies and Ingresses that use a Sesame class.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
     /// Listeners for hosts with TLS, which reference certificates.
     pub listeners: Vec<ImplicitListeners<'w>>,
     /// References to CA certificates for Services and token issuers, and to key sets.
     pub authorities: Vec<AuthorityRef<'w>>,
+    /// Ingresses with annotations that may reference objects, and their Gateways.
+    pub annotated: Vec<((&'w str, &'w str), &'w Metadata)>,
 }
 
-/// Finds all references to Secrets in HTTPProxies and Ingresses that use a Sesame class.
+/// Finds all references in HTTPProxies and Ingresses that use a Sesame class.
 pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);
@@ -87,6 +89,7 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
             .chain(tokens::secret_refs(&found.roots))
             .chain(extension_services::secret_refs(world, &found.roots))
             .collect(),
+        annotated: ingresses::annotated(world, &classes),
     }
 }
 

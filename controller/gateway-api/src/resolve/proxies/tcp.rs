@@ -69,7 +69,7 @@ pub(super) fn find<'w>(
             fault(("TCPProxyIncludeError", reason), why);
         };
         let Some(found) = proxies.get(&child) else {
-            fault("IncludeNotFound", "not found, or of another class");
+            fault("IncludeNotFound", "not found, or its class is not served");
             return None;
         };
         if found.proxy.spec.virtualhost.is_some() {

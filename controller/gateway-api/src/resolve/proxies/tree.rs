@@ -244,7 +244,7 @@ impl<'w> IncludeTree<'_, 'w> {
                 .is_some_and(|it| it.namespace == child.namespace);
             let why = match class.filter(|it| !it.is_empty()) {
                 // Do not disclose objects in other namespaces.
-                _ if !is_neighbor => format!("{child} not found, or of another class"),
+                _ if !is_neighbor => format!("{child} not found, or its class is not served"),
                 Some(class) => format!("{child} is of class {class:?}, which is not served"),
                 None if other.is_some() => format!("{child} has no class"),
                 None => format!("{child} not found"),
