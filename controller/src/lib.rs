@@ -5,6 +5,7 @@ mod changes;
 pub mod cli;
 mod configuration;
 mod connection;
+mod convert;
 mod engine;
 mod finalizer;
 mod fleet_roles;

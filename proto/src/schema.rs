@@ -161,6 +161,8 @@ impl RateLimit {
     pub const MAX_OF_ROUTE: usize = 16;
     /// Maximum number of keys per limit.
     pub const MAX_KEYS: usize = 4;
+    /// Maximum length of a key's name in bytes.
+    pub const MAX_KEY_NAME: usize = 256;
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 

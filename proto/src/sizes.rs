@@ -50,7 +50,7 @@ const SUBREQUEST: u64 = 1024;
 const CERTIFICATE_NAME: u64 = 256;
 const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
-const RATE_LIMIT: u64 = 2048;
+const RATE_LIMIT: u64 = 4096;
 /// Overhead per set of request filters, excluding headers.
 const REQUEST_FILTERS: u64 = 4096;
 const SESSION_NAMES: u64 = 8;

@@ -15,6 +15,14 @@ use rustls::RootCertStore;
 use crate::agent::TEST_TIMEOUT;
 use crate::client::Reply;
 
+const UNSENT: &str = "the connection takes no more requests";
+
+/// Returns true if the request was not sent, because the server is closing the connection. Clients
+/// then send it on another connection.
+pub fn is_unsent(error: &anyhow::Error) -> bool {
+    error.to_string() == UNSENT
+}
+
 /// A connection that can carry several requests in sequence.
 pub struct Connection {
     sender: SendRequest<OpenStreams, Bytes>,
@@ -66,7 +74,8 @@ impl Connection {
     async fn exchange(&mut self, request: Request<Bytes>) -> Result<Reply> {
         let (parts, body) = request.into_parts();
         let message = Request::from_parts(parts, ());
-        let mut stream = self.sender.send_request(message).await.context("send")?;
+        let sent = self.sender.send_request(message).await;
+        let mut stream = sent.context(UNSENT)?;
         if !body.is_empty() {
             stream.send_data(body).await.context("send the body")?;
         }

@@ -61,6 +61,7 @@ mod changes;
 mod clusters;
 mod collectors;
 mod config_sources;
+pub mod connection_ids;
 mod context;
 pub mod dump;
 mod header_checks;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use prost::Message;
 
 /// An encoded resource.
 #[derive(Clone, PartialEq, Eq)]
@@ -15,6 +16,15 @@ pub struct Resource {
     pub name: String,
     /// Encoded message without a wrapping `Any`.
     pub bytes: Bytes,
+}
+
+impl Resource {
+    pub(crate) fn new(name: &str, message: &impl Message) -> Self {
+        Self {
+            name: name.to_owned(),
+            bytes: message.encode_to_vec().into(),
+        }
+    }
 }
 
 // A secret's bytes contain a private key.

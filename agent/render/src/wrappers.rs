@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    Address, HeaderValue, HeaderValueOption, SocketAddress, address,
-    header_value_option::HeaderAppendAction, socket_address,
+    Address, DataSource, HeaderValue, HeaderValueOption, SocketAddress, TypedExtensionConfig,
+    address, data_source::Specifier, header_value_option::HeaderAppendAction, socket_address,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
 use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
-use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value, UInt64Value};
+use envoy_types::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value, UInt64Value};
 
 pub(crate) fn uint32(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
@@ -110,6 +110,20 @@ pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> H
             ..Default::default()
         }),
         append_action: action.into(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn extension(name: &str, config: Any) -> TypedExtensionConfig {
+    TypedExtensionConfig {
+        name: name.to_owned(),
+        typed_config: Some(config),
+    }
+}
+
+pub(crate) fn text(text: impl Into<String>) -> DataSource {
+    DataSource {
+        specifier: Some(Specifier::InlineString(text.into())),
         ..Default::default()
     }
 }

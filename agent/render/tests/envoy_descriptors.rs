@@ -81,6 +81,7 @@ const ROOTS: &[&str] = &[
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig",
     ".envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig",
     ".envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+    ".envoy.extensions.quic.connection_id_generator.quic_lb.v3.Config",
     ".envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport",
     ".envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",

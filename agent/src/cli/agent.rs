@@ -22,6 +22,7 @@ use super::EXIT_FAULT;
 use super::output::Format;
 use super::render::gateway_name;
 use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
+use crate::run::report::Report;
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
@@ -69,6 +70,23 @@ impl AgentArgs {
 /// Returns `None` if no agent is running.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
+}
+
+/// Returns `None` if no agent is running. `/status` is slower than `/gateways`, because the agent
+/// resolves all objects again.
+pub(crate) fn find_report(agent: &AgentArgs, path: &str) -> anyhow::Result<Option<Report>> {
+    let socket = agent.socket();
+    let answer = ask(&socket, path)?;
+    answer.map(|answer| parse(&socket, &answer)).transpose()
+}
+
+pub(crate) fn report(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
+    find_report(agent, path)?.ok_or_else(|| not_running(&agent.socket()))
+}
+
+pub(crate) fn parse<T: DeserializeOwned>(socket: &Path, answer: &[u8]) -> anyhow::Result<T> {
+    serde_json::from_slice(answer)
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
 pub(crate) fn ask_about(

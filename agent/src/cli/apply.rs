@@ -16,7 +16,7 @@ use sesame_proto::digest::sha256;
 use super::agent::{self, AgentArgs};
 use super::{EXIT_FAILED, EXIT_FAULT};
 use crate::run::DEFAULT_STATE_DIR;
-use crate::run::report::{GatewayReport, Report};
+use crate::run::report::GatewayReport;
 use crate::source::bundles::state::BundleState;
 use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
@@ -73,7 +73,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
         tracing::error!("{}: the bundle is for Gateway {gateway}, not {only}", at());
         return Ok(EXIT_FAULT);
     }
-    let report = ask(agent)?;
+    let report = agent::report(agent, "/gateways")?;
     let Some(directory) = &report.source.bundle_dir else {
         bail!(
             "the agent reads its configuration from {}; only an agent with --bundle-dir accepts bundles",
@@ -169,7 +169,7 @@ impl Waiting<'_> {
     fn outcome(&self) -> anyhow::Result<Outcome> {
         let mut degraded: Option<Instant> = None;
         loop {
-            let report = ask(self.agent)?;
+            let report = agent::report(self.agent, "/gateways")?;
             let bundles = report.source.bundles.iter();
             let mut ours = bundles.filter(|one| one.file == self.name && one.digest == self.digest);
             let progress = match ours.next_back() {
@@ -249,12 +249,4 @@ fn forget_others(directory: &Path, stem: &str, name: &str) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-fn ask(agent: &AgentArgs) -> anyhow::Result<Report> {
-    let socket = agent.socket();
-    let answer = agent::ask(&socket, "/gateways")?;
-    let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
-    serde_json::from_slice(&answer)
-        .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }

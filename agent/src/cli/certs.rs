@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use comfy_table::{Table, presets};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
@@ -66,8 +66,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     }
     let socket = agent.socket();
     if let Some(answer) = agent::ask(&socket, CERTIFICATES_PATH)? {
-        return serde_json::from_slice(&answer)
-            .with_context(|| format!("cannot parse the response from {}", socket.display()));
+        return agent::parse(&socket, &answer);
     }
     match agent.state_of_host().filter(|directory| directory.is_dir()) {
         Some(directory) => offline(directory),

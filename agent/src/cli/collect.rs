@@ -78,10 +78,10 @@ pub(crate) fn main(
         part("doctor.json", &findings(&facts)),
         part("settings.json", &settings),
         part("versions.json", &versions),
-        ReportPart {
-            name: "status.json".to_owned(),
-            content: status(agent).map_err(|error| format!("{error:#}")),
-        },
+        ReportPart::new(
+            "status.json",
+            status(agent).map_err(|error| format!("{error:#}")),
+        ),
     ];
     parts.extend(histories(&state_dir, &gateways));
     parts.extend(gather::snapshots(&gateways));
@@ -97,10 +97,7 @@ pub(crate) fn main(
 }
 
 fn part(name: &str, value: &impl Serialize) -> ReportPart {
-    ReportPart {
-        name: name.to_owned(),
-        content: serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
-    }
+    ReportPart::new(name, serde_json::to_string_pretty(value))
 }
 
 fn status(agent: &AgentArgs) -> anyhow::Result<String> {

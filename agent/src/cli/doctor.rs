@@ -136,56 +136,32 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
 
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
-    let report = match agent::ask(&socket, "/gateways") {
-        Ok(Some(answer)) => serde_json::from_slice::<Report>(&answer),
-        Ok(None) => {
-            let pid = holder(agent);
-            let silent = pid.map(|_| "it has no socket".to_owned());
-            let facts = AgentFacts {
-                pid,
-                silent,
-                ..AgentFacts::default()
-            };
-            return (facts, None);
-        }
-        Err(error) => {
-            let (pid, silent) = (holder(agent), Some(format!("{error:#}")));
-            let facts = AgentFacts {
-                pid,
-                silent,
-                ..AgentFacts::default()
-            };
-            return (facts, None);
-        }
+    let pid = holder(agent);
+    let silent = match agent::ask(&socket, "/gateways") {
+        Ok(Some(answer)) => match serde_json::from_slice::<Report>(&answer) {
+            Ok(report) => {
+                let settings = agent::ask(&socket, "/settings").ok().flatten();
+                let facts = AgentFacts {
+                    pid: Some(report.agent.pid),
+                    silent: None,
+                    reasons: report.reasons,
+                    warnings: report.warnings,
+                };
+                // Older agents do not serve their settings.
+                let settings = settings.and_then(|answer| serde_json::from_slice(&answer).ok());
+                return (facts, settings);
+            }
+            Err(error) => Some(format!("cannot parse its response: {error}")),
+        },
+        Ok(None) => pid.map(|_| "it has no socket".to_owned()),
+        Err(error) => Some(format!("{error:#}")),
     };
-    match report {
-        Ok(report) => {
-            let settings = agent::ask(&socket, "/settings").ok().flatten();
-            let facts = AgentFacts {
-                pid: Some(report.agent.pid),
-                silent: None,
-                reasons: report.reasons,
-                warnings: report.warnings,
-            };
-            // Older agents do not serve their settings.
-            (
-                facts,
-                settings.and_then(|answer| serde_json::from_slice(&answer).ok()),
-            )
-        }
-        Err(error) => {
-            let silent = Some(format!("cannot parse its response: {error}"));
-            let pid = holder(agent);
-            (
-                AgentFacts {
-                    pid,
-                    silent,
-                    ..AgentFacts::default()
-                },
-                None,
-            )
-        }
-    }
+    let facts = AgentFacts {
+        pid,
+        silent,
+        ..AgentFacts::default()
+    };
+    (facts, None)
 }
 
 fn holder(agent: &AgentArgs) -> Option<u32> {

@@ -8,11 +8,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::EXIT_FAULT;
-use super::agent::{self, AgentArgs, not_running};
+use super::agent::{self, AgentArgs};
 use super::logs::sentence::plain;
 use crate::access_log::ObjectPattern;
 use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
-use crate::run::report::Report;
 
 /// Shows where requests to a backend go, and what delays them: open connections, waiting requests
 /// and failed connections. The exit code is 1 if an endpoint receives no requests, connections to
@@ -38,21 +37,7 @@ struct BackendEndpoints {
     max_connections: Option<u64>,
     /// Requests that are waiting for a connection.
     waiting: u64,
-    endpoints: Vec<EndpointRow>,
-}
-
-/// The counters start at zero when the endpoint is added or Envoy starts.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EndpointRow {
-    address: String,
-    gets_requests: bool,
-    connections: u64,
-    failed_connections: u64,
-    active: u64,
-    waiting: u64,
-    requests: u64,
-    failed: u64,
+    endpoints: Vec<EndpointCounts>,
 }
 
 impl BackendEndpoints {
@@ -69,7 +54,7 @@ impl BackendEndpoints {
             connections: sum(|it| it.connections),
             max_connections,
             waiting: sum(|it| it.waiting),
-            endpoints: endpoints.into_iter().map(EndpointRow::new).collect(),
+            endpoints,
         }
     }
 
@@ -82,44 +67,16 @@ impl BackendEndpoints {
         self.waiting > 0
             || self.is_full()
             || self.endpoints.is_empty()
-            || self.endpoints.iter().any(EndpointRow::is_failing)
+            || self.endpoints.iter().any(is_failing)
     }
 }
 
-impl EndpointRow {
-    fn new(counts: EndpointCounts) -> Self {
-        let EndpointCounts {
-            address,
-            healthy,
-            connections,
-            failed_connections,
-            active,
-            waiting,
-            requests,
-            failed,
-        } = counts;
-        Self {
-            address,
-            gets_requests: healthy,
-            connections,
-            failed_connections,
-            active,
-            waiting,
-            requests,
-            failed,
-        }
-    }
-
-    fn is_failing(&self) -> bool {
-        !self.gets_requests || self.failed_connections > 0
-    }
+fn is_failing(endpoint: &EndpointCounts) -> bool {
+    !endpoint.healthy || endpoint.failed_connections > 0
 }
 
 pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8> {
-    let socket = agent.socket();
-    let answer = agent::ask(&socket, "/status")?.ok_or_else(|| not_running(&socket))?;
-    let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
+    let report = agent::report(agent, "/status")?;
     let one = agent.gateway.as_ref().map(ToString::to_string);
     let filter = filter(&args.backends);
     let runtime = agent::runtime()?;
@@ -205,7 +162,7 @@ fn requests(waiting: u64) -> String {
     }
 }
 
-fn table(endpoints: &[EndpointRow]) -> String {
+fn table(endpoints: &[EndpointCounts]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "ENDPOINT",
@@ -221,9 +178,9 @@ fn table(endpoints: &[EndpointRow]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for endpoint in endpoints {
-        let EndpointRow {
+        let EndpointCounts {
             address,
-            gets_requests,
+            healthy,
             connections,
             failed_connections,
             active,
@@ -231,7 +188,7 @@ fn table(endpoints: &[EndpointRow]) -> String {
             requests,
             failed,
         } = endpoint;
-        let state = if *gets_requests { "used" } else { "left out" };
+        let state = if *healthy { "used" } else { "left out" };
         let counts = [
             connections,
             failed_connections,

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{
@@ -17,7 +16,7 @@ use super::history::StateArgs;
 use super::host::HostArgs;
 use super::offline;
 use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
-use crate::run::report::{RefusedReport, Report};
+use crate::run::report::RefusedReport;
 use crate::source::problem::SourceProblem;
 
 /// Explains where a request goes, and why. The exit code is 0 if a route matches the request, 1 if
@@ -89,12 +88,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
 
 /// Returns empty lists if no agent is running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
-    let socket = agent.socket();
-    let Some(answer) = agent::ask(&socket, "/gateways")? else {
+    let Some(report) = agent::find_report(agent, "/gateways")? else {
         return Ok((Vec::new(), Vec::new()));
     };
-    let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
     let gateways = report.gateways.into_iter();
     let refused = gateways.flat_map(|gateway| gateway.refused).collect();
     Ok((refused, report.source.problems))

@@ -9,9 +9,11 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
 use sesame_proto::digest::short;
+use sesame_proto::schema::Snapshot;
 
 use super::agent::{self, AgentArgs};
 use super::host::HostArgs;
+use super::replay::ReplayArgs;
 use super::{EXIT_FAULT, manifests_diff};
 use crate::run::commands::InstanceCommand;
 use crate::run::history::{AcceptedGeneration, Difference, History};
@@ -44,8 +46,7 @@ impl StateArgs {
         }
         let socket = agent.socket();
         if let Some(answer) = ask()? {
-            return serde_json::from_slice(&answer)
-                .with_context(|| format!("cannot parse the response from {}", socket.display()));
+            return agent::parse(&socket, &answer);
         }
         match agent.state_of_host() {
             Some(state_dir) => offline(state_dir),
@@ -64,12 +65,11 @@ pub(crate) struct HistoryArgs {
 }
 
 /// Shows the objects that differ between two accepted configurations. With --manifests, shows the
-/// matches whose requests would be handled differently. The exit code is 0 if there are no
-/// differences, else 1.
+/// matches whose requests would be handled differently. With --requests, shows the requests of an
+/// access log that would be. The exit code is 0 if nothing differs, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Compare two directories of manifests, and show for each match whether and how requests would
-    /// be handled differently.
+    /// Compare how two directories of manifests handle requests, by match.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
     pub(super) manifests: Option<Vec<PathBuf>>,
     /// First generation to compare.
@@ -78,6 +78,8 @@ pub(crate) struct DiffArgs {
     /// Second generation to compare.
     #[arg(required_unless_present = "manifests", conflicts_with = "manifests")]
     to: Option<u64>,
+    #[command(flatten)]
+    pub(super) replay: ReplayArgs,
     #[command(flatten)]
     state: StateArgs,
     #[command(flatten)]
@@ -146,6 +148,7 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
         manifests,
         from,
         to,
+        replay,
         state,
         host: _,
     } = args;
@@ -154,6 +157,10 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
         // Without manifests, clap requires both generations.
         (None, from, to) => (from.unwrap_or_default(), to.unwrap_or_default()),
     };
+    if let Some(log) = &replay.requests {
+        let [old, new] = snapshots(agent, state, [from, to])?;
+        return replay.compare(agent, log, [vec![old], vec![new]]);
+    }
     let path = format!("/diff/{from}/{to}");
     let difference: Difference = read(agent, state, &path, |history| history.difference(from, to))?;
     agent.output.write(&difference, || lines(&difference))?;
@@ -162,6 +169,19 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     } else {
         EXIT_FAULT
     })
+}
+
+/// Reads generations from the state directory, even if an agent is running.
+fn snapshots(
+    agent: &AgentArgs,
+    args: &StateArgs,
+    generations: [u64; 2],
+) -> anyhow::Result<[Snapshot; 2]> {
+    let state_dir = args.without_asking(agent).or_else(|| agent.state_of_host());
+    let state_dir = state_dir.context("--requests reads stored generations: set --state-dir")?;
+    let history = History::open(state_dir, agent.gateway.as_ref())?;
+    let [from, to] = generations;
+    Ok([history.snapshot(from)?, history.snapshot(to)?])
 }
 
 fn lines(difference: &Difference) -> String {

@@ -29,6 +29,17 @@ pub(super) fn main(
     let [old, new] = read.as_slice() else {
         anyhow::bail!("--manifests: expected two directories, OLD and NEW");
     };
+    if let Some(log) = &args.replay.requests {
+        let snapshots = |of: &BTreeMap<NamespacedName, ResolvedGateway>| {
+            let wanted = agent.gateway.as_ref();
+            let chosen = of.values();
+            let chosen = chosen.filter(|it| wanted.is_none_or(|wanted| *wanted == it.gateway));
+            chosen.map(|it| it.snapshot.clone()).collect::<Vec<_>>()
+        };
+        return args
+            .replay
+            .compare(agent, log, [snapshots(old), snapshots(new)]);
+    }
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let wanted = agent.gateway.as_ref();
     let mut changed: Vec<ChangedAnswer> = names

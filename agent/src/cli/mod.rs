@@ -38,6 +38,7 @@ mod output;
 mod own;
 mod reload;
 mod render;
+mod replay;
 mod restart;
 mod run;
 mod seal;

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{ServedPlace, served, served_text};
-use sesame_gateway_api::status::{ObjectStatus, ShownCondition, Statuses, conditions_of};
+use sesame_gateway_api::status::{ShownCondition, Statuses, conditions_of};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::EXIT_FAULT;
@@ -19,7 +19,6 @@ use super::host::HostArgs;
 use super::offline;
 use super::render::gateway_name;
 use crate::run::explaining::served_accepted;
-use crate::run::report::Report;
 
 /// Shows which Gateways serve an object, its conditions, and what keeps requests from reaching it.
 /// The exit code is 0 if it is served without problems, else 1.
@@ -97,14 +96,7 @@ fn from_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAn
 fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     let mut found = statuses.objects();
     let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
-    Ok(match found {
-        Some((_, _, ObjectStatus::GatewayClass(it))) => serde_json::to_value(it)?,
-        Some((_, _, ObjectStatus::Gateway(it))) => serde_json::to_value(it)?,
-        Some((_, _, ObjectStatus::ListenerSet(it))) => serde_json::to_value(it)?,
-        Some((_, _, ObjectStatus::Route(it))) => serde_json::to_value(it)?,
-        Some((_, _, ObjectStatus::Policy(it))) => serde_json::to_value(it)?,
-        None => Value::Null,
-    })
+    Ok(serde_json::to_value(found.map(|(_, _, status)| status))?)
 }
 
 fn from_host(
@@ -113,20 +105,13 @@ fn from_host(
     object: &ObjectKey,
 ) -> anyhow::Result<ObjectAnswer> {
     let name = object.to_string();
-    let socket = agent.socket();
     let served = args.state.read(
         agent,
-        || agent::ask(&socket, &format!("/served/{name}")),
+        || agent::ask(&agent.socket(), &format!("/served/{name}")),
         |state_dir| Ok(served_accepted(state_dir, &name)),
     )?;
     // Conditions are available only from a running agent.
-    let report: Option<Report> = match agent::ask(&socket, "/status")? {
-        Some(answer) => Some(
-            serde_json::from_slice(&answer)
-                .with_context(|| format!("cannot parse the response from {}", socket.display()))?,
-        ),
-        None => None,
-    };
+    let report = agent::find_report(agent, "/status")?;
     let mut answer = ObjectAnswer {
         object: name,
         served,

@@ -44,20 +44,15 @@ const KERNEL: [&str; 12] = [
 pub(crate) fn host() -> Vec<ReportPart> {
     let mut parts: Vec<ReportPart> = KERNEL
         .iter()
-        .map(|path| ReportPart {
-            name: format!("host{path}"),
-            content: fs::read_to_string(path).map_err(|error| error.to_string()),
-        })
+        .map(|path| ReportPart::new(format!("host{path}"), fs::read_to_string(path)))
         .collect();
     // Collect only the names, because the values may be secrets.
     let mut names: Vec<String> = std::env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
     names.sort();
-    parts.push(ReportPart {
-        name: "host/variables.txt".to_owned(),
-        content: Ok(names.join("\n") + "\n"),
-    });
+    let names = Ok::<_, String>(names.join("\n") + "\n");
+    parts.push(ReportPart::new("host/variables.txt", names));
     let journal = output(
         "journalctl",
         &[
@@ -72,10 +67,8 @@ pub(crate) fn host() -> Vec<ReportPart> {
             "sesame-envoy",
         ],
     );
-    parts.push(ReportPart {
-        name: "host/journal.txt".to_owned(),
-        content: journal.ok_or_else(|| "no readable journal".to_owned()),
-    });
+    let journal = journal.ok_or("no readable journal");
+    parts.push(ReportPart::new("host/journal.txt", journal));
     parts
 }
 
@@ -83,13 +76,12 @@ pub(crate) fn host() -> Vec<ReportPart> {
 pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
-        ReportPart {
-            name: format!(
-                "gateways/{}.{}/snapshot.json",
-                gateway.gateway.namespace, gateway.gateway.name
-            ),
-            content: serde_json::to_string_pretty(&value).map_err(|error| error.to_string()),
-        }
+        let gateway = &gateway.gateway;
+        let name = format!(
+            "gateways/{}.{}/snapshot.json",
+            gateway.namespace, gateway.name
+        );
+        ReportPart::new(name, serde_json::to_string_pretty(&value))
     });
     parts.collect()
 }
@@ -99,10 +91,7 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     let directories = match entries(&runtime_dir.join("gateways")) {
         Ok(directories) => directories,
         Err(error) => {
-            return vec![ReportPart {
-                name: "envoys".to_owned(),
-                content: Err(error.to_string()),
-            }];
+            return vec![ReportPart::new("envoys", Err(error))];
         }
     };
     for directory in directories {
@@ -114,21 +103,13 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
         let admin = Admin::new(directory.join("admin.sock")).with_timeout(ANSWER);
         for (file, path) in ADMIN {
             let answer = admin.get(path).await;
-            parts.push(ReportPart {
-                name: format!("envoys/{name}/{file}"),
-                content: answer
-                    .map(|body| String::from_utf8_lossy(&body).into_owned())
-                    .map_err(|error| error.to_string()),
-            });
+            let text = answer.map(|body| String::from_utf8_lossy(&body).into_owned());
+            parts.push(ReportPart::new(format!("envoys/{name}/{file}"), text));
         }
-        parts.push(ReportPart {
-            name: format!("envoys/{name}/{ENVOY_LOG}"),
-            content: tail(&directory.join(ENVOY_LOG)).map_err(|error| error.to_string()),
-        });
-        parts.push(ReportPart {
-            name: format!("envoys/{name}/files.txt"),
-            content: Ok(listing(&directory)),
-        });
+        let log = tail(&directory.join(ENVOY_LOG));
+        parts.push(ReportPart::new(format!("envoys/{name}/{ENVOY_LOG}"), log));
+        let files = Ok::<_, String>(listing(&directory));
+        parts.push(ReportPart::new(format!("envoys/{name}/files.txt"), files));
     }
     parts
 }

@@ -7,12 +7,23 @@ pub(crate) mod gather;
 pub(crate) mod header_values;
 pub(crate) mod redact;
 
+use std::fmt::Display;
+
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReportPart {
     pub(crate) name: String,
     pub(crate) content: Result<String, String>,
+}
+
+impl ReportPart {
+    pub(crate) fn new<E: Display>(name: impl Into<String>, content: Result<String, E>) -> Self {
+        Self {
+            name: name.into(),
+            content: content.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

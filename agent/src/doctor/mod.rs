@@ -56,6 +56,22 @@ impl HostFinding {
         }
     }
 
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, FindingSeverity::Ok, found)
+    }
+
+    fn note(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, FindingSeverity::Note, found)
+    }
+
+    fn warning(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, FindingSeverity::Warning, found)
+    }
+
+    fn error(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, FindingSeverity::Error, found)
+    }
+
     fn expected(mut self, expected: impl Into<String>) -> Self {
         self.expected = expected.into();
         self

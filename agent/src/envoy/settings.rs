@@ -1,20 +1,30 @@
 //! Supervisor settings and Envoy states.
 
+use std::io;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sesame_backoff::Backoff;
+use sesame_render::connection_ids::IdMark;
 
 use super::admin::MAX_SOCKET_PATH;
 use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::identity::Identity;
 use super::process::launch::Launcher;
-use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
+use super::process::{
+    CommandLine, LONGEST_SOCKET_NAME, Lineage, connection_ids, launcher, shared_memory,
+};
+use crate::host::durable;
 use crate::host::reserve::EnvoyInstances;
 
 /// Default of [`SupervisorConfig::drain_time`].
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// Envoy rejects HTTP/3 listeners with more workers, because each HTTP/3 connection ID has a byte for
+/// its worker.
+const MAX_WORKERS: u32 = 254;
 
 /// Backoff before a dead Envoy is restarted. The delay doubles with each death after the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,15 +121,23 @@ impl SupervisorConfig {
         EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
 
+    /// Writes the files that a new Envoy reads.
+    pub(super) fn write_files(&self, command: &CommandLine) -> io::Result<()> {
+        connection_ids::prepare_key(&command.bootstrap)?;
+        durable::replace_file(&command.bootstrap, &self.bootstrap)
+    }
+
+    /// Returns the command line of an Envoy that has no predecessor at its ports.
     pub(super) fn command(&self, lineage: Option<Lineage>) -> CommandLine {
         CommandLine {
             binary: self.binary.clone(),
             bootstrap: self.runtime_dir.join("bootstrap.pb"),
-            concurrency: self.concurrency,
+            concurrency: workers(self.concurrency),
             drain_time: self.drain_time,
             log_level: self.log_level.clone(),
             lineage,
             has_stdout: self.has_stdout,
+            id_mark: IdMark::after(None),
         }
     }
 
@@ -153,6 +171,17 @@ impl SupervisorConfig {
         let next = launcher::executable(socket);
         let both = next.zip(identity.executable.as_ref());
         both.is_some_and(|(next, now)| !next.is_same(now))
+    }
+}
+
+/// Limits the workers if Envoy would start too many.
+fn workers(configured: Option<u32>) -> Option<u32> {
+    let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    let all = configured.unwrap_or_else(|| u32::try_from(cores()).unwrap_or(u32::MAX));
+    if all > MAX_WORKERS {
+        Some(MAX_WORKERS)
+    } else {
+        configured
     }
 }
 

@@ -6,6 +6,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
 const LISTEN: &str = "0A";
+/// State of UDP sockets without a peer.
+const UNCONNECTED: &str = "07";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
@@ -32,6 +34,27 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// Returns the UDP sockets at an address in the order in which they were bound. The kernel lists the
+/// newest first.
+pub(crate) fn datagrams(pid: u32) -> Vec<Listening> {
+    let tables = ["udp", "udp6"].iter();
+    let tables = tables.filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok());
+    let mut sockets: Vec<Listening> = tables
+        .flat_map(|table| {
+            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
+            lines
+                .filter_map(|line| {
+                    socket(&line)
+                        .filter(|(state, _)| *state == UNCONNECTED)
+                        .map(|it| it.1)
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    sockets.reverse();
+    sockets
 }
 
 /// Maps each socket's inode number to one of the process's descriptors for that socket.

@@ -1,25 +1,21 @@
 //! Explains bind errors that a missing `CAP_NET_BIND_SERVICE` causes.
 
-use std::fmt;
 use std::fs;
+
+use thiserror::Error;
 
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// A port that this process may not bind without the capability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "ports below {first_free} need CAP_NET_BIND_SERVICE: give it to the agent \
+    (AmbientCapabilities= in its unit), map the port to another (--port-map {port}:8080), \
+    or lower net.ipv4.ip_unprivileged_port_start"
+)]
 pub struct PrivilegedPort {
     port: u16,
     first_free: u16,
-}
-
-impl fmt::Display for PrivilegedPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { port, first_free } = self;
-        write!(
-            f,
-            "ports below {first_free} need CAP_NET_BIND_SERVICE: give it to the agent (AmbientCapabilities= in its unit), map the port to another (--port-map {port}:8080), or lower net.ipv4.ip_unprivileged_port_start"
-        )
-    }
 }
 
 /// Returns `None` unless the missing capability caused the error `message`.

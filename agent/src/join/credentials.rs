@@ -11,7 +11,7 @@ use sesame_files::open::{self, Rule};
 use sesame_published::credential::Credential;
 use sesame_published::join_token::JoinToken;
 
-use crate::host::{create_directory, durable};
+use crate::host::{create_directory, durable, remove_directory_if_exists};
 use crate::source::cluster::stored_token::StoredToken;
 
 const DIRECTORY: &str = "cluster";
@@ -108,8 +108,5 @@ pub(crate) fn host(state: &Path) -> Option<String> {
 }
 
 pub(crate) fn remove(state: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(state.join(DIRECTORY)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+    remove_directory_if_exists(&state.join(DIRECTORY))
 }

@@ -77,8 +77,7 @@ impl History {
     /// Returns the snapshot that Envoy accepted last.
     pub fn accepted_last(&self) -> anyhow::Result<Snapshot> {
         let number = self.state.accepted();
-        let number = number.context("nothing was accepted yet")?;
-        Ok(accepted::read_snapshot(&self.state.load(number)?)?.1)
+        self.snapshot(number.context("nothing was accepted yet")?)
     }
 
     /// Returns the generations, oldest first.
@@ -97,11 +96,14 @@ impl History {
             .collect())
     }
 
+    /// Returns the snapshot of a generation, without keys.
+    pub fn snapshot(&self, generation: u64) -> anyhow::Result<Snapshot> {
+        Ok(accepted::read_snapshot(&self.state.load(generation)?)?.1)
+    }
+
     /// Returns the differences between two generations, by object.
     pub fn difference(&self, from: u64, to: u64) -> anyhow::Result<Difference> {
-        let (_, old) = accepted::read_snapshot(&self.state.load(from)?)?;
-        let (_, new) = accepted::read_snapshot(&self.state.load(to)?)?;
-        Ok(difference(&old, &new))
+        Ok(difference(&self.snapshot(from)?, &self.snapshot(to)?))
     }
 }
 

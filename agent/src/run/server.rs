@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
 use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -130,10 +131,7 @@ async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Response<Body> {
         Err(_) => None,
     };
     match outcome {
-        Some(Ok(reloaded)) => match serde_json::to_vec(&reloaded) {
-            Ok(body) => json(StatusCode::OK, body),
-            Err(error) => failed(&error),
-        },
+        Some(Ok(reloaded)) => encoded(&reloaded),
         Some(Err(why)) => refuse(
             StatusCode::UNPROCESSABLE_ENTITY,
             &format!("the settings are unchanged: {why}"),
@@ -160,17 +158,11 @@ async fn explain(request: Request<Incoming>, state_dir: PathBuf) -> Response<Bod
 
 fn settings(live: &watch::Receiver<LiveSettings>) -> Response<Body> {
     let settings = Arc::clone(&live.borrow().settings);
-    match serde_json::to_vec(&*settings) {
-        Ok(body) => json(StatusCode::OK, body),
-        Err(error) => failed(&error),
-    }
+    encoded(&*settings)
 }
 
 async fn listed(certificates: &CertificatesSource) -> Response<Body> {
-    match serde_json::to_vec(&certificates.report().await) {
-        Ok(body) => json(StatusCode::OK, body),
-        Err(error) => failed(&error),
-    }
+    encoded(&certificates.report().await)
 }
 
 async fn commands(
@@ -244,16 +236,18 @@ fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) 
         };
     }
     match (method, path) {
-        (&Method::GET, "/status" | "/gateways") => {
-            match serde_json::to_vec(&report(path == "/status")) {
-                Ok(body) => json(StatusCode::OK, body),
-                Err(error) => failed(&error),
-            }
-        }
+        (&Method::GET, "/status" | "/gateways") => encoded(&report(path == "/status")),
         _ => refuse(
             StatusCode::NOT_FOUND,
             "not found; try GET /status, GET /certificates, GET /settings, POST /explain, POST /orders, POST /reload, POST /stop",
         ),
+    }
+}
+
+fn encoded(value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(value) {
+        Ok(body) => json(StatusCode::OK, body),
+        Err(error) => failed(&error),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use prost::Message as _;
 use sesame_proto::schema::Transport;
 use sesame_render::Rendered;
 
@@ -12,6 +14,20 @@ pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
     all.filter_map(|listener| match parse_listener_name(&listener.name)? {
         (Transport::Tcp, address) => Some(address),
         (Transport::Udp, _) => None,
+    })
+    .collect()
+}
+
+/// Returns the addresses for the HTTP/3 listeners in a configuration.
+pub fn quic_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
+    let all = rendered.listeners.iter();
+    all.filter_map(|resource| {
+        let (Transport::Udp, address) = parse_listener_name(&resource.name)? else {
+            return None;
+        };
+        let listener = Listener::decode(&*resource.bytes).ok()?;
+        listener.udp_listener_config?.quic_options?;
+        Some(address)
     })
     .collect()
 }

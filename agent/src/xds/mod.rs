@@ -7,6 +7,6 @@ mod subscription;
 mod version_texts;
 
 pub(crate) use listener_name::parse_listener_name;
-pub use listener_name::tcp_addresses;
+pub use listener_name::{quic_addresses, tcp_addresses};
 pub use subscription::{Subscription, XdsKind};
 pub use version_texts::VersionTexts;

@@ -173,6 +173,22 @@ macro_rules! kinds {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
+            /// Returns a copy without the objects of these kinds.
+            #[must_use]
+            pub fn without(&self, kinds: &[Kind]) -> Self {
+                let Self { $($field,)+ last_good, definitions, served_together } = self;
+                Self {
+                    $($field: if kinds.contains(&Kind::$kind) {
+                        Objects::default()
+                    } else {
+                        $field.clone()
+                    },)+
+                    last_good: last_good.clone(),
+                    definitions: definitions.clone(),
+                    served_together: served_together.clone(),
+                }
+            }
+
             /// Returns true if the world contains no objects.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::Args;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
@@ -20,30 +21,40 @@ use sha2::{Digest as _, Sha256};
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Files that control access. If no file is set, all clients are admitted without encryption.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Files that control access, as arguments shared by the controller and the agent. If no file is
+/// set, all clients are admitted without encryption.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct GuardFiles {
-    /// The server's certificate chain, in PEM.
-    pub certificate: Option<PathBuf>,
-    /// The server's private key, in PEM.
-    pub key: Option<PathBuf>,
-    /// CA certificates for verifying client certificates, in PEM.
-    pub client_ca: Option<PathBuf>,
-    /// Bearer token that a request must present.
-    pub token: Option<PathBuf>,
+    /// Certificate chain (PEM) for TLS on the metrics address, reloaded on changes.
+    #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
+    pub metrics_certificate: Option<PathBuf>,
+    /// Private key (PEM) for the metrics certificate.
+    #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
+    pub metrics_key: Option<PathBuf>,
+    /// CA certificates (PEM) for client certificates, which the metrics address then requires.
+    #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
+    pub metrics_client_ca: Option<PathBuf>,
+    /// File with the bearer token that metrics clients must present.
+    #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
 }
 
 impl GuardFiles {
     fn all(&self) -> impl Iterator<Item = &Path> {
         let Self {
-            certificate,
-            key,
-            client_ca,
-            token,
+            metrics_certificate,
+            metrics_key,
+            metrics_client_ca,
+            metrics_token_file,
         } = self;
-        [certificate, key, client_ca, token]
-            .into_iter()
-            .filter_map(Option::as_deref)
+        [
+            metrics_certificate,
+            metrics_key,
+            metrics_client_ca,
+            metrics_token_file,
+        ]
+        .into_iter()
+        .filter_map(Option::as_deref)
     }
 }
 
@@ -161,10 +172,10 @@ impl Guard {
 impl Guarding {
     fn read(files: &GuardFiles) -> Result<Self, GuardError> {
         let GuardFiles {
-            certificate,
-            key,
-            client_ca,
-            token,
+            metrics_certificate: certificate,
+            metrics_key: key,
+            metrics_client_ca: client_ca,
+            metrics_token_file: token,
         } = files;
         let incomplete = |given, missing| Err(GuardError::Incomplete { given, missing });
         let tls = match (certificate, key) {

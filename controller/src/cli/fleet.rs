@@ -1,7 +1,6 @@
 //! `sesame-controller fleet`: shows and approves the changes needed to adopt an existing fleet.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -9,9 +8,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_published::names::{ADOPT_ANNOTATION, DEFAULT_NAMESPACE};
+use sesame_published::names::ADOPT_ANNOTATION;
 
-use super::hosts::{gateway, namespace};
+use super::hosts::{ClusterLocation, gateway};
 use crate::adopt::{self, FleetComparison, FleetOwner, FleetState};
 use crate::connection;
 use crate::provision::{AdoptionAction, ObjectAction};
@@ -19,27 +18,9 @@ use crate::provision::{AdoptionAction, ObjectAction};
 #[derive(Debug, Args)]
 pub(super) struct FleetArgs {
     #[command(flatten)]
-    at: FleetCluster,
+    at: ClusterLocation,
     #[command(subcommand)]
     command: FleetCommand,
-}
-
-/// Connection to the cluster.
-#[derive(Debug, Args)]
-struct FleetCluster {
-    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
-    #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Namespace in which the controller publishes
-    #[arg(
-        long,
-        global = true,
-        env = "POD_NAMESPACE",
-        value_name = "NAMESPACE",
-        default_value = DEFAULT_NAMESPACE,
-        value_parser = namespace
-    )]
-    namespace: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -88,7 +69,7 @@ pub(super) fn main(args: FleetArgs) -> Result<bool> {
 }
 
 async fn answer(args: FleetArgs) -> Result<bool> {
-    let FleetCluster {
+    let ClusterLocation {
         kubeconfig,
         namespace,
     } = args.at;

@@ -26,17 +26,20 @@ const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(366 * 24);
 #[derive(Debug, Args)]
 pub(super) struct HostsArgs {
     #[command(flatten)]
-    at: At,
+    at: ClusterLocation,
+    /// Output format
+    #[arg(long, short, global = true, value_enum, default_value_t)]
+    output: Output,
     #[command(subcommand)]
     command: HostsCommand,
 }
 
-/// Connection to the cluster, and the output format.
+/// Connection to the cluster.
 #[derive(Debug, Args)]
-struct At {
+pub(super) struct ClusterLocation {
     /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
     #[arg(long, global = true, env = "SESAME_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub(super) kubeconfig: Option<PathBuf>,
     /// Namespace in which the controller publishes
     #[arg(
         long,
@@ -46,10 +49,7 @@ struct At {
         default_value = DEFAULT_NAMESPACE,
         value_parser = namespace
     )]
-    namespace: String,
-    /// Output format
-    #[arg(long, short, global = true, value_enum, default_value_t)]
-    output: Output,
+    pub(super) namespace: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -116,11 +116,14 @@ struct TokenArgs {
 }
 
 pub(super) fn main(args: HostsArgs) -> Result<()> {
-    let HostsArgs { at, command } = args;
-    let At {
+    let HostsArgs {
+        at,
+        output,
+        command,
+    } = args;
+    let ClusterLocation {
         kubeconfig,
         namespace,
-        output,
     } = at;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,7 +1,6 @@
 //! Arguments that configure the address for `/metrics` and the status page.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -10,27 +9,13 @@ use sesame_http_server::guard::GuardFiles;
 use crate::run::MetricsAddress;
 
 #[derive(Debug, Default, Args)]
-#[expect(
-    clippy::struct_field_names,
-    reason = "fields are named after command-line options"
-)]
 pub(super) struct MetricsAddressArgs {
     /// Address for /metrics and the status page, instead of --listen. Open to every client that can
     /// reach it, unless a token or client certificates are required
     #[arg(long, env = "SESAME_METRICS_ADDRESS", value_name = "ADDRESS:PORT")]
     metrics_address: Option<SocketAddr>,
-    /// Certificate chain (PEM) for TLS on the metrics address, reloaded on changes
-    #[arg(long, env = "SESAME_METRICS_CERTIFICATE", value_name = "FILE")]
-    metrics_certificate: Option<PathBuf>,
-    /// Private key (PEM) for the metrics certificate
-    #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
-    metrics_key: Option<PathBuf>,
-    /// CA certificates (PEM) for client certificates, which the metrics address then requires
-    #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
-    metrics_client_ca: Option<PathBuf>,
-    /// File with the bearer token that metrics clients must present
-    #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
-    metrics_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    guard: GuardFiles,
 }
 
 impl MetricsAddressArgs {
@@ -38,17 +23,8 @@ impl MetricsAddressArgs {
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,
-            metrics_certificate,
-            metrics_key,
-            metrics_client_ca,
-            metrics_token_file,
+            guard,
         } = self;
-        let guard = GuardFiles {
-            certificate: metrics_certificate,
-            key: metrics_key,
-            client_ca: metrics_client_ca,
-            token: metrics_token_file,
-        };
         ensure!(
             metrics_address.is_some() || guard == GuardFiles::default(),
             "--metrics-certificate, --metrics-key, --metrics-client-ca and --metrics-token-file \
@@ -67,7 +43,10 @@ mod tests {
         let none = MetricsAddressArgs::default;
         assert_eq!(none().address().expect("no address"), None);
         let guarded = MetricsAddressArgs {
-            metrics_token_file: Some("token".into()),
+            guard: GuardFiles {
+                metrics_token_file: Some("token".into()),
+                ..GuardFiles::default()
+            },
             ..none()
         };
         let error = guarded

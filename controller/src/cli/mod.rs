@@ -3,11 +3,13 @@
 //! Exit codes:
 //!
 //! - 0 on success, and after a termination signal;
-//! - 1 for an invalid configuration, a fleet to adopt, or a request that no route matches;
+//! - 1 for an invalid configuration, a fleet to adopt, a request that no route matches, or a
+//!   protection that cannot be converted;
 //! - 2 for invalid arguments;
 //! - 3 if the command failed.
 
 mod args;
+mod convert;
 mod crds;
 mod explain;
 mod export;
@@ -32,6 +34,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
+use self::convert::ConvertArgs;
 use self::explain::PublishedRequestArgs;
 use self::export::ExportArgs;
 use self::fleet::FleetArgs;
@@ -70,6 +73,9 @@ enum Command {
     /// Create a bundle for a published Gateway: a signed file for hosts without a network
     /// connection.
     Export(Box<ExportArgs>),
+    /// Convert another gateway's objects, and report what became of each field; exit with 1 if a
+    /// protection cannot be converted.
+    Convert(Box<ConvertArgs>),
     /// Show how a published Gateway routes a request, and why; exit with 1 if no route matches.
     Explain(Box<PublishedRequestArgs>),
     /// Write the manual pages, one for each command.
@@ -130,6 +136,7 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
         Command::Hosts(args) => hosts::main(*args),
         Command::Fleet(args) => return exit_code(fleet::main(*args)),
         Command::Validate(args) => return exit_code(validate::main(&args)),
+        Command::Convert(args) => return exit_code(convert::main(&args)),
         Command::Explain(args) => return exit_code(explain::main(&args)),
         Command::Man { dir } => manual::man(&dir),
         Command::Completion { shell } => manual::completion(shell),

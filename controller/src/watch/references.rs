@@ -99,11 +99,7 @@ impl Referenced {
 
     fn key_sets(&mut self, key_sets: &RemoteKeySets<'_>) {
         for ObjectKey { kind, name } in key_sets.references() {
-            let reference = ObjectRef {
-                name: name.name,
-                ..ObjectRef::default()
-            };
-            self.add(kind.as_str(), &name.namespace, &reference);
+            self.add(kind, &name.namespace, &name.name);
         }
     }
 
@@ -203,13 +199,7 @@ impl Referenced {
     }
 
     fn config_map(&mut self, from: &str, name: &str, namespace: Option<&str>) {
-        let reference = ObjectRef {
-            group: None,
-            kind: None,
-            name: name.to_owned(),
-            namespace: namespace.map(ToOwned::to_owned),
-        };
-        self.add(Kind::ConfigMap.as_str(), from, &reference);
+        self.add(Kind::ConfigMap, namespace.unwrap_or(from), name);
     }
 
     fn listeners(&mut self, namespace: &str, listeners: &[Listener]) {
@@ -229,40 +219,39 @@ impl Referenced {
     }
 
     fn secret(&mut self, namespace: &str, name: &str) {
-        let reference = ObjectRef {
-            name: name.to_owned(),
-            ..ObjectRef::default()
-        };
-        self.certificate(namespace, &reference);
+        self.add(Kind::Secret, namespace, name);
     }
 
     /// The kind defaults to Secret.
     fn certificate(&mut self, from: &str, reference: &ObjectRef) {
         let kind = reference.kind.as_deref().unwrap_or("Secret");
-        self.add(kind, from, reference);
+        self.of_kind(kind, from, reference);
     }
 
     /// Ignores a reference without a kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
-            self.add(kind, from, reference);
+            self.of_kind(kind, from, reference);
         }
     }
 
-    fn add(&mut self, kind: &str, from: &str, reference: &ObjectRef) {
+    fn of_kind(&mut self, kind: &str, from: &str, reference: &ObjectRef) {
         let kind = match kind {
             "Secret" => Kind::Secret,
             "ConfigMap" => Kind::ConfigMap,
             _ => return,
         };
-        let namespace = reference.namespace.as_deref().unwrap_or(from);
+        if reference.group.as_deref().is_none_or(str::is_empty) {
+            let namespace = reference.namespace.as_deref().unwrap_or(from);
+            self.add(kind, namespace, &reference.name);
+        }
+    }
+
+    fn add(&mut self, kind: Kind, namespace: &str, name: &str) {
         // The name becomes part of a request path, so ignore invalid names.
-        let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
-        if named && reference.group.as_deref().is_none_or(str::is_empty) {
-            self.0.insert(ObjectKey {
-                kind,
-                name: NamespacedName::new(namespace, &reference.name),
-            });
+        if is_dns_label(namespace) && is_dns_subdomain(name) {
+            let name = NamespacedName::new(namespace, name);
+            self.0.insert(kind.named(name));
         }
     }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Requirements for owner, mode and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -127,6 +129,28 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
         return Err(too_large());
     }
     Ok(bytes)
+}
+
+/// Passes the content of a file of any size to `take`, in pieces. `-` is standard input.
+pub fn stream<E: From<OpenError>>(
+    path: &Path,
+    rule: Rule,
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut source: Box<dyn io::Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(open(path, rule)?.0)
+    };
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match source.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => take(piece.get(..count).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(path, error).into()),
+        }
+    }
 }
 
 /// Reads a complete file of UTF-8 text.
@@ -299,6 +323,23 @@ mod tests {
 
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
+    }
+
+    #[test]
+    fn stream_passes_whole_file_in_pieces() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        let content = vec![b'x'; 2 * PIECE_BYTES + 1];
+        fs::write(&file, &content).unwrap();
+        let mut passed = Vec::new();
+        let streamed = stream(&file, Rule::GivenByLink, |bytes| {
+            passed.extend_from_slice(bytes);
+            Ok::<(), OpenError>(())
+        });
+        streamed.unwrap();
+        assert_eq!(passed, content);
+        let directory = stream(root.path(), Rule::GivenByLink, |_| Ok::<(), OpenError>(()));
+        assert!(matches!(directory, Err(OpenError::Type { .. })));
     }
 
     #[test]

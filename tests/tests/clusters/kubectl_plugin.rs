@@ -187,6 +187,14 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     for word in ["HTTPRoute/default/shop", "/cart/", "/stock/"] {
         assert!(words(&other).contains(word), "{word}: {}", words(&other));
     }
+    let log = "shop.test 192.0.2.1 - - [t] \"GET /a?hidden HTTP/1.1\" 200 5 \"-\" \"hidden\"\n";
+    let other = file.to_string_lossy();
+    let replayed = plugin.run_with(&["diff", "-f", &other, "--requests", "-"], log);
+    assert_eq!(replayed.status.code(), Some(1), "{}", words(&replayed));
+    for word in ["GET http://shop.test/a\n", "/cart/", "/stock/"] {
+        assert!(words(&replayed).contains(word), "{}", words(&replayed));
+    }
+    assert!(!words(&replayed).contains("hidden"), "{}", words(&replayed));
     let found = cluster
         .get("/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/shop")
         .await;

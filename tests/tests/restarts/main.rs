@@ -3,6 +3,7 @@
 mod apart;
 mod clock_jumps;
 mod envoy_versions;
+mod http3_handover;
 mod parked;
 mod restart_drain;
 mod restart_faults;

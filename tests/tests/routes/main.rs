@@ -31,6 +31,7 @@ mod l4_routes;
 mod layers;
 mod listener_sets;
 mod proxy_protocol;
+mod rate_limit_keys;
 mod rate_limits;
 mod regexes;
 mod request_filters;

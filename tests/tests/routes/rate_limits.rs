@@ -127,8 +127,9 @@ async fn limits_of_policies_add_up_and_survive_changes() {
     all.push(traffic_policy(
         "edge",
         json!({"kind": "Gateway", "name": "edge"}),
-        &by_user,
+        &limit("client", 1000, json!([{"type": "ClientAddress"}])),
     ));
+    all.push(traffic_policy("users", route("users"), &by_user));
     all.push(traffic_policy(
         "shop",
         route("shop"),
@@ -148,7 +149,8 @@ async fn limits_of_policies_add_up_and_survive_changes() {
     all.push(ingress_class());
     let setup = Setup::with_ports(&[80]);
     let agent = setup.start(&[("all.yaml", &yaml(&all)), ("tuned.yaml", &tuned(0))]);
-    agent.wait_ok(&agent.get(80, "users.test", "/")).await;
+    let first = agent.get(80, "users.test", "/").header("x-user", "first");
+    agent.wait_ok(&first).await;
     let mut checks = Checks::default();
     let half = statuses(&agent, "shop.test", "/", ALLOWED / 2).await;
     checks.same("first half", &half, &vec![200; ALLOWED / 2]);
@@ -178,10 +180,10 @@ async fn limits_of_policies_add_up_and_survive_changes() {
         }
     }
     for (host, path, expected) in [
-        ("users.test", "/", [200; 5]),
+        ("users.test", "/", [200, 200, 200, 429, 429]),
         ("tenants.test", "/?tenant=a", [200, 429, 429, 429, 429]),
         ("tenants.test", "/?tenant=b", [200, 429, 429, 429, 429]),
-        ("tenants.test", "/", [200; 5]),
+        ("tenants.test", "/", [200, 429, 429, 429, 429]),
         ("wrong.test", "/", [500; 5]),
     ] {
         let found = statuses(&agent, host, path, expected.len()).await;

@@ -35,6 +35,18 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) backend: Option<&'a str>,
 }
 
+impl<'a> LoggedPlace<'a> {
+    pub(crate) fn new(protocol: &'static str, port: u32, listener: Option<&'a str>) -> Self {
+        Self {
+            protocol,
+            port,
+            listener,
+            route: None,
+            backend: None,
+        }
+    }
+}
+
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(REQUEST, TrafficKind::Requests, place, context)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
-use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::config::core::v3::DataSource;
 use envoy_types::pb::envoy::extensions::access_loggers::file::v3::FileAccessLog;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::google::protobuf::{Value, value::Kind};
@@ -14,6 +14,7 @@ use sesame_proto::schema::LineForm;
 use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::context::AccessLogSink;
+use crate::wrappers;
 
 /// Envoy's own placeholder for unknown values.
 const UNKNOWN: &str = "-";
@@ -55,10 +56,7 @@ fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     LineFormat {
         json_format: None,
         omit_empty_values: false,
-        text_format_source: Some(DataSource {
-            specifier: Some(Specifier::InlineString(columns.join("\t") + "\n")),
-            ..DataSource::default()
-        }),
+        text_format_source: Some(wrappers::text(columns.join("\t") + "\n")),
     }
 }
 

@@ -153,6 +153,9 @@ fn statistics() -> StatsConfig {
             r"(http|tcp)\.[^.]+\.downstream_(rq_([1-5]xx|total|active|time|timeout)|cx_(total|active|[rt]x_bytes_total))",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
+            r"(reported_)?rate_limits\.http_local_rate_limit\.rate_limited",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
             r"udp\.[^.]+\.downstream_(sess_(total|active)|sess_[rt]x_(datagrams|bytes))",
         )),
     ];

@@ -25,6 +25,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::{DecodeError, Message, Name};
 
+use crate::connection_ids;
 use crate::rendered::{Rendered, Resource, find};
 
 /// Returns an error only if the bytes do not come from `render`.
@@ -46,13 +47,19 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let listeners = listeners
         .iter()
         .map(|it| listener(it, route_tables, filters));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let mut over_udp = listeners
+        .iter()
+        .filter_map(|it| it.udp_listener_config.as_ref());
+    let is_http3 = over_udp.any(|it| it.quic_options.is_some());
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));
     let secrets = secrets.iter().map(|it| Secret::decode(&*it.bytes));
+    let secrets = secrets.chain(is_http3.then(|| Ok(connection_ids::example())));
     let bootstrap = Bootstrap {
         node: Some(super::node()),
         layered_runtime: Some(super::runtime()),
         static_resources: Some(StaticResources {
-            listeners: listeners.collect::<Result<_, _>>()?,
+            listeners,
             clusters: clusters.collect::<Result<_, _>>()?,
             secrets: secrets.collect::<Result<_, _>>()?,
         }),

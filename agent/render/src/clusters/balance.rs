@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
 };
 use envoy_types::pb::envoy::config::cluster::v3::load_balancing_policy::Policy;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, LoadBalancingPolicy};
-use envoy_types::pb::envoy::config::core::v3::{RuntimeDouble, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::core::v3::RuntimeDouble;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::common::v3::ConsistentHashingLbConfig;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::maglev::v3::Maglev;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::RingHash;
@@ -78,10 +78,7 @@ fn consistent(policies: &[HashPolicy]) -> Result<ConsistentHashingLbConfig, Stri
 fn extension(name: &str, config: Any) -> LoadBalancingPolicy {
     LoadBalancingPolicy {
         policies: vec![Policy {
-            typed_extension_config: Some(TypedExtensionConfig {
-                name: name.to_owned(),
-                typed_config: Some(config),
-            }),
+            typed_extension_config: Some(wrappers::extension(name, config)),
         }],
     }
 }

@@ -7,7 +7,6 @@ use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol;
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
 };
-use prost::Message as _;
 use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
@@ -45,10 +44,7 @@ pub(crate) fn render(
         .map(|(name, (backend, session_key))| {
             let set = sets.get(name).copied();
             let assignment = assignment(name, set, backend.protocol(), session_key, rules);
-            Resource {
-                name: name.to_owned(),
-                bytes: assignment.encode_to_vec().into(),
-            }
+            Resource::new(name, &assignment)
         })
         .collect()
 }

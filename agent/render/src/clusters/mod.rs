@@ -44,7 +44,7 @@ pub(crate) fn for_backend(
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Result<Vec<Resource>, String> {
-    Ok(all_of(backend, cluster(backend, sets, context)?))
+    Ok(all_of(backend, &cluster(backend, sets, context)?))
 }
 
 pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
@@ -52,15 +52,16 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
         name: backend.name.clone(),
         ..Default::default()
     };
-    all_of(backend, cluster).into_iter().map(|it| it.name)
+    all_of(backend, &cluster).into_iter().map(|it| it.name)
 }
 
-fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
+fn all_of(backend: &Backend, cluster: &Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
-        clusters.extend(sessions::clusters(&cluster).map(encode));
+        let clusters_of_sessions = sessions::clusters(cluster);
+        clusters.extend(clusters_of_sessions.map(|it| Resource::new(&it.name, &it)));
     }
-    clusters.push(encode(cluster));
+    clusters.push(Resource::new(&cluster.name, cluster));
     clusters
 }
 
@@ -82,14 +83,7 @@ pub(crate) fn with_endpoints(
         return Some(Vec::new());
     }
     cluster.load_assignment = Some(inline(backend, sets, rules));
-    Some(all_of(backend, cluster))
-}
-
-fn encode(cluster: Cluster) -> Resource {
-    Resource {
-        bytes: cluster.encode_to_vec().into(),
-        name: cluster.name,
-    }
+    Some(all_of(backend, &cluster))
 }
 
 fn cluster(

@@ -1,7 +1,7 @@
 //! Direct responses, which Envoy generates without a backend.
 
 use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, SubstitutionFormatString, data_source, substitution_format_string::Format,
+    SubstitutionFormatString, substitution_format_string::Format,
 };
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, route, route_action::ClusterNotFoundResponseCode,
@@ -10,6 +10,7 @@ use sesame_proto::refusal;
 use sesame_proto::schema::DirectResponse;
 
 use super::headers;
+use crate::wrappers;
 
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
@@ -39,25 +40,19 @@ pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String>
     }
     let mut action = answer(*status);
     if let route::Action::DirectResponse(response) = &mut action {
-        response.body = (!body.is_empty()).then(|| inline(body));
+        response.body = (!body.is_empty()).then(|| wrappers::text(body));
         if !content_type.is_empty() {
             headers::check_value(content_type).map_err(|why| format!("content type: {why}"))?;
+            let body = wrappers::text("%LOCAL_REPLY_BODY%");
             // Envoy overwrites a `content-type` header with `text/plain`.
             response.body_format = Some(SubstitutionFormatString {
                 content_type: content_type.clone(),
-                format: Some(Format::TextFormatSource(inline("%LOCAL_REPLY_BODY%"))),
+                format: Some(Format::TextFormatSource(body)),
                 ..Default::default()
             });
         }
     }
     Ok(action)
-}
-
-fn inline(text: &str) -> DataSource {
-    DataSource {
-        specifier: Some(data_source::Specifier::InlineString(text.to_owned())),
-        ..Default::default()
-    }
 }
 
 pub(super) struct RefusalAnswer {

@@ -4,7 +4,6 @@
 //! certificates never do. Listeners that request certificates never resume sessions, because Envoy
 //! would not know whether the certificate of a resumed session was valid.
 
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::rbac::v3::{
     Principal,
     principal::{Authenticated, Identifier},
@@ -97,8 +96,7 @@ fn alt_name(matcher: SubjectAltNameMatcher) -> Principal {
 }
 
 fn validated(config: Config) -> Principal {
-    to_principal(Identifier::Custom(TypedExtensionConfig {
-        name: "envoy.rbac.principals.mtls_authenticated".to_owned(),
-        typed_config: Some(pack_any(config)),
-    }))
+    let name = "envoy.rbac.principals.mtls_authenticated";
+    let extension = wrappers::extension(name, pack_any(config));
+    to_principal(Identifier::Custom(extension))
 }

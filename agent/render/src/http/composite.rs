@@ -29,6 +29,7 @@ use prost::{Message as _, Name as _};
 use crate::config_sources;
 use crate::layout::XdsLayout;
 use crate::rendered::Resource;
+pub(crate) use crate::wrappers::extension as filter;
 
 /// If Envoy cannot read the file, routes that use its filters respond with 500.
 pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpFilter {
@@ -63,17 +64,8 @@ pub(crate) fn file(
         };
         one.encode_raw(&mut value);
     }
-    let config = TypedExtensionConfig {
-        name: place.to_owned(),
-        typed_config: Some(Any {
-            type_url: Composite::type_url(),
-            value,
-        }),
-    };
-    Resource {
-        name: place.to_owned(),
-        bytes: config.encode_to_vec().into(),
-    }
+    let type_url = Composite::type_url();
+    Resource::new(place, &filter(place, Any { type_url, value }))
 }
 
 pub(crate) fn named(filter: &str) -> Any {
@@ -154,13 +146,6 @@ fn any_value() -> MatchPattern {
             regex_matcher::GoogleRe2::default(),
         )),
     })
-}
-
-pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
-    TypedExtensionConfig {
-        name: name.to_owned(),
-        typed_config: Some(config),
-    }
 }
 
 fn act(action: ExecuteFilterAction) -> matcher::OnMatch {

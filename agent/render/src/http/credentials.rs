@@ -7,9 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, TypedExtensionConfig, data_source::Specifier,
-};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::rbac::v3::Principal;
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, header_matcher::HeaderMatchSpecifier,
@@ -31,6 +29,7 @@ use sesame_proto::schema::{
 use super::authorization::{metadata_is, not};
 use super::composite::filter;
 use super::{headers, request_filters};
+use crate::wrappers;
 
 pub(crate) const FILTER: &str = "credentials";
 
@@ -101,10 +100,7 @@ fn checking(
         Some(credential_check::Kind::Basic(BasicAuth { username_header })) => {
             let users = credentials::users(text)?;
             let config = BasicFilter {
-                users: Some(DataSource {
-                    specifier: Some(Specifier::InlineString(credentials::write(&users))),
-                    ..Default::default()
-                }),
+                users: Some(wrappers::text(credentials::write(&users))),
                 forward_username_header: username_header.clone(),
                 ..Default::default()
             };

@@ -37,8 +37,8 @@ use sesame_proto::schema::{Edge, TlsTermination, VirtualHost};
 use super::http3::{self, HttpConnections};
 use super::{
     address_filters, auth_headers, authorization, composite, cors, credentials, csrf,
-    external_auth, forwarded_certificates, matches, rate_limits, request_filters, sessions,
-    shared_filters, tokens, tracing,
+    external_auth, forwarded_certificates, matches, rate_limit_keys, rate_limits, request_filters,
+    sessions, shared_filters, tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -277,6 +277,7 @@ fn malformed_authorities() -> HttpFault {
 /// | addresses | policies | rejected clients reach no other filter |
 /// | responses | policies | all responses pass through it |
 /// | CORS | routes with CORS | no filter may reject preflights first |
+/// | header to metadata | routes with limits by cookie | reads cookies for the next filter |
 /// | rate limits | routes with request limits | limits how fast clients can guess credentials |
 /// | CSRF | policies | forged requests must not reach credential checks |
 /// | header mutation | policies | some headers may be set only from claims |
@@ -306,6 +307,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let layout = &context.options.layout;
     let in_file = |name: &str| composite::in_file(name, composite::type_url(), layout);
     let headers = |name: &str| off(name, pack_any(HeaderMutationFilter::default()));
+    let to_metadata = |name: &str| off(name, pack_any(HeaderToMetadata::default()));
     let before_listeners = [
         headers(auth_headers::LISTENER_FILTER),
         off(
@@ -323,6 +325,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         place(address_filters::FILTER),
         in_file(shared_filters::RESPONSE),
         off(cors::FILTER, pack_any(Cors::default())),
+        to_metadata(rate_limit_keys::COOKIES),
         in_file(rate_limits::FILTER),
         place(csrf::FILTER),
         place(request_filters::RESERVED_HEADERS),
@@ -341,7 +344,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         place(request_filters::BODY),
         place(request_filters::HEADERS),
         in_file(shared_filters::BANDWIDTH),
-        off(sessions::FILTER, pack_any(HeaderToMetadata::default())),
+        to_metadata(sessions::FILTER),
         on(
             "envoy.filters.http.router",
             pack_any(Router {

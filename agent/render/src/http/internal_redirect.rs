@@ -1,6 +1,5 @@
 //! Redirects from backends that Envoy follows itself.
 
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::InternalRedirectPolicy;
 use envoy_types::pb::envoy::extensions::internal_redirect::previous_routes::v3::PreviousRoutesConfig;
 use envoy_types::pb::envoy::extensions::internal_redirect::safe_cross_scheme::v3::SafeCrossSchemeConfig;
@@ -21,16 +20,14 @@ pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
     let mut predicates = Vec::new();
     let cross_scheme = CrossScheme::try_from(*cross_scheme).unwrap_or_default();
     if cross_scheme == CrossScheme::SafeOnly {
-        predicates.push(TypedExtensionConfig {
-            name: "envoy.internal_redirect_predicates.safe_cross_scheme".to_owned(),
-            typed_config: Some(pack_any(SafeCrossSchemeConfig::default())),
-        });
+        let name = "envoy.internal_redirect_predicates.safe_cross_scheme";
+        let config = pack_any(SafeCrossSchemeConfig::default());
+        predicates.push(wrappers::extension(name, config));
     }
     if *denies_repeated_route {
-        predicates.push(TypedExtensionConfig {
-            name: "envoy.internal_redirect_predicates.previous_routes".to_owned(),
-            typed_config: Some(pack_any(PreviousRoutesConfig::default())),
-        });
+        let name = "envoy.internal_redirect_predicates.previous_routes";
+        let config = pack_any(PreviousRoutesConfig::default());
+        predicates.push(wrappers::extension(name, config));
     }
     let mut followed: Vec<u32> = statuses
         .iter()

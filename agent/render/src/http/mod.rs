@@ -23,6 +23,7 @@ mod internal_redirect;
 mod matches;
 mod mirrors;
 mod paths;
+mod rate_limit_keys;
 pub(crate) mod rate_limits;
 mod redirects;
 mod refusing;

@@ -3,41 +3,41 @@
 //! Changing a route table refills the buckets configured in it. Therefore, all buckets are in a
 //! separate file, and routes refer to them by name. Limits with the same response share a filter,
 //! because a filter has only one response.
+//!
+//! Limits that only report have their own filter. A filter stops at the first exceeded limit, and
+//! Envoy 1.39 then lets the request pass if that limit is in shadow mode.
 
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
-use envoy_types::pb::envoy::config::route::v3::rate_limit::Action;
-use envoy_types::pb::envoy::config::route::v3::rate_limit::action::{
-    ActionSpecifier, GenericKey, QueryParameters, RemoteAddress, RequestHeaders,
-};
+use envoy_types::pb::envoy::config::route::v3::rate_limit::XRateLimitOption;
 use envoy_types::pb::envoy::config::route::v3::{RateLimit as OfRequest, route};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
-    LocalRateLimitDescriptor, rate_limit_descriptor::Entry,
-};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::LocalRateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, TokenBucket};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::digest::sha256;
-use sesame_proto::schema::{HeaderModifier, RateLimit, RateLimitKey, rate_limit_key::Kind};
+use sesame_proto::schema::{HeaderModifier, RateLimit};
 
 use super::routes::RenderedRoute;
-use super::{composite, headers};
+use super::{composite, headers, rate_limit_keys};
 use crate::context::RenderContext;
-use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
 pub(crate) const FILTER: &str = "rate_limits";
 
-const LIMIT: &str = "limit";
-const CLIENT_ADDRESS: &str = "remote_address";
+/// Prefix of the reporting filter's statistics.
+const REPORTED: &str = "reported_rate_limits";
 
-/// Maximum number of key values that each connection manager remembers, across all limits. Envoy
-/// evicts the least recently used value.
+/// Maximum number of key values that each connection manager remembers, across all enforced limits.
+/// Envoy evicts the least recently used value.
 const REMEMBERED: usize = 65_536;
+
+/// Separate maximum for limits that only report, which must not weaken enforced limits.
+const REMEMBERED_FOR_REPORTS: usize = REMEMBERED / 4;
 
 /// Allowed intervals in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
@@ -56,21 +56,49 @@ pub(crate) fn render(
             format!("at most {most} limits are allowed, sorted by name and without duplicate names; {without_requests}"),
         );
     }
-    let mut by_answer: BTreeMap<String, LocalRateLimit> = BTreeMap::new();
-    let keyed = usable.iter().filter(|limit| !limit.keys.is_empty()).count();
+    let mut by_answer: BTreeMap<String, FiltersByMode> = BTreeMap::new();
+    let keyed = |report_only: bool| {
+        let same = usable.iter().filter(|it| it.report_only == report_only);
+        same.filter(|limit| !limit.keys.is_empty()).count()
+    };
+    let (enforced, reported) = (keyed(false), keyed(true));
     for limit in usable {
+        let keyed = if limit.report_only {
+            reported
+        } else {
+            enforced
+        };
         let filter = filter(limit, keyed).map_err(|why| format!("request limit: {why}"));
         let filter = problems.value(&limit.name, filter, without_requests);
         if let Some(filter) = filter {
-            let shared = by_answer.entry(answer(limit)).or_insert(filter);
+            let filters = by_answer.entry(answer(limit)).or_default();
+            let mode = if limit.report_only {
+                &mut filters.reporting
+            } else {
+                &mut filters.enforcing
+            };
+            let shared = mode.get_or_insert(filter);
             shared.descriptors.push(bucket(limit));
         }
     }
-    let filters = by_answer.into_iter().map(|(answer, filter)| {
-        let filter = composite::filter("envoy.filters.http.local_ratelimit", pack_any(filter));
-        (answer, vec![filter])
+    let filters = by_answer.into_iter().map(|(answer, filters)| {
+        let FiltersByMode {
+            reporting,
+            enforcing,
+        } = filters;
+        // The reporting filter never pauses a request, so the other one always runs.
+        let filters = reporting.into_iter().chain(enforcing);
+        let filters =
+            filters.map(|it| composite::filter("envoy.filters.http.local_ratelimit", pack_any(it)));
+        (answer, filters.collect())
     });
     composite::file(FILTER, filters)
+}
+
+#[derive(Default)]
+struct FiltersByMode {
+    reporting: Option<LocalRateLimit>,
+    enforcing: Option<LocalRateLimit>,
 }
 
 fn answer(limit: &RateLimit) -> String {
@@ -84,7 +112,7 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// `keyed` is the number of limits with keys.
+/// `keyed` is the number of limits with keys and the same mode.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
         name,
@@ -94,6 +122,8 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         keys,
         status,
         response_headers,
+        report_only,
+        draft_headers: _,
     } = limit;
     if *requests == 0 {
         return Err("0 requests; at least one is needed".to_owned());
@@ -113,16 +143,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
             "at most {most_keys} keys and {most_headers} response headers are allowed"
         ));
     }
-    for RateLimitKey { kind } in keys {
-        match kind {
-            Some(Kind::ClientAddress(_)) => {}
-            Some(Kind::RequestHeader(header)) => headers::check_name(header)
-                .map_err(|why| format!("key of header `{header}`: {why}"))?,
-            Some(Kind::QueryParameter(name)) if !name.is_empty() => {}
-            Some(Kind::QueryParameter(_)) => return Err("a key has no name".to_owned()),
-            None => return Err("a key has no kind".to_owned()),
-        }
-    }
+    keys.iter().try_for_each(rate_limit_keys::check)?;
     let modifier = HeaderModifier {
         set: response_headers.clone(),
         ..Default::default()
@@ -132,42 +153,43 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     if let Some(problem) = problems.distinct().first() {
         return Err(problem.message.clone());
     }
-    let kept = (REMEMBERED / keyed.next_power_of_two().max(1)).max(1);
+    let (stat_prefix, remembered, enforced) = if *report_only {
+        (REPORTED, REMEMBERED_FOR_REPORTS, 0)
+    } else {
+        (FILTER, REMEMBERED, 100)
+    };
+    let kept = (remembered / keyed.next_power_of_two().max(1)).max(1);
     Ok(LocalRateLimit {
-        stat_prefix: FILTER.to_owned(),
+        stat_prefix: stat_prefix.to_owned(),
         status: (*status != 0).then(|| HttpStatus {
             code: i32::try_from(*status).unwrap_or_default(),
         }),
-        filter_enabled: Some(always()),
-        filter_enforced: Some(always()),
+        filter_enabled: Some(percent(100)),
+        filter_enforced: Some(percent(enforced)),
         response_headers_to_add: response.add,
-        // A limit does not apply to requests that lack one of its keys.
+        // Requests without a limit of this filter pass.
         always_consume_default_token_bucket: wrappers::boolean(false),
+        stage: stage(limit),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()
     })
 }
 
-fn always() -> RuntimeFractionalPercent {
+/// A filter evaluates only limits with the same stage.
+fn stage(limit: &RateLimit) -> u32 {
+    limit.report_only.into()
+}
+
+fn percent(percent: u32) -> RuntimeFractionalPercent {
     RuntimeFractionalPercent {
-        default_value: wrappers::percent(100),
+        default_value: wrappers::percent(percent),
         ..Default::default()
     }
 }
 
-/// For an entry without a value, Envoy creates one bucket per value in requests.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
-    let entry = |key: &str, value: String| Entry {
-        key: key.to_owned(),
-        value,
-    };
-    let own = entry(LIMIT, file_name(&limit.name));
-    let keys = limit.keys.iter().map(|key| match &key.kind {
-        Some(Kind::RequestHeader(name) | Kind::QueryParameter(name)) => entry(name, String::new()),
-        Some(Kind::ClientAddress(_)) | None => entry(CLIENT_ADDRESS, String::new()),
-    });
     LocalRateLimitDescriptor {
-        entries: std::iter::once(own).chain(keys).collect(),
+        entries: rate_limit_keys::entries(limit),
         token_bucket: Some(TokenBucket {
             max_tokens: limit.requests.saturating_add(limit.burst),
             tokens_per_fill: wrappers::uint32(limit.requests),
@@ -181,6 +203,7 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
     config: Option<Any>,
+    cookies: Option<Any>,
 }
 
 /// Returns an error if any limit cannot be applied, because the route must not be served without
@@ -197,14 +220,14 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
         ));
     }
     let mut answers = Vec::new();
-    let mut limits = Vec::new();
+    let mut limits: Vec<&RateLimit> = Vec::new();
     for name in names {
         let place = all.binary_search_by(|limit| limit.name.cmp(name));
         let limit = place.ok().and_then(|place| all.get(place));
         let limit = limit.ok_or_else(|| format!("the request limit `{name}` does not exist"))?;
         filter(limit, 0).map_err(|why| format!("request limit `{name}`: {why}"))?;
         answers.push(answer(limit));
-        limits.push(of_request(limit));
+        limits.push(limit);
     }
     answers.dedup();
     let [answer] = answers.as_slice() else {
@@ -213,40 +236,28 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
         ));
     };
     Ok(CountedRequests {
-        limits,
+        cookies: rate_limit_keys::cookies(limits.iter().copied()),
+        limits: limits.into_iter().flat_map(of_request).collect(),
         config: Some(composite::named(answer)),
     })
 }
 
-/// A request that lacks one of the keys gets no descriptor.
-fn of_request(limit: &RateLimit) -> OfRequest {
-    let own = ActionSpecifier::GenericKey(GenericKey {
-        descriptor_key: LIMIT.to_owned(),
-        descriptor_value: file_name(&limit.name),
+/// Envoy describes the slowest-filling limit in responses, and only if this limit has the option.
+/// Otherwise, a route's policy could reveal the state of a Gateway's limit.
+fn of_request(limit: &RateLimit) -> impl Iterator<Item = OfRequest> {
+    let option = if limit.draft_headers && !limit.report_only {
+        XRateLimitOption::DraftVersion03
+    } else {
+        XRateLimitOption::Unspecified
+    };
+    let stage = wrappers::uint32(stage(limit)).filter(|it| it.value > 0);
+    let actions = rate_limit_keys::actions(limit).into_iter();
+    actions.map(move |actions| OfRequest {
+        actions,
+        x_ratelimit_option: option.into(),
+        stage,
         ..Default::default()
-    });
-    let keys = limit.keys.iter().map(|key| match &key.kind {
-        Some(Kind::RequestHeader(header)) => ActionSpecifier::RequestHeaders(RequestHeaders {
-            header_name: header.clone(),
-            descriptor_key: header.clone(),
-            ..Default::default()
-        }),
-        Some(Kind::QueryParameter(name)) => ActionSpecifier::QueryParameters(QueryParameters {
-            query_parameter_name: name.clone(),
-            descriptor_key: name.clone(),
-            ..Default::default()
-        }),
-        Some(Kind::ClientAddress(_)) | None => {
-            ActionSpecifier::RemoteAddress(RemoteAddress::default())
-        }
-    });
-    let actions = std::iter::once(own).chain(keys).map(|specifier| Action {
-        action_specifier: Some(specifier),
-    });
-    OfRequest {
-        actions: actions.collect(),
-        ..Default::default()
-    }
+    })
 }
 
 impl CountedRequests {
@@ -259,6 +270,9 @@ impl CountedRequests {
             if let Some(route::Action::Route(action)) = &mut route.action {
                 action.rate_limits.clone_from(&self.limits);
                 filters.insert(FILTER, config.clone());
+                if let Some(cookies) = &self.cookies {
+                    filters.insert(rate_limit_keys::COOKIES, cookies.clone());
+                }
             }
         }
     }

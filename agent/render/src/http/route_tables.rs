@@ -22,8 +22,8 @@ use super::answers::answer;
 use super::auth_context::HostContexts;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
 use super::{
-    auth_headers, cors, external_auth, headers, rate_limits, refusing, request_filters, retries,
-    sessions,
+    auth_headers, cors, external_auth, headers, rate_limit_keys, rate_limits, refusing,
+    request_filters, retries, sessions,
 };
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
@@ -386,6 +386,7 @@ fn listener_filters(
             (cors::FILTER, cors::idle()),
             (auth_headers::FILTER, auth_headers::idle()),
             (sessions::FILTER, sessions::idle()),
+            (rate_limit_keys::COOKIES, rate_limit_keys::no_cookies()),
         ]
         .map(|(filter, config)| (filter.to_owned(), config)),
     );

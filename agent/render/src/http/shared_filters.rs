@@ -7,8 +7,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, HeaderValueOption, TypedExtensionConfig, data_source::Specifier,
-    header_value_option::HeaderAppendAction,
+    HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
 };
 use envoy_types::pb::envoy::extensions::compression::brotli::compressor::v3::Brotli;
 use envoy_types::pb::envoy::extensions::compression::gzip::compressor::v3::Gzip;
@@ -256,10 +255,7 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
         content_type => content_type,
     };
     let response = LocalResponsePolicy {
-        body: Some(DataSource {
-            specifier: Some(Specifier::InlineString(body.clone())),
-            ..Default::default()
-        }),
+        body: Some(wrappers::text(body)),
         status_code: wrappers::uint32(*status).filter(|_| *status > 0),
         response_headers_to_add: vec![overwritten("content-type", content_type)],
         ..Default::default()

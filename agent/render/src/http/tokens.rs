@@ -7,9 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::header_mutation::Action;
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
-use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, TypedExtensionConfig, data_source::Specifier,
-};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::jwt_requirement::RequiresType;
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::per_route_config::RequirementSpecifier;
@@ -107,17 +104,9 @@ impl Tokens {
             };
             value.extend(one.encode_to_vec());
         }
-        let config = TypedExtensionConfig {
-            name: FILTER.to_owned(),
-            typed_config: Some(Any {
-                type_url: type_url(),
-                value,
-            }),
-        };
-        Resource {
-            name: FILTER.to_owned(),
-            bytes: config.encode_to_vec().into(),
-        }
+        let type_url = type_url();
+        let config = wrappers::extension(FILTER, Any { type_url, value });
+        Resource::new(FILTER, &config)
     }
 }
 
@@ -199,10 +188,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
     let mut provider = JwtProvider {
         issuer: issuer.clone(),
         audiences: audiences.clone(),
-        jwks_source_specifier: Some(JwksSourceSpecifier::LocalJwks(DataSource {
-            specifier: Some(Specifier::InlineString(keys)),
-            ..Default::default()
-        })),
+        jwks_source_specifier: Some(JwksSourceSpecifier::LocalJwks(wrappers::text(keys))),
         // Another policy may need the token, so forward it. A later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),

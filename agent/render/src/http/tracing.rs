@@ -78,24 +78,21 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
 
 /// Clients cannot force recording with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
-    let by_rate = TypedExtensionConfig {
-        name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
-        typed_config: Some(pack_any(TraceIdRatioBasedSamplerConfig {
-            sampling_percentage: Some(FractionalPercent {
-                numerator: per_million.min(MILLION),
-                denominator: DenominatorType::Million.into(),
-            }),
-        })),
+    let by_rate = TraceIdRatioBasedSamplerConfig {
+        sampling_percentage: Some(FractionalPercent {
+            numerator: per_million.min(MILLION),
+            denominator: DenominatorType::Million.into(),
+        }),
     };
+    let name = "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based";
+    let by_rate = wrappers::extension(name, pack_any(by_rate));
     if ignores_parent {
         return by_rate;
     }
-    TypedExtensionConfig {
-        name: "envoy.tracers.opentelemetry.samplers.parent_based".to_owned(),
-        typed_config: Some(pack_any(ParentBasedSamplerConfig {
-            wrapped_sampler: Some(by_rate),
-        })),
-    }
+    let wrapped_sampler = Some(by_rate);
+    let by_parent = ParentBasedSamplerConfig { wrapped_sampler };
+    let name = "envoy.tracers.opentelemetry.samplers.parent_based";
+    wrappers::extension(name, pack_any(by_parent))
 }
 
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {

@@ -101,23 +101,14 @@ impl Chains {
             tls: _,
             l4_routes,
         } = listener;
-        let place = |protocol| LoggedPlace {
-            protocol,
-            port,
-            listener: Some(name.as_str()),
-            route: None,
-            backend: None,
-        };
+        let place = |protocol| LoggedPlace::new(protocol, port, Some(name.as_str()));
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
                 // All HTTP listeners of the port share this table, so adding or removing one does
                 // not change the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
-                    let place = LoggedPlace {
-                        listener: None,
-                        ..place("http")
-                    };
+                    let place = LoggedPlace::new("http", port, None);
                     let chain = chain(
                         route_table,
                         hcm::render(place, table, None, HttpConnections::Tcp, context),
@@ -177,13 +168,7 @@ impl Chains {
         if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
             return;
         }
-        let place = LoggedPlace {
-            protocol: "tls",
-            port,
-            listener: Some(listener.name.as_str()),
-            route: None,
-            backend: None,
-        };
+        let place = LoggedPlace::new("tls", port, Some(listener.name.as_str()));
         let refused = chain(&listener.name, l4::refuse(place, context));
         let hostname = slice::from_ref(&listener.hostname);
         let _taken = self.push(ChainKind::Tls, hostname, vec![refused]);

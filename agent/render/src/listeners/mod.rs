@@ -18,7 +18,6 @@ use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::P
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use prost::Message as _;
 use sesame_proto::schema::port::ProxyProtocol;
 use sesame_proto::schema::{self, Port};
 
@@ -70,13 +69,7 @@ fn tcp(
     if filter_chains.is_empty() {
         // Bind the port even without routes, and close its connections.
         let name = format!("refused/{}", port.port);
-        let place = LoggedPlace {
-            protocol: "tcp",
-            port: port.port,
-            listener: None,
-            route: None,
-            backend: None,
-        };
+        let place = LoggedPlace::new("tcp", port.port, None);
         filter_chains.push(filter_chains::chain(&name, l4::refuse(place, context)));
     }
     // The inspector waits for the client's first byte, but in some protocols the backend speaks first.
@@ -138,16 +131,12 @@ fn at(template: &EnvoyListener, port: &Port, address: IpAddr, bind: u32) -> Reso
         schema::Transport::Tcp => ("tcp", Transport::Tcp),
         schema::Transport::Udp => ("udp", Transport::Udp),
     };
-    let name = format!("{word}/{address}/{bind}");
     let listener = EnvoyListener {
-        name: name.clone(),
+        name: format!("{word}/{address}/{bind}"),
         address: Some(wrappers::socket(address, bind, protocol)),
         ..template.clone()
     };
-    Resource {
-        name,
-        bytes: listener.encode_to_vec().into(),
-    }
+    Resource::new(&listener.name, &listener)
 }
 
 fn listener_filter(name: &str, config: Any) -> ListenerFilter {

@@ -16,6 +16,7 @@ use sesame_proto::schema::{Listener, Port, Protocol, TlsTermination, Transport};
 
 use super::filter_chains::{self, HANDSHAKE_MS};
 use crate::access_log::LoggedPlace;
+use crate::connection_ids;
 use crate::context::RenderContext;
 use crate::http::hcm;
 use crate::http::http3::HttpConnections;
@@ -79,13 +80,7 @@ fn chain(
     context: &RenderContext<'_>,
 ) -> Result<FilterChain, String> {
     let table = filter_chains::usable(&listener.route_table, context)?;
-    let place = LoggedPlace {
-        protocol: "https",
-        port,
-        listener: Some(listener.name.as_str()),
-        route: None,
-        backend: None,
-    };
+    let place = LoggedPlace::new("https", port, Some(listener.name.as_str()));
     let manager = hcm::render(
         place,
         table,
@@ -117,6 +112,7 @@ fn options(context: &RenderContext<'_>) -> QuicListenerOptions {
             ..Default::default()
         }),
         idle_timeout: wrappers::milliseconds(hcm::connection_idle_ms(edge)),
+        connection_id_generator_config: Some(connection_ids::generator()),
         // Envoy's minimum is 5 s. It has no way to wait forever.
         crypto_handshake_timeout: Some(handshake_ms)
             .filter(|time| *time > 0)

@@ -10,7 +10,7 @@ use sesame_proto::schema::{
 };
 
 use super::access_checks::every_csrf;
-use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_RESPONSE, EVERY_TOKEN};
+use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_REPORT, EVERY_RESPONSE, EVERY_TOKEN};
 use super::parts::{API, WEB, forward, header, route, to};
 use super::shared_filters::every_authorization;
 
@@ -76,6 +76,7 @@ pub(super) fn every_route() -> Vec<Route> {
             }),
             action: Some(Action::Forward(forward(&[to(API, 1), to("", 1)]))),
             grpc: true,
+            rate_limits: vec![EVERY_REPORT.into()],
             ..Default::default()
         },
         Route {

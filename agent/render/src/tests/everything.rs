@@ -15,6 +15,7 @@ use super::parts::{API, WEB, header, key_pair, pem, to};
 use super::shared_filters::every_shared_filter;
 
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
+pub(super) const EVERY_REPORT: &str = "HTTPProxy/ns/all/rateLimit";
 
 pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolicy/ns/b/jwt"];
 pub(crate) const EVERY_CREDENTIAL: [&str; 2] = [
@@ -317,17 +318,28 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 keys: [
                     Kind::ClientAddress(true),
                     Kind::RequestHeader("x-key".into()),
+                    Kind::Cookie("key".into()),
+                    Kind::Method(true),
                 ]
                 .map(|kind| RateLimitKey { kind: Some(kind) })
                 .into(),
                 status: 503,
                 response_headers: vec![header("x-limit", "100%")],
+                report_only: false,
+                draft_headers: true,
             },
             RateLimit {
-                name: "HTTPProxy/ns/all/rateLimit".into(),
+                name: EVERY_REPORT.into(),
                 requests: u32::MAX,
                 per_ms: 1_000,
                 burst: 1,
+                keys: [
+                    Kind::QueryParameter("!#$&'*+-.^_`|~a".into()),
+                    Kind::Path(true),
+                ]
+                .map(|kind| RateLimitKey { kind: Some(kind) })
+                .into(),
+                report_only: true,
                 ..RateLimit::default()
             },
         ],

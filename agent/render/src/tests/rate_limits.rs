@@ -1,7 +1,8 @@
 //! Tests how rate limits are rendered as Envoy messages.
 
 use serde_json::{Value, json};
-use sesame_proto::schema::{RateLimit, Route, route::Action};
+use sesame_proto::schema::rate_limit_key::Kind;
+use sesame_proto::schema::{RateLimit, RateLimitKey, Route, route::Action};
 
 use super::everything::{EVERY_CLIENT, everything};
 use super::parts::{WEB, forward, options, route, to};
@@ -64,20 +65,96 @@ fn route_names_buckets_of_the_filter() {
             "entries": [
                 {"key": "limit", "value": hash},
                 {"key": "remote_address"},
-                {"key": "x-key"},
+                {"key": "value"},
+                {"key": "value"},
+                {"key": "value"},
             ],
             "token_bucket": {"max_tokens": 120, "tokens_per_fill": 100, "fill_interval": "60s"},
         }])
     );
     assert_eq!(own["status"], json!({"code": "ServiceUnavailable"}));
+    let key = file_name("key");
+    let methods = "GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH";
+    let method = |key: &str, value: &str, expected: bool| {
+        let headers =
+            json!([{"name": ":method", "string_match": {"safe_regex": {"regex": methods}}}]);
+        json!({"header_value_match": {"descriptor_key": key, "descriptor_value": value,
+            "expect_match": expected, "headers": headers}})
+    };
+    let value = |format: &str| {
+        json!({"remote_address_match": {"descriptor_key": "value", "descriptor_value": format,
+            "address_matcher": {"invert_match": true}}})
+    };
+    let cookie = format!("=%DYNAMIC_METADATA(rate_limit_cookies:{key}):512%");
+    let actions = |known: bool, last: Value| {
+        json!({"x_ratelimit_option": "DRAFT_VERSION_03", "actions": [method("limit", &hash, known),
+            {"remote_address": {}}, value("=%REQ(x-key):512%"), value(&cookie), last]})
+    };
     assert_eq!(
         route["route"]["rate_limits"],
-        json!([{"actions": [
-            {"generic_key": {"descriptor_key": "limit", "descriptor_value": hash}},
-            {"remote_address": {}},
-            {"request_headers": {"header_name": "x-key", "descriptor_key": "x-key"}},
-        ]}])
+        json!([
+            actions(true, value("=%REQ(:method):512%")),
+            actions(false, method("value", "?", false)),
+        ])
     );
+    let cookies = &route["typed_per_filter_config"]["rate_limit_cookies"]["request_rules"];
+    let stored = json!({"metadata_namespace": "rate_limit_cookies", "key": key});
+    assert_eq!(
+        *cookies,
+        json!([{"cookie": "key", "on_header_present": stored}])
+    );
+}
+
+#[test]
+fn reporting_limit_has_own_filter() {
+    let keyed = |name: &str, report_only: bool| RateLimit {
+        report_only,
+        draft_headers: report_only,
+        keys: vec![RateLimitKey {
+            kind: Some(Kind::Path(true)),
+        }],
+        ..limit(name)
+    };
+    let limits = vec![keyed("a", true), keyed("b", false), keyed("c", true)];
+    let (filter, route, problems) = printed(limited(&["a", "b", "c"]), limits);
+    assert_eq!(problems, 0);
+    let chains = filter["named_filter_chains"].as_object().unwrap();
+    let chain = chains.values().next().unwrap();
+    let parts = |place: usize| {
+        let config = &chain["typed_config"][place]["typed_config"];
+        let enforced = &config["filter_enforced"]["default_value"]["numerator"];
+        let remembered = &config["max_dynamic_descriptors"];
+        let limits = config["descriptors"].as_array().map(Vec::len);
+        let stage = &config["stage"];
+        json!([config["stat_prefix"], stage, enforced, remembered, limits])
+    };
+    // Reports do not affect how many values the enforced limit remembers.
+    assert_eq!(parts(0), json!(["reported_rate_limits", 1, null, 8192, 2]));
+    assert_eq!(parts(1), json!(["rate_limits", null, 100, 65536, 1]));
+    assert_eq!(chain["typed_config"].as_array().map(Vec::len), Some(2));
+    let limits = route["route"]["rate_limits"].as_array().unwrap();
+    assert!(limits.iter().all(|it| it["x_ratelimit_option"].is_null()));
+    let stages: Vec<&Value> = limits.iter().map(|it| &it["stage"]).collect();
+    assert_eq!(stages, [&json!(1), &Value::Null, &json!(1)]);
+}
+
+/// Envoy aborts if it cannot parse a format string.
+#[test]
+fn names_that_could_end_format_strings_are_refused() {
+    let long = "a".repeat(RateLimit::MAX_KEY_NAME + 1);
+    for name in ["", "a%", "a)", "a:1", "a b", "ä", &long] {
+        for kind in [Kind::RequestHeader, Kind::QueryParameter, Kind::Cookie] {
+            let bad = RateLimit {
+                keys: vec![RateLimitKey {
+                    kind: Some(kind(name.to_owned())),
+                }],
+                ..limit("a")
+            };
+            let (_, route, problems) = printed(limited(&["a"]), vec![bad]);
+            assert_eq!(route["direct_response"]["status"], 500, "{name}");
+            assert!(problems > 0, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -99,7 +176,7 @@ fn route_whose_limit_cannot_count_is_refused() {
         (
             vec!["a"],
             vec![bad(|it| {
-                it.keys = vec![sesame_proto::schema::RateLimitKey::default()];
+                it.keys = vec![RateLimitKey::default()];
             })],
         ),
         (vec!["a", "b"], vec![limit("a"), other]),

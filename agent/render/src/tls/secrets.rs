@@ -7,7 +7,6 @@ use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifie
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, TlsCertificate, TlsSessionTicketKeys, secret,
 };
-use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{CredentialSet, KeyRef, Snapshot, TrustBundle};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
@@ -171,8 +170,5 @@ fn encode(name: &str, secret: secret::Type) -> Resource {
         name: name.to_owned(),
         r#type: Some(secret),
     };
-    Resource {
-        name: name.to_owned(),
-        bytes: secret.encode_to_vec().into(),
-    }
+    Resource::new(name, &secret)
 }

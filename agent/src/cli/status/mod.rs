@@ -8,7 +8,6 @@ mod text;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 
 use self::conditions::is_wrong;
@@ -85,7 +84,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
-    if ask_for(agent, "/gateways")?.gateways.is_empty() {
+    if agent::report(agent, "/gateways")?.gateways.is_empty() {
         output::error(&anyhow::anyhow!("no Gateway to serve yet"));
         return Ok(EXIT_FAULT);
     }
@@ -93,18 +92,9 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
 }
 
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
-    let mut report = ask_for(agent, "/status")?;
+    let mut report = agent::report(agent, "/status")?;
     let inputs = std::mem::take(&mut report.inputs);
     Ok((selection.apply(report)?, inputs))
-}
-
-/// `/status` is slower than `/gateways`, because the agent resolves all objects again.
-fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
-    let socket = agent.socket();
-    let answer = agent::ask(&socket, path)?;
-    let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
-    serde_json::from_slice(&answer)
-        .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
 /// Returns `None` if the inputs are unchanged. Older agents report no digest, so their inputs
@@ -114,7 +104,7 @@ fn ask_newer(
     selection: &Selection,
     inputs: &str,
 ) -> anyhow::Result<Option<(Report, String)>> {
-    let same = !inputs.is_empty() && ask_for(agent, "/gateways")?.inputs == inputs;
+    let same = !inputs.is_empty() && agent::report(agent, "/gateways")?.inputs == inputs;
     if same {
         Ok(None)
     } else {

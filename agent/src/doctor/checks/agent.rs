@@ -62,6 +62,6 @@ pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let found = format!(
         "the cluster and port-steering are not checked as root, because the agent runs as {user}"
     );
-    let finding = HostFinding::new("agent-user", FindingSeverity::Note, found);
+    let finding = HostFinding::note("agent-user", found);
     Some(finding.remedy(format!("sudo -u '{user}' sesame-agent doctor")))
 }

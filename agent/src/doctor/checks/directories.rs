@@ -28,9 +28,8 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     findings.extend(owners(&foreign));
     findings.extend(modes(&open));
     if findings.is_empty() {
-        findings.push(HostFinding::new(
+        findings.push(HostFinding::ok(
             "directories",
-            FindingSeverity::Ok,
             "owners and modes are correct",
         ));
     }
@@ -39,20 +38,16 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
 
 fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     let command = format!("install -d -m 0700 -o {owner} {}", path.display());
-    HostFinding::new(
-        "directories",
-        FindingSeverity::Note,
-        format!("{} is missing", path.display()),
-    )
-    .expected("a directory of mode 0700; the agent creates it if permissions allow")
-    .remedy(command)
+    HostFinding::note("directories", format!("{} is missing", path.display()))
+        .expected("a directory of mode 0700; the agent creates it if permissions allow")
+        .remedy(command)
 }
 
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
         |path: &&PathFacts| format!("{} belongs to user {}", path.path.display(), path.owner);
-    let finding = HostFinding::new("owners", FindingSeverity::Error, listed(foreign, found))
+    let finding = HostFinding::error("owners", listed(foreign, found))
         .expected(format!("user {}, the agent's user", first.wanted_owner))
         .remedy(format!(
             "chown {}{}, after checking their content",
@@ -153,10 +148,8 @@ fn disk(disk: &DiskFacts) -> Vec<HostFinding> {
     let mut findings = vec![room];
     if is_runtime && !in_memory {
         findings.push(
-            HostFinding::new(
-                "runtime-tmpfs",
-                FindingSeverity::Warning,
-                format!("{} is on a disk", path.display()),
+            HostFinding::warning(
+                "runtime-tmpfs", format!("{} is on a disk", path.display()),
             )
             .expected(
                 "an in-memory file system, which keeps private keys off disks and speeds up changes",

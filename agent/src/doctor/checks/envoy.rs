@@ -5,12 +5,10 @@ use crate::doctor::{FindingSeverity, HostFinding};
 
 pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     match &facts.envoy {
-        Ok(EnvoyFacts { path, version, .. }) => HostFinding::new(
-            "envoy",
-            FindingSeverity::Ok,
-            format!("{} is Envoy {version}", path.display()),
+        Ok(EnvoyFacts { path, version, .. }) => HostFinding::ok(
+            "envoy", format!("{} is Envoy {version}", path.display()),
         ),
-        Err(why) => HostFinding::new("envoy", FindingSeverity::Error, why.clone())
+        Err(why) => HostFinding::error("envoy", why.clone())
             .expected("an Envoy binary that runs on this host")
             .remedy(
                 "install the sesame-envoy package, or set `envoy:` in the settings to an Envoy binary",

@@ -71,9 +71,9 @@ fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
     if watches >= USUAL_WATCHES {
-        return HostFinding::new("inotify-watches", FindingSeverity::Ok, found);
+        return HostFinding::ok("inotify-watches", found);
     }
-    HostFinding::new("inotify-watches", FindingSeverity::Warning, found)
+    HostFinding::warning("inotify-watches", found)
         .expected("1048576; directories that cannot be watched are polled")
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
 }
@@ -109,17 +109,13 @@ fn tasks(facts: &HostFacts) -> HostFinding {
             .unwrap_or(u64::MAX)
             .saturating_add(16));
     let Some((most, used)) = facts.tasks else {
-        return HostFinding::new(
-            "tasks",
-            FindingSeverity::Ok,
-            "the control group has no limit",
-        );
+        return HostFinding::ok("tasks", "the control group has no limit");
     };
     let found = format!("{used} of {most} tasks are used in the control group");
     if most.saturating_sub(used) >= needed {
-        return HostFinding::new("tasks", FindingSeverity::Ok, found);
+        return HostFinding::ok("tasks", found);
     }
-    HostFinding::new("tasks", FindingSeverity::Error, found)
+    HostFinding::error("tasks", found)
         .expected(format!(
             "room for {needed} more tasks: the threads of two Envoys"
         ))
@@ -131,16 +127,11 @@ fn open_files(facts: &HostFacts) -> HostFinding {
     let found = format!("{files} open files per process");
     let remedy = "set LimitNOFILE=1048576 in the units, or raise `ulimit -Hn` for the process that starts the agent";
     match Limits::new(files, facts.heap.unwrap_or_else(|| heap_of(facts.memory))) {
-        Err(why) => HostFinding::new(
+        Err(why) => HostFinding::error("open-files", format!("{found}: {why}"))
+            .expected("1048576")
+            .remedy(remedy),
+        Ok(limits) if files < USUAL_FILES => HostFinding::warning(
             "open-files",
-            FindingSeverity::Error,
-            format!("{found}: {why}"),
-        )
-        .expected("1048576")
-        .remedy(remedy),
-        Ok(limits) if files < USUAL_FILES => HostFinding::new(
-            "open-files",
-            FindingSeverity::Warning,
             format!(
                 "{found}, enough for {} client connections",
                 limits.from_clients
@@ -148,6 +139,6 @@ fn open_files(facts: &HostFacts) -> HostFinding {
         )
         .expected("1048576")
         .remedy(remedy),
-        Ok(_) => HostFinding::new("open-files", FindingSeverity::Ok, found),
+        Ok(_) => HostFinding::ok("open-files", found),
     }
 }

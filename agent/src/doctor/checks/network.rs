@@ -10,7 +10,7 @@ pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
             0 => "the configuration needs no ports yet".to_owned(),
             all => format!("{all} sockets are free, or held by this host's Envoys"),
         };
-        findings.push(HostFinding::new("ports", FindingSeverity::Ok, found));
+        findings.push(HostFinding::ok("ports", found));
     }
     findings
 }
@@ -46,7 +46,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
         ),
     };
     Some(
-        HostFinding::new("ports", FindingSeverity::Error, found)
+        HostFinding::error("ports", found)
             .expected("a free port, or an Envoy of this host")
             .remedy(remedy),
     )
@@ -91,8 +91,8 @@ pub(super) fn steering(facts: &HostFacts) -> Option<HostFinding> {
         return None;
     }
     Some(match &facts.steering {
-        Ok(()) => HostFinding::new("port-steering", FindingSeverity::Ok, "the kernel steers new connections"),
-        Err(why) => HostFinding::new("port-steering", FindingSeverity::Warning, why.clone())
+        Ok(()) => HostFinding::ok("port-steering", "the kernel steers new connections"),
+        Err(why) => HostFinding::warning("port-steering", why.clone())
             .expected("a kernel that accepts BPF programs for SO_REUSEPORT groups; without them, a handover may refuse a few connections")
             .remedy("Linux 4.5 or newer, and a sandbox that allows setsockopt(SO_ATTACH_REUSEPORT_CBPF)"),
     })

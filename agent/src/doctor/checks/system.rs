@@ -16,9 +16,8 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     if let Some(last) = last_accepted
         && now.as_second() + SLACK < last.as_second()
     {
-        return HostFinding::new(
+        return HostFinding::error(
             "clock",
-            FindingSeverity::Error,
             format!("the clock shows {now}, but a configuration was accepted at {last}"),
         )
         .expected(
@@ -27,17 +26,14 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         .remedy(remedy);
     }
     match synchronized {
-        Some(true) => HostFinding::new("clock", FindingSeverity::Ok, "synchronised"),
-        Some(false) => HostFinding::new(
+        Some(true) => HostFinding::ok("clock", "synchronised"),
+        Some(false) => {
+            HostFinding::warning("clock", format!("not synchronised; the clock shows {now}"))
+                .expected("a synchronised clock, because it decides which certificates are valid")
+                .remedy(remedy)
+        }
+        None => HostFinding::note(
             "clock",
-            FindingSeverity::Warning,
-            format!("not synchronised; the clock shows {now}"),
-        )
-        .expected("a synchronised clock, because it decides which certificates are valid")
-        .remedy(remedy),
-        None => HostFinding::new(
-            "clock",
-            FindingSeverity::Note,
             format!("unknown whether it is synchronised; the clock shows {now}"),
         )
         .remedy("compare the clock with another host's"),
@@ -47,7 +43,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
 pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     if facts.certificates.is_empty() {
         let found = format!("none of {} expires soon", facts.certificate_count);
-        return vec![HostFinding::new("certificates", FindingSeverity::Ok, found)];
+        return vec![HostFinding::ok("certificates", found)];
     }
     let findings = facts.certificates.iter().map(|(refused, message)| {
         let severity = if *refused {
@@ -94,22 +90,19 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
         format!("the API server responds ({version})"),
     )];
     if let Some(why) = unknown {
-        findings.push(HostFinding::new(
+        findings.push(HostFinding::note(
             "cluster-rights",
-            FindingSeverity::Note,
             format!("unknown permissions: {why}"),
         ));
     } else if denied.is_empty() {
-        findings.push(HostFinding::new(
+        findings.push(HostFinding::ok(
             "cluster-rights",
-            FindingSeverity::Ok,
             "all permissions are granted",
         ));
     } else {
         findings.push(
-            HostFinding::new(
+            HostFinding::error(
                 "cluster-rights",
-                FindingSeverity::Error,
                 format!("not permitted to: {}", denied.join("; ")),
             )
             .expected("the permissions in controller/deploy/agent/rbac.yaml")
@@ -153,9 +146,5 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
 /// Reports SELinux or AppArmor, which may deny access that owners and modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
-    Some(HostFinding::new(
-        "confinement",
-        FindingSeverity::Note,
-        words.clone(),
-    ))
+    Some(HostFinding::note("confinement", words.clone()))
 }

@@ -82,18 +82,15 @@ pub struct ServerInfo {
 
 /// The command-line options that identify an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct CommandLineOptions {
     /// Base ID of the lineage, in decimal.
-    #[serde(default)]
     pub base_id: String,
     /// Restart epoch within the lineage, starting at 0.
-    #[serde(default)]
     pub restart_epoch: u32,
     /// True if hot restart is disabled.
-    #[serde(default)]
     pub disable_hot_restart: bool,
     /// Number of worker threads.
-    #[serde(default)]
     pub concurrency: Option<u32>,
 }
 

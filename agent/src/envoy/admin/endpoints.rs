@@ -2,7 +2,7 @@
 //!
 //! Never fails on unknown or missing fields, because they differ between Envoy versions.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -22,11 +22,13 @@ pub struct ClusterEndpoints {
 }
 
 /// Statistics of one endpoint since it was added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
     /// True if Envoy sends requests to the endpoint.
+    #[serde(rename = "getsRequests")]
     pub healthy: bool,
     /// Open connections.
     pub connections: u64,

@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sesame_files::open;
 use sesame_proto::digest::sha256;
+use sesame_render::connection_ids::IdMark;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
-use super::{CommandLine, DRAIN_TIME, Lineage, Process};
+use super::{CommandLine, DRAIN_TIME, Lineage, Process, connection_ids};
 use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::host::processes::{arguments, is_alive, start_time};
 use crate::host::{durable, written_by_agent};
@@ -70,11 +71,13 @@ pub struct Identity {
     /// Arguments after the program name, without the lineage arguments.
     pub arguments: Vec<String>,
     /// Place in the lineage, or `None` if Envoy cannot be hot-restarted.
-    #[serde(default)]
     pub lineage: Option<Lineage>,
     /// True if Envoy is stopping. A drain cannot be undone, so no agent adopts this Envoy.
     #[serde(default)]
     pub stopping: bool,
+    /// Number of the Envoy's [`IdMark`], or `None` if unknown.
+    #[serde(default)]
+    pub id_mark: Option<u8>,
 }
 
 impl Identity {
@@ -90,6 +93,7 @@ impl Identity {
             arguments: settings(command),
             lineage: command.lineage,
             stopping: false,
+            id_mark: Some(command.id_mark.number()),
         }
     }
 
@@ -98,7 +102,7 @@ impl Identity {
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
-        } else if self.arguments != settings(command) {
+        } else if self.arguments != settings(command) || self.id_mark.is_none() {
             Some("it has a different command line")
         } else {
             None
@@ -220,6 +224,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
         // The bootstrap is written only immediately before a start, so the running process has read
         // the current file.
         let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
+        let id_mark = connection_ids::mark_in(&arguments).map(IdMark::number);
         let (arguments, lineage) = Lineage::split(&arguments);
         found.push(Identity {
             pid,
@@ -229,6 +234,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             arguments,
             lineage,
             stopping: false,
+            id_mark,
         });
     }
     Ok(found)

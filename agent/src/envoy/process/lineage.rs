@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
 
+use super::connection_ids;
 use crate::host::durable;
 
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
@@ -104,7 +105,7 @@ impl Lineage {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits off the lineage arguments. The lineage is `None` if Envoy cannot be hot-restarted.
+    /// Splits off the lineage arguments and the mark of connection IDs. The lineage is `None` if Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -117,7 +118,8 @@ impl Lineage {
                 "--socket-path"
                 | "--socket-mode"
                 | "--parent-shutdown-time-s"
-                | "--base-id-path" => {
+                | "--base-id-path"
+                | connection_ids::ARGUMENT => {
                     arguments.next();
                 }
                 _ => rest.push(argument.clone()),

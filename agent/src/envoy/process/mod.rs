@@ -3,6 +3,7 @@
 //! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
 //! child of the agent (see `launch`).
 
+pub(crate) mod connection_ids;
 pub mod identity;
 pub mod launch;
 pub mod launcher;
@@ -26,6 +27,7 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, pidfd_getfd, pidfd_open,
     pidfd_send_signal, waitid,
 };
+use sesame_render::connection_ids::IdMark;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -70,6 +72,8 @@ pub struct CommandLine {
     pub lineage: Option<Lineage>,
     /// True if Envoy shares its launcher's standard output.
     pub has_stdout: bool,
+    /// Mark of HTTP/3 connection IDs. Another Envoy at the same ports must have another one.
+    pub id_mark: IdMark,
 }
 
 impl CommandLine {
@@ -83,10 +87,14 @@ impl CommandLine {
             }
             None => arguments.push("--disable-hot-restart".into()),
         }
+        arguments.extend(connection_ids::arguments(
+            self.id_mark,
+            &connection_ids::key_file(&self.bootstrap),
+        ));
         arguments
     }
 
-    /// Returns arguments that do not depend on the lineage. If any changes, Envoy must be replaced.
+    /// Returns arguments that do not depend on the lineage or the mark. If any changes, Envoy must be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -96,6 +104,7 @@ impl CommandLine {
             log_level,
             lineage: _,
             has_stdout: _,
+            id_mark: _,
         } = self;
         let mut arguments: Vec<OsString> = vec![
             "--config-path".into(),

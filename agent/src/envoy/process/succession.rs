@@ -64,6 +64,7 @@ mod tests {
             arguments: Vec::new(),
             lineage: None,
             stopping: false,
+            id_mark: None,
         };
         assert!(is_of_another(&serving, &own));
         let mine = Identity {

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use sesame_render::connection_ids::IdMark;
 use tokio::time::{sleep, timeout};
 
 use super::{RestartMethod, Sink};
@@ -100,7 +101,8 @@ impl Attempt<'_> {
     }
 
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
-        let command = self.config.command(lineage);
+        let mut command = self.config.command(lineage);
+        command.id_mark = IdMark::after(self.parent.identity.id_mark);
         if self.way == RestartMethod::Handover {
             // The second Envoy will replace the socket at this path. Keep a link to the first
             // Envoy's socket.
@@ -112,7 +114,7 @@ impl Attempt<'_> {
                 result => result?,
             }
         }
-        durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        self.config.write_files(&command)?;
         let held = launch(
             self.config.launcher_for(lineage),
             &command,

@@ -76,6 +76,7 @@ pub enum RestartRefused {
 
 /// Decides how to replace the running Envoy.
 pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, RestartRefused> {
+    use RestartMethod::{Handover, Hot};
     if facts.answers == Responsiveness::No {
         return Err(RestartRefused::Silent);
     }
@@ -85,41 +86,25 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             free: facts.free_watches,
         });
     }
-    let hot = hot(facts);
-    match (strategy, hot) {
-        (Strategy::Handover, _) => Ok(RestartPlan {
-            methods: vec![RestartMethod::Handover],
-            ..RestartPlan::default()
-        }),
-        (Strategy::Hot, Ok(repair)) => Ok(RestartPlan {
-            methods: vec![RestartMethod::Hot],
-            repair,
-            not_hot: None,
-        }),
+    let plan = |methods: &[RestartMethod], repair: bool, not_hot: Option<String>| RestartPlan {
+        methods: methods.to_vec(),
+        repair,
+        not_hot,
+    };
+    match (strategy, hot(facts)) {
+        (Strategy::Handover, _) => Ok(plan(&[Handover], false, None)),
+        (Strategy::Hot, Ok(repair)) => Ok(plan(&[Hot], repair, None)),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
         // A new Envoy with fewer workers would close the surplus sockets, which resets all
         // connections waiting on them.
-        (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
-            methods: vec![RestartMethod::Handover],
-            repair: false,
-            not_hot: Some("the new Envoy has fewer workers".to_owned()),
-        }),
+        (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => {
+            let why = "the new Envoy has fewer workers".to_owned();
+            Ok(plan(&[Handover], false, Some(why)))
+        }
         // Try a hot restart twice, because a failed one may remove the first Envoy's admin socket,
         // and no handover could then drain that Envoy.
-        (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
-            methods: vec![
-                RestartMethod::Hot,
-                RestartMethod::Hot,
-                RestartMethod::Handover,
-            ],
-            repair,
-            not_hot: None,
-        }),
-        (Strategy::Auto, Err(why)) => Ok(RestartPlan {
-            methods: vec![RestartMethod::Handover],
-            repair: false,
-            not_hot: Some(why),
-        }),
+        (Strategy::Auto, Ok(repair)) => Ok(plan(&[Hot, Hot, Handover], repair, None)),
+        (Strategy::Auto, Err(why)) => Ok(plan(&[Handover], false, Some(why))),
     }
 }
 

@@ -11,11 +11,14 @@ mod decide;
 mod facts;
 mod park;
 mod probe;
+mod quic;
 mod retire;
 mod reuseport;
 mod sink;
 mod steer;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +31,7 @@ pub use self::decide::{Responsiveness, RestartFacts, RestartPlan, RestartRefused
 pub(crate) use self::facts::{gather, moves_connections, protocol_of};
 pub(crate) use self::park::Parked;
 pub(crate) use self::probe::can_steer;
+pub(crate) use self::quic::{QuicSinks, QuicSteering, record_order};
 pub(crate) use self::retire::{Retiring, latest_end};
 pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, reset_steering};
@@ -73,6 +77,8 @@ pub struct Request {
     pub bootstrap: Option<Bytes>,
     /// Current configuration as static resources, to validate first.
     pub served: Option<Bytes>,
+    /// Addresses of HTTP/3 listeners.
+    pub quic: BTreeSet<SocketAddr>,
     /// Channel for progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }

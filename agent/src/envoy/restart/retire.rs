@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
-use super::{OLD_ADMIN, RestartMethod, Steering};
+use super::{OLD_ADMIN, QuicSteering, RestartMethod, Steering};
 use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
@@ -36,7 +36,7 @@ impl Retiring {
         way: RestartMethod,
         directory: PathBuf,
         drain_time: Duration,
-        steering: Option<Steering>,
+        (steering, quic): (Option<Steering>, QuicSteering),
     ) -> Self {
         let (process, successor) = (parent.process.clone(), successor.clone());
         let retires = async move {
@@ -44,6 +44,7 @@ impl Retiring {
                 RestartMethod::Hot => await_exit(&parent.process, &successor, drain_time).await,
                 RestartMethod::Handover => {
                     drains(&parent.process, &directory, drain_time, steering).await;
+                    quic.finish(&directory, &successor);
                 }
             }
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));

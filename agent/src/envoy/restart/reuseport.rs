@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use nix::libc::{
-    BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W, SKF_AD_OFF,
+    BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JGE,
+    BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_LEN, BPF_MOD, BPF_RET, BPF_W, SKF_AD_OFF,
     SKF_AD_RANDOM, sock_filter,
 };
+use sesame_render::connection_ids::{ID_BYTES, IdMark, LENGTH_BITS, LENGTH_MASK};
 
 use crate::host::listening::Listening;
 
@@ -71,6 +73,14 @@ pub(super) enum Choice {
     Only(u32),
     /// The kernel chooses by hash.
     Any,
+    /// Chooses the socket of the worker that issued a datagram's connection ID, among `workers`
+    /// consecutive indexes. They begin at 0 for IDs with the mark `before`, and at `first` for
+    /// other IDs. Datagrams with an ID of the client get one of the latter, always the same.
+    Worker {
+        before: Option<IdMark>,
+        first: u32,
+        workers: u32,
+    },
 }
 
 impl Choice {
@@ -88,7 +98,63 @@ impl Choice {
             ],
             Self::Only(place) => vec![instruction(BPF_RET | BPF_K, place)],
             Self::Any => vec![instruction(BPF_RET | BPF_K, u32::MAX)],
+            Self::Worker {
+                before,
+                first,
+                workers,
+            } => worker(before, first, workers.max(1)),
         }
+    }
+}
+
+/// Headers as in RFC 9000, sections 17.2 and 17.3: in short headers, the ID follows the first byte,
+/// and in long headers, its length is byte 5.
+fn worker(before: Option<IdMark>, first: u32, workers: u32) -> Vec<sock_filter> {
+    // The shortest datagram with a long header and an ID of this length.
+    const SHORTEST: u32 = 6 + ID_BYTES as u32;
+    const LONG: u32 = 0x80;
+    let load = |size| BPF_LD | size | BPF_ABS;
+    let last = u32::from(ID_BYTES) - 1;
+    // No byte has this value.
+    let before = before.map_or(0x100, |mark| u32::from(mark.first_byte()));
+    vec![
+        instruction(BPF_LD | BPF_W | BPF_LEN, 0),
+        jump(BPF_JGE, SHORTEST, 1, 0),
+        instruction(BPF_RET | BPF_K, first),
+        instruction(load(BPF_B), 0),
+        jump(BPF_JSET, LONG, 2, 0),
+        instruction(BPF_LDX | BPF_W | BPF_IMM, 1),
+        jump(BPF_JA, 3, 0, 0),
+        // A long header.
+        instruction(load(BPF_B), 5),
+        jump(BPF_JEQ, u32::from(ID_BYTES), 0, 10),
+        instruction(BPF_LDX | BPF_W | BPF_IMM, 6),
+        // X is the offset of the ID.
+        instruction(BPF_LD | BPF_B | BPF_IND, 0),
+        jump(BPF_JEQ, before, 4, 0),
+        instruction(BPF_ALU | BPF_AND | BPF_K, u32::from(LENGTH_MASK)),
+        jump(BPF_JEQ, u32::from(LENGTH_BITS), 0, 5),
+        instruction(BPF_LD | BPF_B | BPF_IND, last),
+        jump(BPF_JA, 4, 0, 0),
+        // An ID with the mark.
+        instruction(BPF_LD | BPF_B | BPF_IND, last),
+        instruction(BPF_ALU | BPF_MOD | BPF_K, workers),
+        instruction(BPF_RET | BPF_A, 0),
+        // Another ID. These are bytes of the client's ID in the long header of a new connection.
+        instruction(load(BPF_W), 6),
+        // A is the worker, or a number that decides it.
+        instruction(BPF_ALU | BPF_MOD | BPF_K, workers),
+        instruction(BPF_ALU | BPF_ADD | BPF_K, first),
+        instruction(BPF_RET | BPF_A, 0),
+    ]
+}
+
+/// Skips the given numbers of instructions. `BPF_JA` skips `k` instructions.
+fn jump(condition: u32, k: u32, if_true: u8, if_false: u8) -> sock_filter {
+    sock_filter {
+        jt: if_true,
+        jf: if_false,
+        ..instruction(BPF_JMP | condition | BPF_K, k)
     }
 }
 

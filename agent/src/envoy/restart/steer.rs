@@ -21,7 +21,7 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-const MAX_READS: usize = 20;
+pub(super) const MAX_READS: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Steering {

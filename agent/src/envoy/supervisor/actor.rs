@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sesame_backoff::Backoff;
+use sesame_render::connection_ids::IdMark;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -15,12 +16,12 @@ use crate::envoy::log::{EnvoyLog, Mark};
 use crate::envoy::process::identity::{Identity, PID_FILE, RunningEnvoy};
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Exit, Process};
-use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
+use crate::envoy::restart::{self, Parked, QuicSinks, RestartError, Restarted, Retiring, Sink};
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::host::inotify::watched_by;
 use crate::host::processes::is_ending;
 use crate::host::reserve::{InstanceLoan, LackingInstances};
-use crate::host::{durable, until};
+use crate::host::until;
 use crate::xds::{Subscription, XdsKind};
 
 const CHECK: Duration = Duration::from_secs(5);
@@ -62,6 +63,8 @@ pub(super) struct Actor {
     pub(super) parked: Parked,
     /// When to close the parked sockets if no Envoy is live.
     pub(super) parked_until: Option<Instant>,
+    /// Sockets for the handover in progress.
+    pub(super) quic: QuicSinks,
     /// Inotify instances on loan to the Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
 }
@@ -128,12 +131,19 @@ impl Actor {
 
     fn launch(&self) -> io::Result<RunningEnvoy> {
         let lineage = self.config.new_lineage();
-        let command = self.config.command(lineage);
+        let mut command = self.config.command(lineage);
+        // An Envoy that this one replaces may still drain.
+        let previous = Identity::read(&self.config.runtime_dir.join(PID_FILE));
+        command.id_mark = IdMark::after(previous.and_then(|it| it.id_mark));
         self.state.send_replace(State::Starting { pid: None });
-        durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        self.config.write_files(&command)?;
         let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         self.write_pid_file(&identity);
+        if self.retiring.is_none() {
+            // No other Envoy has sockets at its addresses.
+            restart::record_order(&self.config.runtime_dir, held.process(), BTreeSet::new());
+        }
         Ok(RunningEnvoy {
             identity,
             process: held.release()?,

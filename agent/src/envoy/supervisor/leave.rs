@@ -95,6 +95,7 @@ mod tests {
             arguments: vec!["--drain-time-s".to_owned(), drain.to_owned()],
             lineage: None,
             stopping: false,
+            id_mark: None,
         }
     }
 

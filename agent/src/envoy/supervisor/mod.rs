@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
 use super::process::identity::{Executable, find_running};
-use super::restart::{self, Parked, RestartError, Restarted};
+use super::restart::{self, Parked, QuicSinks, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
 
@@ -82,6 +82,7 @@ impl Supervisor {
             ports: wanted_ports,
             parked: Parked::default(),
             parked_until: None,
+            quic: QuicSinks::default(),
             loan: None,
         };
         tokio::spawn(actor.run(found).in_current_span());

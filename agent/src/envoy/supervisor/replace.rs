@@ -7,9 +7,10 @@ use super::actor::Actor;
 use super::stop;
 use crate::envoy::admin::AdminError;
 use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
-use crate::envoy::process::{Process, shared_memory};
+use crate::envoy::process::shared_memory;
 use crate::envoy::restart::{
-    self, Attempt, OLD_ADMIN, RestartError, RestartMethod, Restarted, Retiring, Sink, Steering,
+    self, Attempt, OLD_ADMIN, QuicSinks, RestartError, RestartMethod, Restarted, Retiring, Sink,
+    Steering,
 };
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::envoy::validate::{Validity, validate};
@@ -47,7 +48,7 @@ impl Actor {
                 let request = restart::Request::default();
                 match self.replace(&running, &request).await {
                     Ok((child, way)) => {
-                        self.retire(running, &child.process, way, &request);
+                        self.retire(running, &child, way, &request);
                         return Some(child);
                     }
                     Err(error) => {
@@ -86,7 +87,7 @@ impl Actor {
         };
         match attempt.resume(child).await {
             Ok(child) => {
-                self.retire(parent, &child.process, way, &restart::Request::default());
+                self.retire(parent, &child, way, &restart::Request::default());
                 child
             }
             Err(failed) => {
@@ -191,7 +192,7 @@ impl Actor {
             now: running.process.pid(),
             took: start.elapsed(),
         };
-        self.retire(parent, &running.process, way, &request);
+        self.retire(parent, running, way, &request);
         self.sink = None;
         self.admin.reconnect().await;
         tracing::info!(before = restarted.before, now = restarted.now, %way, took = ?restarted.took, "Envoy was replaced");
@@ -226,6 +227,9 @@ impl Actor {
             if let (RestartMethod::Hot, Some(sink)) = (way, &mut self.sink) {
                 sink.settled(&self.admin).await;
             }
+            if *way == RestartMethod::Handover {
+                self.quic = QuicSinks::join(&config.runtime_dir, parent, &request.quic);
+            }
             let attempt = Attempt {
                 config: &config,
                 admin: &self.admin,
@@ -257,6 +261,7 @@ impl Actor {
                 break;
             }
         }
+        self.quic = QuicSinks::default();
         Err(RestartError::Failed(failures))
     }
 
@@ -289,13 +294,16 @@ impl Actor {
     fn retire(
         &mut self,
         parent: RunningEnvoy,
-        successor: &Process,
+        successor: &RunningEnvoy,
         way: RestartMethod,
         request: &restart::Request,
     ) {
         let instances = &self.config.instances;
         instances.record_leaving(watched_by(parent.process.pid()));
-        instances.record_running(watched_by(successor.pid()), None);
+        instances.record_running(watched_by(successor.process.pid()), None);
+        let successor = &successor.process;
+        let mark = parent.identity.id_mark;
+        let quic = std::mem::take(&mut self.quic).steer(mark, successor);
         let steering = match way {
             RestartMethod::Hot => None,
             RestartMethod::Handover => Steering::start(&parent.process, successor)
@@ -319,7 +327,7 @@ impl Actor {
             way,
             self.config.runtime_dir.clone(),
             self.config.drain_time,
-            steering,
+            (steering, quic),
         ));
     }
 

@@ -11,6 +11,7 @@ use crate::envoy::{State, Supervisor};
 use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
+use crate::xds::quic_addresses;
 
 /// Minimum time between automatic attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -117,6 +118,7 @@ impl Replacement {
             strategy,
             bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
             served,
+            quic: quic_addresses(&observed.applied.as_deref().unwrap_or(newest).rendered),
             progress: None,
         }
     }

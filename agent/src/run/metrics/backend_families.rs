@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::backends::{BackendFamily, BackendTraffic, COUNTS};
 use super::scrape::Scrape;
-use super::writer::{Families, SeriesLabels, count, gateway_labels};
+use super::writer::{Families, SeriesLabels, count, gateway_labels, with};
 
 impl Scrape {
     /// Writes counters even if they are zero, because rates would otherwise miss the first failure.
@@ -51,9 +51,7 @@ impl Scrape {
     fn backend_traffic(&self) -> impl Iterator<Item = (SeriesLabels, &BackendTraffic)> {
         self.gateways.iter().flat_map(|(gateway, facts)| {
             facts.backends.iter().map(|(backend, traffic)| {
-                let mut labels = gateway_labels(gateway);
-                labels.push(("backend", backend.clone()));
-                (labels, traffic)
+                (with(gateway_labels(gateway), "backend", backend), traffic)
             })
         })
     }

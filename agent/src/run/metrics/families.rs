@@ -13,7 +13,7 @@ use sesame_gateway_api::status::AgentState;
 use super::counts::{ApplyOutcome, ProcessReason};
 use super::scrape::{GatewayFacts, Scrape};
 use super::traffic::{EnvoyTraffic, PortTraffic};
-use super::writer::{Families, SeriesLabels, count, flag, gateway_labels, number, seconds};
+use super::writer::{Families, SeriesLabels, count, flag, gateway_labels, number, seconds, with};
 use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
@@ -103,9 +103,7 @@ impl Scrape {
         self.each(families, "gateway_draining", help, |gateway| {
             flag(gateway.draining.is_some())
         })?;
-        let holding = self
-            .facts()
-            .map(|(name, facts)| (gateway_labels(name), flag(facts.held)));
+        let holding = self.of_facts(|facts| Some(flag(facts.held)));
         let help = "1 while a revision is held because it removes too much";
         families.gauge("gateway_held", help, holding)?;
         let help = "When Envoy accepted the served configuration, in seconds since 1970";
@@ -141,8 +139,7 @@ impl Scrape {
     fn changes(&self, families: &mut Families<'_>) -> fmt::Result {
         let tries = self.facts().flat_map(|(name, facts)| {
             ApplyOutcome::ALL.map(|outcome| {
-                let mut labels = gateway_labels(name);
-                labels.push(("outcome", outcome.as_str().to_owned()));
+                let labels = with(gateway_labels(name), "outcome", outcome.as_str());
                 (labels, count(facts.counts.outcome_count(outcome)))
             })
         });
@@ -156,8 +153,7 @@ impl Scrape {
         self.phases(families)?;
         let processes = self.facts().flat_map(|(name, facts)| {
             ProcessReason::ALL.map(|reason| {
-                let mut labels = gateway_labels(name);
-                labels.push(("reason", reason.as_str().to_owned()));
+                let labels = with(gateway_labels(name), "reason", reason.as_str());
                 (labels, count(facts.counts.processes_for(reason)))
             })
         });
@@ -171,10 +167,8 @@ impl Scrape {
                 let time = facts.counts.time_of(phase);
                 let parts = [("rename", time.renaming), ("accept", time.accepting)];
                 parts.map(|(part, took)| {
-                    let mut labels = gateway_labels(name);
-                    labels.push(("phase", phase.as_str().to_owned()));
-                    labels.push(("part", part.to_owned()));
-                    (labels, took.as_secs_f64())
+                    let labels = with(gateway_labels(name), "phase", phase.as_str());
+                    (with(labels, "part", part), took.as_secs_f64())
                 })
             })
         });
@@ -183,20 +177,11 @@ impl Scrape {
     }
 
     fn certificates(&self, families: &mut Families<'_>) -> fmt::Result {
-        let count = self
-            .facts()
-            .map(|(name, facts)| (gateway_labels(name), number(facts.certificates.len())));
+        let count = self.of_facts(|facts| Some(number(facts.certificates.len())));
         families.gauge("gateway_certificates", "Served certificates", count)?;
         let expiries = self.facts().flat_map(|(name, facts)| {
-            facts
-                .certificates
-                .iter()
-                .take(MAX_CERTIFICATES)
-                .map(|(key, end)| {
-                    let mut labels = gateway_labels(name);
-                    labels.push(("key", key.clone()));
-                    (labels, seconds(*end))
-                })
+            let first = facts.certificates.iter().take(MAX_CERTIFICATES);
+            first.map(|(key, end)| (with(gateway_labels(name), "key", key), seconds(*end)))
         });
         let help = "Expiry of a served certificate, in seconds since 1970; the twenty earliest per Gateway";
         families.gauge(
@@ -208,11 +193,7 @@ impl Scrape {
             let mut first: Vec<(&String, &i64)> = facts.authorities.iter().collect();
             first.sort_by_key(|(bundle, end)| (**end, *bundle));
             let first = first.into_iter().take(MAX_CERTIFICATES);
-            first.map(|(bundle, end)| {
-                let mut labels = gateway_labels(name);
-                labels.push(("bundle", bundle.clone()));
-                (labels, seconds(*end))
-            })
+            first.map(|(bundle, end)| (with(gateway_labels(name), "bundle", bundle), seconds(*end)))
         });
         families.gauge(
             "gateway_trust_bundle_expiry_timestamp_seconds",
@@ -223,42 +204,41 @@ impl Scrape {
 
     fn envoys(&self, families: &mut Families<'_>) -> fmt::Result {
         let versions = self.report.gateways.iter().map(|gateway| {
-            let mut labels = gateway_labels(&gateway.gateway);
-            labels.push(("version", gateway.envoy.version.clone()));
-            (labels, 1.0)
+            let labels = gateway_labels(&gateway.gateway);
+            (with(labels, "version", &gateway.envoy.version), 1.0)
         });
         families.gauge(
             "gateway_envoy_info",
             "Always 1, with the version of the Gateway's Envoy as a label",
             versions,
         )?;
-        let answers = self
-            .facts()
-            .map(|(name, facts)| (gateway_labels(name), flag(facts.traffic.is_some())));
+        let answers = self.of_facts(|facts| Some(flag(facts.traffic.is_some())));
         let help = "1 if Envoy returned its statistics, so traffic metrics are available";
         families.gauge("gateway_envoy_answers", help, answers)?;
-        let memory = self
-            .counted()
-            .filter_map(|(name, traffic)| Some((gateway_labels(name), traffic.memory?)));
+        let memory = self.of_facts(|facts| facts.traffic.as_ref()?.memory);
         families.gauge(
             "gateway_envoy_memory_bytes",
             "Memory used by the Gateway's Envoy",
             memory,
         )?;
         let refused = self.counted().flat_map(|(name, traffic)| {
-            traffic.refused.iter().map(|(reason, counted)| {
-                let mut labels = gateway_labels(name);
-                labels.push(("reason", (*reason).to_owned()));
-                (labels, *counted)
-            })
+            let refused = traffic.refused.iter();
+            refused.map(|(reason, count)| (with(gateway_labels(name), "reason", reason), *count))
         });
         let help = "Connections that ended before they reached a route table: no listener for the \
                     server name, connection limit reached, TLS error, or rejected client \
                     certificate";
         families.counter("gateway_connections_refused", help, refused)?;
-        let handshakes = self
-            .counted()
-            .map(|(name, traffic)| (gateway_labels(name), traffic.tls_handshakes));
+        let limited = self.counted().flat_map(|(name, traffic)| {
+            traffic.rate_limited.iter().map(|(mode, counted)| {
+                let mut labels = gateway_labels(name);
+                labels.push(("mode", (*mode).to_owned()));
+                (labels, *counted)
+            })
+        });
+        let help = "Requests beyond a rate limit, by its mode";
+        families.counter("gateway_rate_limited_requests", help, limited)?;
+        let handshakes = self.of_facts(|facts| Some(facts.traffic.as_ref()?.tls_handshakes));
         families.counter(
             "gateway_tls_handshakes",
             "Successful TLS handshakes",
@@ -268,20 +248,15 @@ impl Scrape {
 
     fn traffic(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.ports().flat_map(|(labels, port)| {
-            port.requests.iter().map(move |(class, counted)| {
-                let mut labels = labels.clone();
-                labels.push(("code", class.clone()));
-                (labels, *counted)
-            })
+            let requests = port.requests.iter();
+            requests.map(move |(class, count)| (with(labels.clone(), "code", class), *count))
         });
         families.counter(
             "gateway_requests",
             "Answered requests, by status class",
             requests,
         )?;
-        let active = self
-            .ports()
-            .filter_map(|(labels, port)| Some((labels, port.requests_active?)));
+        let active = self.of_ports(|port| port.requests_active);
         families.gauge("gateway_requests_active", "Requests in progress", active)?;
         let http_ports = self
             .ports()
@@ -290,25 +265,15 @@ impl Scrape {
         let help = "Time from the first byte of a request to the last byte of its response";
         families.histogram("gateway_request_duration_seconds", help, durations)?;
         let help = "Client connections or UDP sessions";
-        let total = self
-            .ports()
-            .map(|(labels, port)| (labels, port.connections));
+        let total = self.of_ports(|port| Some(port.connections));
         families.counter("gateway_connections", help, total)?;
-        let active = self
-            .ports()
-            .map(|(labels, port)| (labels, port.connections_active));
-        families.gauge(
-            "gateway_connections_active",
-            "Open client connections or UDP sessions",
-            active,
-        )?;
-        let received = self.ports().map(|(labels, port)| (labels, port.received));
-        families.counter(
-            "gateway_received_bytes",
-            "Bytes received from clients",
-            received,
-        )?;
-        let sent = self.ports().map(|(labels, port)| (labels, port.sent));
+        let help = "Open client connections or UDP sessions";
+        let active = self.of_ports(|port| Some(port.connections_active));
+        families.gauge("gateway_connections_active", help, active)?;
+        let help = "Bytes received from clients";
+        let received = self.of_ports(|port| Some(port.received));
+        families.counter("gateway_received_bytes", help, received)?;
+        let sent = self.of_ports(|port| Some(port.sent));
         families.counter("gateway_sent_bytes", "Bytes sent to clients", sent)
     }
 
@@ -331,6 +296,22 @@ impl Scrape {
         self.gateways.iter()
     }
 
+    fn of_facts<'s>(
+        &'s self,
+        value: impl Fn(&'s GatewayFacts) -> Option<f64>,
+    ) -> impl Iterator<Item = (SeriesLabels, f64)> {
+        self.facts()
+            .filter_map(move |(name, facts)| Some((gateway_labels(name), value(facts)?)))
+    }
+
+    fn of_ports<'s>(
+        &'s self,
+        value: impl Fn(&'s PortTraffic) -> Option<f64>,
+    ) -> impl Iterator<Item = (SeriesLabels, f64)> {
+        self.ports()
+            .filter_map(move |(labels, port)| Some((labels, value(port)?)))
+    }
+
     fn counted(&self) -> impl Iterator<Item = (&String, &EnvoyTraffic)> {
         self.facts()
             .filter_map(|(name, facts)| Some((name, facts.traffic.as_ref()?)))
@@ -338,15 +319,11 @@ impl Scrape {
 
     fn ports(&self) -> impl Iterator<Item = (SeriesLabels, &PortTraffic)> {
         self.counted().flat_map(|(name, traffic)| {
-            traffic
-                .ports
-                .iter()
-                .map(move |((port, protocol), counted)| {
-                    let mut labels = gateway_labels(name);
-                    labels.push(("port", port.to_string()));
-                    labels.push(("protocol", protocol.clone()));
-                    (labels, counted)
-                })
+            let ports = traffic.ports.iter();
+            ports.map(move |((port, protocol), counted)| {
+                let labels = with(gateway_labels(name), "port", &port.to_string());
+                (with(labels, "protocol", protocol), counted)
+            })
         })
     }
 }

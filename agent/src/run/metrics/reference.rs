@@ -25,6 +25,7 @@ envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="https-443"} 1
 envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="https-443"} 11
 envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",le="+Inf"} 11
 envoy_listener_no_filter_chain_match{envoy_listener_address="192.0.2.1_443"} 4
+envoy_http_local_rate_limit_rate_limited{envoy_local_http_ratelimit_prefix="reported_rate_limits"} 2
 envoy_server_memory_allocated{} 6075792
 envoy_vhost_upstream_rq_xx{envoy_response_code_class="2",envoy_virtual_host="a",sesame_route="HTTPRoute/shop/cart"} 3
 envoy_vhost_upstream_rq_time_bucket{envoy_virtual_host="a",sesame_route="HTTPRoute/shop/cart",le="+Inf"} 3

@@ -6,7 +6,7 @@ use std::fmt;
 use super::counts::Durations;
 use super::scrape::Scrape;
 use super::traffic::bound;
-use super::writer::{Families, SeriesLabels, count, gateway_labels};
+use super::writer::{Families, SeriesLabels, count, gateway_labels, with};
 use crate::envoy::admin::Sample;
 
 /// Envoy's and Sesame's label values for each status class.
@@ -67,9 +67,7 @@ impl Scrape {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);
             by_class.map(move |((_, class), counted)| {
-                let mut labels = labels.clone();
-                labels.push(("code", (*class).to_owned()));
-                (labels, count(counted))
+                (with(labels.clone(), "code", class), count(counted))
             })
         });
         families.counter(
@@ -88,11 +86,7 @@ impl Scrape {
     fn measured(&self) -> impl Iterator<Item = (SeriesLabels, &RouteTraffic)> {
         self.gateways.iter().flat_map(|(gateway, facts)| {
             let routes = facts.traffic.iter().flat_map(|traffic| &traffic.routes);
-            routes.map(|(route, traffic)| {
-                let mut labels = gateway_labels(gateway);
-                labels.push(("route", route.clone()));
-                (labels, traffic)
-            })
+            routes.map(|(route, traffic)| (with(gateway_labels(gateway), "route", route), traffic))
         })
     }
 }

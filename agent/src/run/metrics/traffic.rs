@@ -9,7 +9,7 @@ use super::counts::Durations;
 use super::routes::RouteTraffic;
 use crate::envoy::admin::Sample;
 
-pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
+pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^(reported_)?rate_limits\.http_local_rate_limit\.|^vhost\..*\.route\.";
 
 /// Highest bucket boundary in milliseconds. Longer durations share the `+Inf` bucket.
 const LONGEST: f64 = 60_000.0;
@@ -24,6 +24,8 @@ pub(super) struct EnvoyTraffic {
     /// Number of connections that listeners closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
+    /// Number of requests that exceeded a rate limit, by the limit's mode.
+    pub(super) rate_limited: BTreeMap<&'static str, f64>,
     /// Memory in bytes that Envoy has allocated.
     pub(super) memory: Option<f64>,
 }
@@ -72,6 +74,15 @@ impl EnvoyTraffic {
                 _ => return,
             };
             *self.refused.entry(reason).or_default() += value;
+            return;
+        }
+        if *name == "envoy_http_local_rate_limit_rate_limited" {
+            let mode = match sample.label("envoy_local_http_ratelimit_prefix") {
+                Some("rate_limits") => "Enforce",
+                Some("reported_rate_limits") => "Report",
+                _ => return,
+            };
+            *self.rate_limited.entry(mode).or_default() += value;
             return;
         }
         if *name == "envoy_server_memory_allocated" {
@@ -175,6 +186,9 @@ envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="https-443",
 envoy_http_downstream_rq_time_sum{envoy_http_conn_manager_prefix="https-443"} 2500
 envoy_listener_ssl_connection_error{envoy_listener_address="192.0.2.1_8443"} 4
 envoy_listener_ssl_connection_error{envoy_listener_address="[2001_db8__1]_8443"} 1
+envoy_http_local_rate_limit_rate_limited{envoy_local_http_ratelimit_prefix="rate_limits"} 7
+envoy_http_local_rate_limit_rate_limited{envoy_local_http_ratelimit_prefix="reported_rate_limits"} 8
+envoy_http_local_rate_limit_rate_limited{envoy_local_http_ratelimit_prefix="other"} 9
 envoy_server_memory_allocated{} 6075792
 "#;
 
@@ -190,6 +204,9 @@ envoy_server_memory_allocated{} 6075792
         assert_eq!(port.durations.buckets, buckets);
         assert_eq!(port.durations.sum.to_string(), "2.5");
         assert_eq!(traffic.refused["tls_error"].to_string(), "5");
+        let limited = traffic.rate_limited.iter();
+        let limited: Vec<String> = limited.map(|(mode, it)| format!("{mode} {it}")).collect();
+        assert_eq!(limited, ["Enforce 7", "Report 8"]);
         assert_eq!(traffic.memory.unwrap().to_string(), "6075792");
     }
 

@@ -85,6 +85,12 @@ pub(super) fn gateway_labels(name: &str) -> SeriesLabels {
     ]
 }
 
+/// Appends a label.
+pub(super) fn with(mut labels: SeriesLabels, name: &'static str, value: &str) -> SeriesLabels {
+    labels.push((name, value.to_owned()));
+    labels
+}
+
 pub(super) fn flag(set: bool) -> f64 {
     f64::from(u8::from(set))
 }

@@ -2,7 +2,7 @@
 //! must meet.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     AccessAction, AccessCertificate, AddressSource, ApiKeyAuth, BackendObjectRef, BasicAuth,
@@ -17,7 +17,7 @@ pub type AccessPolicy = Object<AccessPolicySpec>;
 /// listener and Gateway, so a policy can only narrow access, never widen it. If a policy is
 /// invalid, all requests to its targets get 500. `ipFilter` also applies to TLSRoutes, TCPRoutes
 /// and UDPRoutes; if the policy is invalid, they get no traffic.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicySpec {
     /// Gateways, ListenerSets, HTTPRoutes, GRPCRoutes, TLSRoutes, TCPRoutes and UDPRoutes in the
@@ -27,36 +27,29 @@ pub struct AccessPolicySpec {
     pub target_refs: Vec<PolicyTargetRef>,
     /// Client addresses that may send requests. Requests from other addresses get 403, connections
     /// to TLSRoutes and TCPRoutes are closed, and datagrams to UDPRoutes are dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
     /// Rejects forged requests from other sites with 403.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csrf: Option<CsrfProtection>,
     /// Users and passwords that requests must carry. Requests without them get 401.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
     /// API keys that requests must carry. Requests without a valid key get 401.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_auth: Option<ApiKeyAuth>,
     /// JSON Web Tokens that requests must carry. Requests without a valid token get 401.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtPolicy>,
     /// Rules for requests that pass the parts above. Denied requests get 403.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AccessRules>,
     /// External service that authorizes requests after they pass all other parts of the policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ext_auth: Option<ExtAuth>,
     /// Objects whose requests bypass this policy. Allowed only if all targets are Gateways or
     /// ListenerSets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub exemptions: Vec<AccessExemption>,
 }
 
 /// Authorization service, with the same fields as HTTPRoute's `ExternalAuth` filter. If the service
 /// cannot be reached, requests get 503.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtAuth {
     /// `HTTP` or `GRPC`.
@@ -65,26 +58,22 @@ pub struct ExtAuth {
     /// The authorization Service. A Service in another namespace requires a ReferenceGrant.
     pub backend_ref: BackendObjectRef,
     /// Settings for `GRPC`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<ExternalAuthGrpc>,
     /// Settings for `HTTP`. Headers that only the service sets are removed from client requests, on
     /// the same routes as for `claimHeaders`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<ExternalAuthHttp>,
     /// The part of the request body to forward.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_body: Option<ForwardBody>,
 }
 
 /// Object whose requests bypass a policy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessExemption {
     /// `HTTPRoute`, `GRPCRoute`, `TLSRoute`, `TCPRoute`, `UDPRoute`, `HTTPProxy` or `Ingress`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Namespace; the policy's namespace by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
     /// Name.
@@ -92,54 +81,52 @@ pub struct AccessExemption {
     pub name: String,
     /// Parts of the policy that the object's requests bypass: `ipFilter`, `csrf`, `basicAuth`,
     /// `apiKeyAuth`, `jwt`, `authorization` or `extAuth`. All parts by default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 7), inner(length(min = 1, max = 16)))]
     pub parts: Vec<String>,
 }
 
 /// Client addresses that may send requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IpFilter {
     /// Networks whose clients may send requests, such as `192.0.2.0/24`. All networks by default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub allow: Vec<String>,
     /// Networks whose clients may not send requests, even if `allow` contains them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub deny: Vec<String>,
     /// Lists of networks to add to `allow`. A policy with a missing or empty list rejects all
     /// requests to its targets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 8))]
     pub allow_refs: Vec<NetworkList>,
     /// Lists of networks to add to `deny`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 8))]
     pub deny_refs: Vec<NetworkList>,
     /// Address to check. The default is `Client`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<AddressSource>,
 }
 
 /// ConfigMap in the policy's own namespace with a list of networks: one per line, with comments
 /// after `#`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkList {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in the ConfigMap's `data`. The default is `networks`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
 }
 
 /// JSON Web Tokens (RFC 7519). A request must carry a token from one of the providers. Tokens
 /// without an expiry are rejected.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtPolicy {
     /// Token issuers.
@@ -148,7 +135,7 @@ pub struct JwtPolicy {
 }
 
 /// Token issuer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtProvider {
     /// Name, unique within the policy.
@@ -159,119 +146,107 @@ pub struct JwtProvider {
     pub issuer: String,
     /// Accepted audiences, one of which must be in the token's `aud` claim. Any audience by
     /// default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub audiences: Vec<String>,
     /// Public keys that verify the tokens.
     pub jwks: JwksSource,
     /// Parts of a request that may carry the token. The default is the header `Authorization` with
     /// the prefix `Bearer `.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 4))]
     pub sources: Vec<JwtSource>,
     /// Headers for the backend, set from claims. Headers with these names are removed from client
     /// requests: on all routes of the Gateway if the policy targets a Gateway or ListenerSet,
     /// otherwise on the routes in the policy's namespace.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub claim_headers: Vec<ClaimHeader>,
     /// `true` forwards the headers that contain tokens to the backend, unless another policy
     /// removes them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_token: Option<bool>,
 }
 
 /// JSON Web Key Set (RFC 7517).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwksSource {
     /// The key set, inline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub inline: Option<String>,
     /// ConfigMap in the policy's own namespace that contains the key set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<JwksConfigMap>,
     /// Key set to fetch from the issuer. If the issuer cannot be reached, the last good copy stays
     /// in use for at most seven days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteJwks>,
 }
 
 /// JSON Web Key Set that is fetched from its issuer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoteJwks {
     /// HTTPS URI of the key set. Redirects are not followed.
     #[schemars(length(min = 9, max = 2048))]
     pub uri: String,
     /// Time between fetches, from `10s` to `24h`. The default is `5m`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_duration: Option<String>,
     /// ConfigMap with the CA certificates that verify the server. The default is the system's
     /// trusted CA certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_ref: Option<JwksAuthorities>,
 }
 
 /// ConfigMap with CA certificates in the policy's own namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwksAuthorities {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in the ConfigMap's `data`. The default is `ca.crt`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
 }
 
 /// ConfigMap with a JSON Web Key Set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwksConfigMap {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Key in the ConfigMap's `data`. The default is `jwks`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
 }
 
 /// Part of a request that may carry a token. Exactly one field must be set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtSource {
     /// Header.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<JwtHeader>,
     /// Query parameter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub query_parameter: Option<String>,
     /// Cookie.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub cookie: Option<String>,
 }
 
 /// Header that contains a token.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtHeader {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Text before the token, such as `Bearer `.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub prefix: Option<String>,
 }
 
 /// Header for the backend, set to the value of a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimHeader {
     /// Name of the claim. Dots separate nested claims, as in `realm_access.roles`.
@@ -283,57 +258,56 @@ pub struct ClaimHeader {
 }
 
 /// Authorization rules. The first rule that matches a request decides.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRules {
     /// Rules, in order of evaluation.
     #[schemars(length(min = 1, max = 16))]
     pub rules: Vec<AccessRule>,
     /// Action for requests that match no rule. The default is `Deny`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_action: Option<AccessAction>,
 }
 
 /// Rule that matches a request if all its conditions hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRule {
     /// Action for matching requests.
     pub action: AccessAction,
     /// Conditions on claims in tokens that this policy accepts. All must hold.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub claims: Vec<ClaimValues>,
     /// Hostnames, either exact or with a leading `*.`. One of them must match the request's host.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,
     /// HTTP methods. The request must use one of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)))]
     pub methods: Vec<String>,
     /// Paths. The request must match one of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub paths: Vec<AccessPath>,
     /// Conditions on headers. All must hold.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub headers: Vec<AccessHeader>,
     /// Networks, one of which must contain the client's address.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 49)))]
     pub clients: Vec<String>,
     /// Client certificates. The connection must have one of them, and the listener must have
     /// validated it. Requests without TLS or without a certificate never match, nor do requests
     /// with an unverified certificate that `AllowInsecureFallback` admits.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub certificates: Vec<AccessCertificate>,
 }
 
 /// Claim that must have one of these values. If the claim is a list, one of its strings must match.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimValues {
     /// Name of the claim. Dots separate nested claims, as in `realm_access.roles`.
@@ -345,12 +319,12 @@ pub struct ClaimValues {
 }
 
 /// Path of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPath {
     /// `Exact`, or `PathPrefix`, which also matches paths below `value`. The default is
     /// `PathPrefix`.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub type_: Option<PathMatchType>,
     /// Path.
     #[schemars(length(min = 1, max = 1024))]
@@ -358,7 +332,7 @@ pub struct AccessPath {
 }
 
 /// Header that must have one of these values.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessHeader {
     /// Name.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     AccessLogRules, ClientCertificateDetail, EscapedSlashesAction, FleetSettings,
@@ -25,75 +25,60 @@ pub type SesameConfiguration = Object<SesameConfigurationSpec>;
 
 /// Settings for a controller and its Gateways, or for Gateways that use them as parameters. Unset
 /// fields keep their defaults or the values from other configurations.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SesameConfigurationSpec {
     /// Gateways that the controller serves. Allowed only in the controller's own configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewaySelection>,
     /// Hosts that serve Gateways. Allowed only in the controller's own configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostRules>,
     /// Settings for Ingresses and HTTPProxies. Allowed only in configurations of the controller or
     /// a GatewayClass.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress: Option<IngressSettings>,
     /// Service that the controller maintains for each Gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub publishing: Option<Publishing>,
     /// Agents and Envoy instances that serve each Gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSettings>,
     /// Listener ports.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
     /// How untrusted clients are handled. See docs/hardening.md for the defaults.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
     /// Rotation of active credentials.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
     /// Access logs: which traffic is logged, in which format, and where log lines are sent. Each
     /// host's own settings determine its local log destination.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<AccessLogRules>,
     /// Request tracing. If several configurations set this field, only the last one with mode
     /// `Enabled` or `Disabled` applies. An XTelemetryPolicy for a Gateway takes precedence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<TracingSettings>,
     /// Additional metrics that hosts expose.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsSettings>,
 }
 
 /// Gateways that a controller serves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewaySelection {
     /// Name of the controller whose GatewayClasses are served. Defaults to
     /// `projectsesame.io/gateway-controller`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[-.a-z0-9]+/.+$"))]
     pub controller_name: Option<String>,
     /// `Multiple`, the default, serves every Gateway of the controller's classes. `Single` serves
     /// only the oldest Gateway of the oldest class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<SelectionMode>,
     /// Serves only this Gateway, regardless of its age.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// Allows endpoints on loopback, link-local and metadata addresses, which are rejected by
     /// default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
     /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send requests to its
     /// mesh over mTLS. Experimental; disabled by default.
-    #[serde(rename = "extraMinimalOCG", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "extraMinimalOCG")]
     pub extra_minimal_ocg: Option<bool>,
 }
 
 /// Namespace and name of a Gateway.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct GatewayRef {
     /// Namespace of the Gateway.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
@@ -107,84 +92,69 @@ pub struct GatewayRef {
 }
 
 /// Rules for the hosts that serve Gateways.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostRules {
     /// Networks whose addresses hosts may report, such as `192.0.2.0/24`, in addition to their
     /// Nodes' addresses. None by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub addresses: Option<Vec<String>>,
     /// Time without reports after which a host is considered lost, and its addresses are removed
     /// from its Gateways: `90s` to `24h`, `3m` by default, but at least 1.5 times the host's
     /// `report-seconds`. Hosts report at least every 75 seconds by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub lost_after: Option<String>,
 }
 
 /// Service that the controller maintains for a Gateway. Its endpoints are the hosts that serve the
 /// Gateway.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Publishing {
     /// How the Gateway is published; `Headless` by default.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub type_: Option<PublishingType>,
     /// The Service's `ipFamilyPolicy`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// The Service's `ipFamilies`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2))]
     pub ip_families: Option<Vec<IpFamily>>,
     /// The Service's `loadBalancerClass`. Requires type `LoadBalancer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub load_balancer_class: Option<String>,
     /// The Service's `loadBalancerSourceRanges`, such as `192.0.2.0/24`. Requires type
     /// `LoadBalancer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), inner(length(max = 43)))]
     pub load_balancer_source_ranges: Option<Vec<String>>,
     /// The Service's `allocateLoadBalancerNodePorts`. Requires type `LoadBalancer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
     /// The Service's `externalTrafficPolicy`. Requires type `NodePort` or `LoadBalancer`. `Local`
     /// preserves client addresses, and nodes that do not serve the Gateway fail health checks.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ServiceTraffic>,
     /// The Service's `internalTrafficPolicy`. Not allowed with types `Headless` and `None`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub internal_traffic_policy: Option<ServiceTraffic>,
     /// The Service's `sessionAffinity`. Not allowed with types `Headless` and `None`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
     /// Fixed node ports for listener ports. Kubernetes chooses all other node ports. Requires type
     /// `NodePort` or `LoadBalancer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub node_ports: Option<Vec<PinnedNodePort>>,
     /// Second Gateway in front of this one. Requires type `UpstreamGateway`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamSettings>,
     /// Annotations for the Service or, with `UpstreamGateway`, for the objects that the second
     /// Gateway's controller creates. Annotations in the Gateway's `spec.infrastructure` take
     /// precedence.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// Labels for the Service or, with `UpstreamGateway`, for the objects that the second Gateway's
     /// controller creates. Labels in the Gateway's `spec.infrastructure` take precedence.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
 /// Settings for a second Gateway in front of this one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpstreamSettings {
     /// Name of the second Gateway's class, which must differ from the Gateway's own class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 253),
         regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
@@ -200,7 +170,7 @@ impl UpstreamSettings {
 }
 
 /// A listener port and its node port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedNodePort {
     /// The listener port.
@@ -212,22 +182,19 @@ pub struct PinnedNodePort {
 }
 
 /// Rules for listener ports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
     /// Ports that hosts open instead of the listener ports. Hosts open all other ports unchanged,
     /// or shifted by `offset`. A host's `--port-map` takes precedence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
     /// Number that hosts add to each port that is not in `map`; 0 by default. If it is 8000, hosts
     /// open 8080 for port 80.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65534))]
     pub offset: Option<i32>,
     /// Ports that listeners may use, such as `443` or `8000-8999`; all by default. If several
     /// configurations set this field, all of them must allow a port.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
         inner(regex(pattern = r"^[0-9]{1,5}(-[0-9]{1,5})?$"))
@@ -236,7 +203,7 @@ pub struct PortRules {
 }
 
 /// A port that clients use, and the port that hosts open for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct PortMapping {
     /// The listener port.
     #[schemars(range(min = 1, max = 65535))]
@@ -247,97 +214,79 @@ pub struct PortMapping {
 }
 
 /// Rotation of active credentials.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RotationSettings {
     /// How long a certificate in a CA bundle remains trusted after it is replaced: `0s`, the
     /// default, to `720h`. A change that only removes certificates takes effect immediately. A
     /// host's `--bundle-overlap-seconds` takes precedence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
 }
 
 /// How untrusted clients are handled. A duration of `0s` disables the limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EdgeSettings {
     /// How `%2F` and `%5C` in paths are handled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub escaped_slashes: Option<EscapedSlashesAction>,
     /// How `//` in paths is handled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated_slashes: Option<RepeatedSlashesAction>,
     /// How headers with `_` in their names are handled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub header_underscores: Option<UnderscoresAction>,
     /// Maximum time to receive a complete request, including its body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_timeout: Option<String>,
     /// Maximum time to receive a request's headers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_headers_timeout: Option<String>,
     /// Maximum time without any request or response data.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub stream_idle_timeout: Option<String>,
     /// Maximum time that an HTTP connection may be idle.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub connection_idle_timeout: Option<String>,
     /// Maximum duration of the TLS handshake.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub tls_handshake_timeout: Option<String>,
     /// Maximum idle time of a UDP session. Must be greater than `0s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub udp_session_timeout: Option<String>,
     /// Maximum total size of a request's headers, in KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8192))]
     pub max_request_headers_kib: Option<i32>,
     /// Maximum number of headers per request.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_request_headers: Option<i32>,
     /// HTTP/1.1 upgrades to allow in addition to `websocket`: `SPDY/3.1` (`kubectl exec`) and `tcp`
     /// (`docker attach`). All other upgrade requests are ignored.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2), inner(regex(pattern = r"^(SPDY/3\.1|tcp)$")))]
     pub upgrades: Option<Vec<String>>,
     /// PROXY protocol header at the start of incoming TCP connections; none by default. If several
     /// configurations set this field, only the last one applies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocolSettings>,
     /// HTTP/3 on HTTPS listeners, in addition to HTTP/1.1 and HTTP/2; none by default. If several
     /// configurations set this field, only the last one applies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub http3: Option<Http3Settings>,
     /// How the header `x-forwarded-client-cert` is handled. Applies only to HTTPS listeners that
     /// verify client certificates; all other listeners remove the header, as do listeners with
     /// `AllowInsecureFallback`. If several configurations set this field, only the last one
     /// applies. An HTTPProxy's `forwardClientCertificate` takes precedence on its host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub forward_client_certificate: Option<ForwardedCertificateSettings>,
 }
 
 /// PROXY protocol header, version 1 or 2, at the start of incoming TCP connections. Its source
 /// address becomes the client's address. Applies to HTTP, HTTPS, TLS and TCP listeners, never to
 /// UDP.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyProtocolSettings {
     /// `Required`, the default, closes connections without a header. `Optional` also serves them,
     /// so every client that can connect can forge its address. `Disabled` accepts no header. With
     /// `Required`, clients that can bypass the load balancer can forge their addresses too.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyProtocolMode>,
     /// Listener ports that the mode applies to; all TCP ports by default. Other ports accept no
     /// header.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65535)))]
     pub ports: Option<Vec<i32>>,
 }
@@ -345,21 +294,19 @@ pub struct ProxyProtocolSettings {
 /// HTTP/3 over UDP, on the port of each HTTPS listener. Responses over TCP announce it with the
 /// header `alt-svc`. Listeners that ask for client certificates, ports with UDP listeners, and
 /// ports with `proxyProtocol` are served only over TCP.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Http3Settings {
     /// `Enabled`, the default, or `Disabled`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Http3Mode>,
     /// Listener ports that the mode applies to; all ports with HTTPS listeners by default. Other
     /// ports are served only over TCP.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65535)))]
     pub ports: Option<Vec<i32>>,
 }
 
 /// How the header `x-forwarded-client-cert` is handled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ForwardedCertificateSettings {
     /// `Sanitize`, the default, removes the header. `SanitizeSet` replaces it with the certificate's
@@ -367,11 +314,9 @@ pub struct ForwardedCertificateSettings {
     /// the certificate's hash and `details` to it: use them only if every client with a valid
     /// certificate is a proxy that you trust. Requests without a client certificate never keep the
     /// header.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ForwardedCertificateMode>,
     /// Parts of the client certificate to add; none by default. Requires mode `SanitizeSet` or
     /// `AppendForward`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub details: Option<Vec<ClientCertificateDetail>>,
 }

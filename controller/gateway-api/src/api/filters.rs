@@ -1,7 +1,7 @@
 //! Filters of `HTTPRoute` and `GRPCRoute` rules and backends.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 
@@ -44,7 +44,7 @@ pub struct HeaderModifier {
 }
 
 /// `HTTPHeader`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Header {
     /// Case-insensitive name.
     #[schemars(length(min = 1, max = 256))]
@@ -107,14 +107,13 @@ pub struct RequestMirror {
 }
 
 /// `Fraction`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fraction {
     /// The numerator; at most `denominator`.
     #[schemars(range(min = 0))]
     pub numerator: i32,
     /// The denominator; 100 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub denominator: Option<i32>,
 }
@@ -154,35 +153,31 @@ pub struct ExternalAuth {
 }
 
 /// `GRPCAuthConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthGrpc {
     /// Request headers to send to the service.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
 }
 
 /// `HTTPAuthConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthHttp {
     /// Path prefix for requests to the service.
-    #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub path: String,
     /// Request headers to send to the service.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
     /// Headers to copy from the service's response into the request.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_response_headers: Vec<String>,
 }
 
 /// `ForwardBodyConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ForwardBody {
     /// Maximum number of bytes to forward.

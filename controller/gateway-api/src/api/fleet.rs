@@ -15,77 +15,63 @@ use super::{
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 
 /// Agents and Envoy instances that serve a Gateway.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetSettings {
     /// With `Managed`, the controller manages agents and Envoy instances for the Gateway. With
     /// `Unmanaged`, the default, you run them yourself. With `External`, they run on hosts outside
     /// the cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub management: Option<FleetManagement>,
     /// `Isolated`, the default, serves each Gateway with dedicated Envoy instances. `Merged` serves
     /// all Gateways of a GatewayClass with the same Envoy instances. `Single` serves only the
     /// oldest Gateway of each GatewayClass. Not allowed in a Gateway's parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
     /// Workload of a managed fleet: a `DaemonSet`, the default, runs one Pod on each node, on the
     /// node's network; a `Deployment` runs several Pods on the Pod network, behind the Gateway's
     /// Service.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<FleetWorkload>,
     /// Number of Pods in a Deployment. If unset, the Deployment starts with 2 Pods, and you or an
     /// autoscaler can scale it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: Option<i32>,
     /// Images for a managed fleet. Not allowed in a Gateway's parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<FleetImages>,
     /// The `imagePullPolicy` for all containers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// The Pods' `nodeSelector`: labels of the nodes that run Pods; all nodes by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// The Pods' `tolerations`. By default, Pods of a DaemonSet tolerate all taints with effect
     /// `NoSchedule`, and Pods of a Deployment tolerate none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
     /// Resource requests and limits for the containers; none by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
     /// Seconds that connections get to finish when their Envoy is replaced; `30` by default. When
     /// the Pod is deleted, connections get another 30 seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
     /// Number of proxies in front of Envoy whose `X-Forwarded-For` is trusted; `0` by default. A
     /// client that can bypass these proxies can forge its address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub trusted_hops: Option<i32>,
     /// Additional port where each agent serves `/metrics`, without access control; none by default.
     /// Pods of a DaemonSet use the node's network, so Gateways on the same nodes need different
     /// ports.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub metrics_port: Option<i32>,
 }
 
 /// Images for a managed fleet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetImages {
     /// Image for the agent; the controller's `--agent-image` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
     )]
     pub agent: Option<String>,
     /// Image for Envoy and its launcher; the controller's `--envoy-image` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 512),
         regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
@@ -94,14 +80,12 @@ pub struct FleetImages {
 }
 
 /// Resources for the two containers in a managed fleet's Pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetResources {
     /// Resources for the agent container.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<ContainerResources>,
     /// Resources for the Envoy container.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy: Option<ContainerResources>,
 }
 

@@ -64,70 +64,55 @@ open_enum! {
 /// Settings for Ingresses and HTTPProxies, in the controller's own configuration or in GatewayClass
 /// parameters. Only the first configuration that sets this field applies: the controller's own
 /// configuration comes first, then the parameters of the oldest GatewayClass.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
     /// Whether Ingresses and HTTPProxies are served; `Serve` by default. `Off` ignores them.
     /// `Report` does, too, except that `kubectl sesame diff` shows what `Serve` would change.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<IngressWatch>,
     /// Port of the HTTP listeners that serve Ingresses and HTTPProxies; by default, all HTTP
     /// listeners do.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub http: Option<i32>,
     /// Port of the HTTPS listeners that serve Ingresses and HTTPProxies, including those for their
     /// TLS hosts; by default, all HTTPS listeners do, and TLS hosts use port 443.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub https: Option<i32>,
     /// The Gateway for IngressClasses without parameters and for `classes` without `gatewayRef`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// HTTPProxy classes that have no Sesame IngressClass, such as `contour`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub classes: Option<Vec<ProxyClass>>,
     /// Namespaces in which an HTTPProxy may have a `virtualhost`; all by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(max = 63)))]
     pub root_namespaces: Option<Vec<String>>,
     /// How HTTPProxies with the same host are handled; `Oldest` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<DuplicateHosts>,
     /// How invalid HTTPProxies are handled; `Contain` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<InvalidProxies>,
     /// How a missing Service is handled if its HTTPProxy route has other Services; `Refuse` by
     /// default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_backend: Option<MissingBackend>,
     /// Redirects plain HTTP requests to HTTPS even for routes with `permitInsecure`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_permit_insecure: Option<bool>,
     /// TLS settings for clients of all hosts that Ingresses and HTTPProxies serve with their own
     /// Secrets.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<IngressTlsSettings>,
     /// The TLS Secret for clients that send no server name, or an unknown one. They reach only
     /// HTTPProxies with `enableFallbackCertificate`. Other namespaces' HTTPProxies need a
     /// TLSCertificateDelegation or ReferenceGrant for the Secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_certificate: Option<SecretRef>,
 }
 
 /// TLS settings for clients of Ingresses and HTTPProxies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressTlsSettings {
     /// Minimum TLS version; 1.2 by default. Objects may raise it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_version: Option<TlsVersion>,
     /// Maximum TLS version; 1.3 by default. Objects may lower it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_version: Option<TlsVersion>,
     /// TLS 1.2 cipher suites by OpenSSL name, in order of preference; the proxy's by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 10),
         inner(
@@ -148,7 +133,7 @@ impl IngressSettings {
 }
 
 /// Namespace and name of a Secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct SecretRef {
     /// Namespace of the Secret.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
@@ -162,16 +147,14 @@ pub struct SecretRef {
 }
 
 /// An HTTPProxy class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyClass {
     /// Name of the class, as written in HTTPProxies.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The Gateway that serves the class; `spec.ingress.gatewayRef` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
     /// True if HTTPProxies without a class belong to this class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 }

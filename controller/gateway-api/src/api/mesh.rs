@@ -5,7 +5,7 @@
 //! set these fields directly.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{GatewayRef, LabelSelector, Object, SubjectAltName};
 
@@ -13,7 +13,7 @@ use super::{GatewayRef, LabelSelector, Object, SubjectAltName};
 pub type GatewayMeshPolicy = Object<GatewayMeshPolicySpec>;
 
 /// Describes a mesh to Gateways outside the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMeshPolicySpec {
     /// Gateways in the policy's namespace that send requests to the mesh.
@@ -33,7 +33,7 @@ pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
 
 /// Describes Gateways outside the cluster to a mesh.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcgPolicySpec {
     /// XMeshes to which the Gateways send requests.
@@ -43,17 +43,16 @@ pub struct MeshOcgPolicySpec {
     pub ocg: MeshOcg,
     /// Gateways that send requests to the mesh. If empty, the policy applies to all Gateways with
     /// mesh settings.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 64))]
     pub gateways: Vec<GatewayRef>,
     /// Creates and maintains the ConfigMap named in `ocg.trustBundle`. It contains the CA
     /// certificates from `ca.crt` in the Secrets of `gateways`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<bool>,
 }
 
 /// A mesh's settings for Gateways outside the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcg {
     /// CA certificates that verify the Gateways' client certificates.
@@ -72,7 +71,7 @@ pub struct XMeshSpec {
 }
 
 /// Policy target in the policy's namespace, or a cluster-scoped target of a cluster-scoped policy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalPolicyTargetRef {
     /// API group.
@@ -87,27 +86,26 @@ pub struct LocalPolicyTargetRef {
 }
 
 /// Mesh settings for a Gateway outside the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMesh {
     /// CA certificates that verify peer certificates.
     pub trust_bundle: TrustBundleRef,
     /// Routes whose backends are in the mesh: routes with these labels, and routes in namespaces
     /// with these labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Names. Each peer's certificate must contain one of them. If empty, any name is accepted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 5))]
     pub subject_alt_names: Vec<SubjectAltName>,
     /// Patterns that match additional names: `*.svc.example.com`, or `spiffe://example.com/ns/*`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 5))]
     pub subject_alt_name_patterns: Vec<String>,
 }
 
 /// CA certificates in a ConfigMap.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustBundleRef {
     /// Name of the ConfigMap.
@@ -115,11 +113,9 @@ pub struct TrustBundleRef {
     pub name: String,
     /// Namespace of the ConfigMap; the Gateway's namespace by default. Required for an XMesh, which
     /// has no namespace.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
     /// Key of the PEM-encoded certificates in the ConfigMap; `ca-bundle.crt` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub bundle_key: Option<String>,
 }

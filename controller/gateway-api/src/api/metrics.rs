@@ -18,18 +18,17 @@ open_enum! {
 }
 
 /// Metrics that hosts expose only if they are configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsSettings {
     /// Routes that get separate request counts and durations: about 25 series per route. If several
     /// configurations set this field, only the last one applies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub routes: Option<Vec<MeasuredRoute>>,
 }
 
 /// A route whose requests are counted separately.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeasuredRoute {
     /// `HTTPRoute`, `GRPCRoute`, `HTTPProxy` or `Ingress`. Requests to included HTTPProxies count

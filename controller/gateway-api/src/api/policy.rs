@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{Object, ObjectRef, RequestKeyType, SubjectAltNameType, WellKnownCaCertificates};
 
@@ -61,7 +61,7 @@ pub struct BackendTlsPolicySpec {
 }
 
 /// `LocalPolicyTargetReferenceWithSectionName`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTargetRef {
     /// API group; core if empty.
@@ -74,20 +74,18 @@ pub struct PolicyTargetRef {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Section of the target: the name of a listener, rule or Service port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,
 }
 
-/// Part of a request that serves as a hash or rate limit key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Part of a request that serves as a hash key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestKey {
     /// Part of the request.
     #[serde(rename = "type")]
     pub type_: RequestKeyType,
     /// Name of the header, cookie or query parameter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
 }
@@ -110,18 +108,18 @@ pub struct BackendTlsValidation {
 }
 
 /// Subject alternative name of a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
     /// Type of the name, which determines the field below that must be set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
     /// The DNS name for type `Hostname`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 253))]
     pub hostname: String,
     /// The URI for type `URI`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 253))]
     pub uri: String,
 }

@@ -1,7 +1,7 @@
 //! `RouteFilter`: rule filters that the Gateway API lacks, referenced by `extensionRef`.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Object;
 
@@ -9,79 +9,68 @@ use super::Object;
 pub type RouteFilter = Object<RouteFilterSpec>;
 
 /// Filter for rules of HTTPRoutes in the same namespace. Exactly one field must be set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilterSpec {
     /// Responds to requests instead of forwarding them. The rule must have no backends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_response: Option<FilterResponse>,
     /// Rewrites requests before they are forwarded. Can be combined with a URLRewrite filter that
     /// replaces a different part of the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<FilterRewrite>,
     /// Redirects requests to another path. The rule must have no backends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_redirect: Option<FilterRedirect>,
 }
 
 /// Response that the gateway itself sends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterResponse {
     /// HTTP status.
     #[schemars(range(min = 200, max = 599))]
     pub status_code: i32,
     /// Content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub body: Option<String>,
     /// Media type of the content. The default is `text/plain`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub content_type: Option<String>,
 }
 
 /// Parts of a request to replace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterRewrite {
     /// Replaces the matching part of the path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regex: Option<FilterSubstitution>,
     /// Request header whose value becomes the host. If a request lacks the header, its host is
     /// kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub host_from_header: Option<String>,
 }
 
 /// Redirect to another path.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterRedirect {
     /// Replaces the matching part of the path.
     pub regex: FilterSubstitution,
     /// Target scheme: `http` or `https`. Defaults to the request's scheme.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub scheme: Option<String>,
     /// Target host. Defaults to the request's host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,
     /// Target port. Defaults to the well-known port of `scheme` or, if that is unset, to the
     /// listener's port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
     /// HTTP status: 301, 302, 303, 307 or 308. Defaults to 302.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 301, max = 308))]
     pub status_code: Option<i32>,
 }
 
 /// Replaces the part of a path that matches a regular expression. The query is kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FilterSubstitution {
     /// RE2 expression that starts with `^/` or `^(/`.

@@ -1,7 +1,7 @@
 //! `XTelemetryPolicy`, and the tracing settings that it shares with SesameConfiguration.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     AttributeSourceType, Fraction, Header, LocalPolicyTargetRef, Object, ParentSamplingMode,
@@ -22,64 +22,55 @@ pub struct XTelemetryPolicySpec {
 }
 
 /// Request tracing, and the OTLP collector that receives the spans.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TracingSettings {
     /// `Enabled`, `Disabled`, or `ImplementationDefault` (the default), which leaves the choice to
     /// other settings.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<TracingMode>,
     /// Collector that receives the spans. Required if the mode is `Enabled`. In other modes,
     /// neither `provider` nor any field below may be set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<TracingProvider>,
     /// Sampling rate for traces that the gateway starts; 1 in 100 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
     /// Sampling for traces that a caller started.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_based_sampling: Option<ParentBasedSampling>,
     /// `service.name` of the spans; the Gateway's name and namespace by default, such as
     /// `edge.default`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub service_name: Option<String>,
     /// Name of each request's span.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 256),
         regex(pattern = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$")
     )]
     pub span_name: Option<String>,
     /// Additional span attributes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub attributes: Vec<TracingAttribute>,
 }
 
 /// Collector that receives spans.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingProvider {
     /// The collector's Service. OTLP uses gRPC, or HTTP if the port's `appProtocol` is `http` or
     /// `https`.
     pub backend_ref: BackendObjectRef,
     /// Headers to send.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16))]
     pub headers: Vec<Header>,
 }
 
 /// `BackendObjectReference`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendObjectRef {
     /// API group; core by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group: Option<String>,
     /// Kind; Service by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: Option<String>,
     /// The name.
@@ -87,31 +78,27 @@ pub struct BackendObjectRef {
     pub name: String,
     /// Namespace; the referring object's namespace by default. Another namespace requires a
     /// ReferenceGrant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
     /// The Service's port; required.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65_535))]
     pub port: Option<i32>,
 }
 
 /// Sampling for traces that a caller started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentBasedSampling {
     /// `Enabled`, the default, follows the caller's decision; `Disabled` applies
     /// `tracing.samplingRate` instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ParentSamplingMode>,
     /// Sampling rate for traces that the caller records. Only the full rate is supported, because
     /// Envoy follows the caller's decision either for all traces or for none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
 }
 
 /// Span attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingAttribute {
     /// Name of the attribute.
@@ -120,15 +107,12 @@ pub struct TracingAttribute {
     /// Source of the value; determines which field below to set.
     pub source_type: AttributeSourceType,
     /// For `Header`: name of the request header.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub header_name: Option<String>,
     /// For `Literal`: the value.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub literal_value: Option<String>,
     /// For `Attribute`: OpenTelemetry name of a value that the proxy provides.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-z0-9_.-]+$"))]
     pub attribute_key: Option<String>,
 }

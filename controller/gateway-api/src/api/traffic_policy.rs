@@ -1,11 +1,11 @@
 //! `TrafficPolicy`: limits and defaults for requests to Gateways, ListenerSets and routes.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
-    BandwidthLimit, ErrorPage, InjectedFault, LimitPeriod, Object, PolicyHeaders, PolicyTargetRef,
-    RequestBody, RequestKey, ResponseCompression,
+    BandwidthLimit, ErrorPage, InjectedFault, LimitHeaders, LimitKeyType, LimitMode, LimitPeriod,
+    Object, PolicyHeaders, PolicyTargetRef, RequestBody, ResponseCompression,
 };
 
 /// `TrafficPolicy` v1alpha1.
@@ -14,7 +14,7 @@ pub type TrafficPolicy = Object<TrafficPolicySpec>;
 /// Limits and defaults for requests. `rateLimits`, `requestBody` and `bandwidth` of all policies
 /// that apply to a rule are enforced together. Every other field comes from the policy nearest to
 /// the rule; the rule's own fields take precedence.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficPolicySpec {
     /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace.
@@ -23,44 +23,35 @@ pub struct TrafficPolicySpec {
     pub target_refs: Vec<PolicyTargetRef>,
     /// Rate limits. Requests that exceed a limit get 429. If a limit is invalid, all requests to
     /// the targets get 500.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 8))]
     pub rate_limits: Vec<RequestLimit>,
     /// Timeouts for rules that set none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<DefaultTimeouts>,
     /// Retries for rules that set none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
     /// Limit on request bodies. It does not apply to GRPCRoutes, whose requests are streams. If the
     /// limit is invalid, all requests to the targets get 500.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_body: Option<RequestBody>,
     /// Bandwidth limit. If the limit is invalid, all requests to the targets get 500.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BandwidthLimit>,
     /// Response compression.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<ResponseCompression>,
     /// Pages that replace responses; the first page for a status applies. The other headers of a
     /// replaced response are removed. An empty list disables the pages of broader policies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub error_pages: Option<Vec<ErrorPage>>,
     /// Header modifications. If they are invalid, all requests to the targets get 500, because
     /// removing a header might be security-relevant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<PolicyHeaders>,
     /// If true, translates gRPC-Web to gRPC. GRPCRoutes then also match gRPC-Web requests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,
     /// Faults to inject, for testing how clients handle failures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<InjectedFault>,
 }
 
 /// Rate limit. Each port of each gateway host enforces the limit separately.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestLimit {
     /// Name, unique among the policy's limits.
@@ -72,48 +63,67 @@ pub struct RequestLimit {
     /// Period.
     pub per: LimitPeriod,
     /// Number of additional requests allowed after an idle period. The default is 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub burst: Option<i32>,
     /// Limits each combination of these values separately. Without keys, all requests to a target
-    /// share one limit. Requests that lack one of the values are not limited.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// share one limit. Requests without a value are counted together, and only the first 512 bytes
+    /// of a value count. Clients can choose all values except their address, so add a limit without
+    /// keys or by `ClientAddress`.
+    #[serde(default)]
     #[schemars(length(max = 4))]
-    pub keys: Vec<RequestKey>,
+    pub keys: Vec<LimitKey>,
+    /// `Enforce`, the default, rejects requests beyond the limit. `Report` lets them pass, and only
+    /// counts them in the metric `sesame_gateway_rate_limited_requests_total`.
+    #[serde(default)]
+    pub mode: Option<LimitMode>,
+    /// Response headers that describe the limit. The default is `Off`. Responses describe at most
+    /// one limit: the exceeded limit, or if none is exceeded, the limit with the lowest rate. If
+    /// this field of that limit is `Off`, responses have no such headers, even if other limits set
+    /// it. Limits with mode `Report` are never described.
+    #[serde(default)]
+    pub headers: Option<LimitHeaders>,
+}
+
+/// Part of a request that serves as a rate limit key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitKey {
+    /// Part of the request.
+    #[serde(rename = "type")]
+    pub type_: LimitKeyType,
+    /// Name of the header, cookie or query parameter.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 256), regex(pattern = "^[^%]+$"))]
+    pub name: Option<String>,
 }
 
 /// Timeouts for rules that set none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultTimeouts {
     /// Timeout for a request and its response, including retries; `0s` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub request: Option<String>,
     /// Timeout for one attempt; `0s` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backend_request: Option<String>,
     /// Maximum time without any request or response data; `0s` for no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub stream_idle: Option<String>,
 }
 
 /// Retries for rules that set none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultRetry {
     /// Response statuses to retry, in addition to failed connections.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[schemars(length(max = 16), inner(range(min = 400, max = 599)))]
     pub codes: Vec<i32>,
     /// Maximum number of retries per request. The default is 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 15))]
     pub attempts: Option<i32>,
     /// Minimum delay before a retry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub backoff: Option<String>,
 }

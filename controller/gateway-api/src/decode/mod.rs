@@ -24,7 +24,7 @@ mod tests;
 
 pub use self::error::{DecodeError, Reason};
 pub use self::split::{Document, split};
-pub use self::value::{decode_value, from_value};
+pub use self::value::{decode_value, from_value, parse_untyped};
 
 use self::notes::{Notes, Unknown};
 use self::sniff::Sniffed;

@@ -27,7 +27,7 @@ pub(super) fn explain(
 ) {
     let Winner { route, preflight } = winner;
     explanation.route = ExplainedRoute::parse(&route.name, preflight);
-    explanation.filters = effects::for_route(route, request, expressions);
+    explanation.filters = effects::for_route(route, &snapshot.rate_limits, request, expressions);
     explanation.outcome = match preflight_answer(snapshot, winner, request, expressions) {
         Some(outcome) => outcome,
         None => action(snapshot, domain, route, request).unwrap_or_else(|reason| {
@@ -161,6 +161,7 @@ fn forward(
     } = rewrite.as_deref().cloned().unwrap_or_default();
     let header_host = Some(&host_header).filter(|it| !it.is_empty());
     let header_host = header_host.and_then(|name| request.filled(name));
+    let header_host = header_host.map(|host| request.shown(host));
     let path = match &path {
         Some(to) => location::replaced(route.path.as_ref(), to, request, false)?,
         None => request.path_and_query(),

@@ -187,7 +187,7 @@ fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
     more
 }
 
-fn shorten(text: &mut String, most: usize) {
+pub(super) fn shorten(text: &mut String, most: usize) {
     if text.len() > most {
         let mut end = most;
         while !text.is_char_boundary(end) {

@@ -232,8 +232,22 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
+/// Describes the outcome without the parts that depend on the request.
+pub(super) fn outline(explanation: &Explanation) -> String {
+    let route = explanation.route.as_ref();
+    let route = route.map_or("no route", |route| route.name.as_str());
+    match &explanation.outcome {
+        ExplainedOutcome::Refused { .. } => "no response".to_owned(),
+        ExplainedOutcome::Answered { status, .. } => format!("{status} by {route}"),
+        ExplainedOutcome::Redirected { status, .. } => format!("redirect {status} by {route}"),
+        ExplainedOutcome::Forwarded { backends, .. } | ExplainedOutcome::Connected { backends } => {
+            format!("{} by {route}", shares(backends))
+        }
+    }
+}
+
 /// Omits endpoints, because they change independently of routes.
-fn in_words(explanation: &Explanation) -> String {
+pub(super) fn in_words(explanation: &Explanation) -> String {
     let route_suffix = explanation
         .route
         .as_ref()

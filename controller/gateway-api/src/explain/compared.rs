@@ -36,6 +36,8 @@ pub(super) struct Compared {
     /// True for gRPC-Web, which some routes translate to gRPC.
     pub(super) grpc_web: bool,
     pub(super) client: Option<IpAddr>,
+    /// True if explanations must not show header values.
+    pub(super) redacted: bool,
 }
 
 pub(super) enum Prepared {
@@ -115,6 +117,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
                 grpc: is_grpc(request),
                 grpc_web: is_grpc_web(request),
                 client: request.client,
+                redacted: false,
             })
         }
     }
@@ -154,6 +157,15 @@ impl Compared {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
             HeaderValue::Absent | HeaderValue::Unknown => None,
+        }
+    }
+
+    /// Returns a header's value as explanations may show it.
+    pub(super) fn shown(&self, value: String) -> String {
+        if self.redacted {
+            "…".to_owned()
+        } else {
+            value
         }
     }
 

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use sesame_proto::expressions::is_of_origins;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{
-    ContextValue, Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RequestFilters,
-    Route, SessionPersistence, UrlRewrite, cors_origin, session_persistence,
+    ContextValue, Cors, CorsOrigin, ExternalAuth, Fault, HeaderModifier, Mirror, RateLimit,
+    RequestFilters, Route, SessionPersistence, UrlRewrite, cors_origin, session_persistence,
 };
 
 use super::access;
@@ -18,6 +18,7 @@ use super::outcome::ExplainedFilter;
 
 pub(super) fn for_route(
     route: &Route,
+    limits: &[RateLimit],
     request: &Compared,
     expressions: &mut Expressions,
 ) -> Vec<ExplainedFilter> {
@@ -35,10 +36,7 @@ pub(super) fn for_route(
         }
         filters.push(filter("CORS", cors_effect(&cors, request, expressions)));
     }
-    filters.extend(route.rate_limits.iter().map(|name| {
-        let effect = format!("requests beyond the limit {name} are rejected");
-        filter("RateLimit", effect)
-    }));
+    filters.extend(route.rate_limits.iter().map(|name| limited(name, limits)));
     filters.extend(route.external_auth.iter().map(authorized));
     let forward = match &route.action {
         Some(Action::Forward(forward)) => Some(forward),
@@ -146,6 +144,17 @@ fn injected(fault: Fault) -> String {
     parts.join(", ")
 }
 
+fn limited(name: &str, limits: &[RateLimit]) -> ExplainedFilter {
+    let is_reported = |limit: &RateLimit| limit.name == name && limit.report_only;
+    let consequence = if limits.iter().any(is_reported) {
+        "only counted"
+    } else {
+        "rejected"
+    };
+    let effect = format!("requests beyond the limit {name} are {consequence}");
+    filter("RateLimit", effect)
+}
+
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     let policy_suffix = match auth.policy.as_str() {
         "" => String::new(),
@@ -176,9 +185,12 @@ pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,
 ) -> Option<ExplainedFilter> {
-    let current = |name: &str| match request?.header(name) {
-        HeaderValue::Is(values) => Some(values.join(", ")),
-        HeaderValue::Absent | HeaderValue::Unknown => None,
+    let current = |name: &str| {
+        let request = request?;
+        match request.header(name) {
+            HeaderValue::Is(values) => Some(request.shown(values.join(", "))),
+            HeaderValue::Absent | HeaderValue::Unknown => None,
+        }
     };
     let effect = describe::changes(modifier?, current);
     (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
@@ -202,10 +214,15 @@ pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expression
 fn cors_effect(cors: &Cors, request: &Compared, expressions: &mut Expressions) -> String {
     match request.filled("origin") {
         None => "none: the request has no Origin".to_owned(),
-        Some(origin) if is_allowed(cors, &origin, expressions) => {
-            format!("origin {origin} is allowed: the response has CORS headers")
+        Some(origin) => {
+            let allowed = is_allowed(cors, &origin, expressions);
+            let origin = request.shown(origin);
+            if allowed {
+                format!("origin {origin} is allowed: the response has CORS headers")
+            } else {
+                format!("origin {origin} is not allowed: the response has no CORS headers")
+            }
         }
-        Some(origin) => format!("origin {origin} is not allowed: the response has no CORS headers"),
     }
 }
 
@@ -271,6 +288,20 @@ pub(super) fn filter(name: &str, effect: String) -> ExplainedFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reporting_limit_rejects_nothing() {
+        let limit = |name: &str, report_only| RateLimit {
+            name: name.to_owned(),
+            report_only,
+            ..RateLimit::default()
+        };
+        let limits = [limit("a", false), limit("b", true)];
+        for (name, consequence) in [("a", "rejected"), ("b", "only counted")] {
+            let expected = format!("requests beyond the limit {name} are {consequence}");
+            assert_eq!(limited(name, &limits).effect, expected);
+        }
+    }
 
     #[test]
     fn authorization_names_its_object_and_fail_open() {

@@ -24,13 +24,14 @@ mod location;
 mod matching;
 mod outcome;
 mod precedence;
+mod replay;
 mod request;
 mod routes;
 mod served;
 mod text;
 mod witness;
 
-use sesame_proto::schema::{RequestFilters, Snapshot};
+use sesame_proto::schema::{RequestFilters, Snapshot, VirtualHost};
 
 pub use self::audit::{RuleAccess, access_of_rules};
 pub use self::bounds::MAX_EXPLANATION_BYTES;
@@ -42,7 +43,12 @@ pub use self::outcome::{
     CandidateVerdict, ExplainedBackend, ExplainedCandidate, ExplainedFilter, ExplainedHost,
     ExplainedListener, ExplainedOutcome, ExplainedRoute, ExplainedTls, Explanation, Omitted,
 };
+pub use self::replay::{
+    Replay, ReplayConfiguration, ReplayError, ReplayReport, ReplayedGroup, UnreadableLine,
+    UnreadableLines, parse_log_host, replay_text,
+};
 pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlScheme};
+use self::routes::Winner;
 pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
@@ -119,11 +125,22 @@ impl<'s> Explainer<'s> {
             route_table: table.map(|it| it.name.clone()).unwrap_or_default(),
             domain: host.domain.clone(),
         });
-        let host_filters = host.filters.as_ref().or(self.snapshot.filters.as_deref());
         let tried = routes::try_all(self.snapshot, host, compared, &mut self.expressions);
         explanation.candidates = tried.candidates;
         explanation.omitted.candidates = tried.omitted;
-        if let Some(winner) = tried.winner {
+        self.respond(host, tried.winner, compared, explanation);
+    }
+
+    /// Explains the response once the virtual host and the route are known.
+    fn respond(
+        &mut self,
+        host: &VirtualHost,
+        winner: Option<Winner<'_>>,
+        compared: &Compared,
+        explanation: &mut Explanation,
+    ) {
+        let host_filters = host.filters.as_ref().or(self.snapshot.filters.as_deref());
+        if let Some(winner) = winner {
             let (snapshot, expressions) = (self.snapshot, &mut self.expressions);
             let domain = &host.domain;
             answer::explain(snapshot, domain, winner, compared, expressions, explanation);
@@ -146,13 +163,16 @@ impl<'s> Explainer<'s> {
 }
 
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
+    if let Some(reason) = refusal(filters, compared) {
+        explanation.outcome = compared.answered(403, reason);
+    }
+}
+
+fn refusal(filters: Option<&RequestFilters>, compared: &Compared) -> Option<String> {
     let refusing_filter =
         filters.and_then(|it| access::refusing(&it.address_filters, compared.client));
     let reason = refusing_filter.map(|name| format!("{name} rejects the client's address"));
-    let reason = reason.or_else(|| csrf::refusal(&filters?.csrf, compared));
-    if let Some(reason) = reason {
-        explanation.outcome = compared.answered(403, reason);
-    }
+    reason.or_else(|| csrf::refusal(&filters?.csrf, compared))
 }
 
 /// Why a request cannot be explained.

@@ -2,7 +2,7 @@
 
 use sesame_proto::expressions::{self as costs, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;
-use sesame_proto::schema::{Route, Snapshot, VirtualHost};
+use sesame_proto::schema::{RequestFilters, Route, Snapshot, VirtualHost};
 
 use super::backends;
 use super::bounds::CandidateList;
@@ -38,9 +38,7 @@ pub(super) fn try_all<'h>(
     let mut cost = 0_u64;
     let translated = request.grpc_web.then(|| request.translated());
     for route in &host.routes {
-        let filters = (route.filters.as_deref())
-            .or(host.filters.as_ref())
-            .or(snapshot.filters.as_deref());
+        let filters = filters(snapshot, host, Some(route));
         let translated = translated.as_ref();
         let translated = translated.filter(|_| filters.is_some_and(|it| it.grpc_web));
         let request = translated.unwrap_or(request);
@@ -76,6 +74,18 @@ pub(super) fn try_all<'h>(
     }
 }
 
+/// Returns the filters that apply to the requests of `route`.
+pub(super) fn filters<'s>(
+    snapshot: &'s Snapshot,
+    host: &'s VirtualHost,
+    route: Option<&'s Route>,
+) -> Option<&'s RequestFilters> {
+    route
+        .and_then(|it| it.filters.as_deref())
+        .or(host.filters.as_ref())
+        .or(snapshot.filters.as_deref())
+}
+
 /// Returns false if Envoy itself responds.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
@@ -86,7 +96,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
 }
 
 /// Returns the reason if rendering omits the route; otherwise adds the route's cost to `cost`.
-fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
+pub(super) fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
     }
@@ -103,13 +113,14 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
 
 /// The first value is `None` if the route does not match, and otherwise true for a CORS preflight.
 /// The second value lists mismatches.
-fn compare(
+pub(super) fn compare(
     snapshot: &Snapshot,
     route: &Route,
     request: &Compared,
     expressions: &mut Expressions,
 ) -> (Option<bool>, Vec<String>) {
-    let forwards = forwards(snapshot, route);
+    // Only CORS depends on it, and it searches all backends.
+    let forwards = route.cors.is_none() || forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
     // If Envoy itself responds, it checks for a preflight before the other conditions; otherwise
     // after them.

@@ -8,15 +8,15 @@ use sesame_proto::schema::{
 
 use super::*;
 
-const SHOP: &str = "Service/default/shop/80";
+pub(super) const SHOP: &str = "Service/default/shop/80";
 
-fn prefix(path: &str) -> PathMatch {
+pub(super) fn prefix(path: &str) -> PathMatch {
     PathMatch {
         kind: Some(path_match::Kind::Prefix(path.to_owned())),
     }
 }
 
-fn route(name: &str, path: PathMatch) -> Route {
+pub(super) fn route(name: &str, path: PathMatch) -> Route {
     Route {
         name: format!("HTTPRoute/default/{name}/rules/0/matches/0"),
         path: Some(path),
@@ -32,7 +32,7 @@ fn route(name: &str, path: PathMatch) -> Route {
     }
 }
 
-fn listener(name: &str, protocol: Protocol, hostname: &str, table: &str) -> Listener {
+pub(super) fn listener(name: &str, protocol: Protocol, hostname: &str, table: &str) -> Listener {
     Listener {
         name: format!("Gateway/default/edge/listeners/{name}"),
         protocol: protocol.into(),
@@ -42,7 +42,7 @@ fn listener(name: &str, protocol: Protocol, hostname: &str, table: &str) -> List
     }
 }
 
-fn snapshot(hosts: Vec<(&str, Vec<Route>)>) -> Snapshot {
+pub(super) fn snapshot(hosts: Vec<(&str, Vec<Route>)>) -> Snapshot {
     let hosts = hosts.into_iter();
     Snapshot {
         gateway: "Gateway/default/edge".to_owned(),

@@ -1,5 +1,7 @@
 //! Enumerates the conditions of all kinds of status, so that no other module needs to.
 
+use serde::Serialize;
+
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
@@ -19,7 +21,8 @@ pub enum Section<'a> {
 }
 
 /// The status of an object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
 pub enum ObjectStatus<'a> {
     /// Status of a GatewayClass.
     GatewayClass(&'a GatewayClassStatus),

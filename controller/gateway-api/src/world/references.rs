@@ -17,6 +17,16 @@ pub struct ServiceReference<'w> {
     pub port: Option<i32>,
 }
 
+impl<'w> ServiceReference<'w> {
+    fn new(namespace: &'w str, name: &'w str, port: Option<i32>) -> Self {
+        Self {
+            namespace,
+            name,
+            port,
+        }
+    }
+}
+
 /// Calls `visit` for each reference in `world`. For routes, also passes the kind and metadata.
 pub fn each<'w>(
     world: &'w World,
@@ -48,11 +58,8 @@ pub fn each<'w>(
     for proxy in &world.http_proxies {
         let referrer = Some((Kind::HttpProxy, &proxy.metadata));
         for service in proxy.spec.services() {
-            let reference = ServiceReference {
-                namespace: &proxy.metadata.namespace,
-                name: &service.name,
-                port: Some(service.port),
-            };
+            let port = Some(service.port);
+            let reference = ServiceReference::new(&proxy.metadata.namespace, &service.name, port);
             visit(referrer, reference);
         }
     }
@@ -111,23 +118,18 @@ fn of_ingress<'w>(ingress: &'w Ingress, visit: &mut impl FnMut(ServiceReference<
         tls: _,
         rules,
     } = &ingress.spec;
+    let namespace = &ingress.metadata.namespace;
     let paths = rules.iter().filter_map(|rule| rule.http.as_ref());
     let paths = paths.flat_map(|http| &http.paths);
     let backends = paths.map(|path| &path.backend).chain(default_backend);
     for service in backends.filter_map(|backend| backend.service.as_ref()) {
         let number = service.port.number;
-        visit(ServiceReference {
-            namespace: &ingress.metadata.namespace,
-            name: &service.name,
-            port: (number != 0).then_some(number),
-        });
+        let port = (number != 0).then_some(number);
+        visit(ServiceReference::new(namespace, &service.name, port));
     }
     for url in nginx_services(&ingress.metadata) {
-        visit(ServiceReference {
-            namespace: url.namespace,
-            name: url.name,
-            port: Some(url.port.into()),
-        });
+        let port = Some(url.port.into());
+        visit(ServiceReference::new(url.namespace, url.name, port));
     }
 }
 
@@ -161,11 +163,8 @@ fn of_others<'w>(world: &'w World, visit: &mut impl FnMut(ServiceReference<'w>))
     }
     for policy in &world.backend_tls_policies {
         for target in &policy.spec.target_refs {
-            visit(ServiceReference {
-                namespace: &policy.metadata.namespace,
-                name: &target.name,
-                port: None,
-            });
+            let namespace = &policy.metadata.namespace;
+            visit(ServiceReference::new(namespace, &target.name, None));
         }
     }
     for policy in &world.access_policies {
@@ -175,11 +174,8 @@ fn of_others<'w>(world: &'w World, visit: &mut impl FnMut(ServiceReference<'w>))
     }
     for extension in &world.extension_services {
         for target in &extension.spec.services {
-            visit(ServiceReference {
-                namespace: &extension.metadata.namespace,
-                name: &target.name,
-                port: Some(target.port),
-            });
+            let (namespace, port) = (&extension.metadata.namespace, Some(target.port));
+            visit(ServiceReference::new(namespace, &target.name, port));
         }
     }
     for policy in &world.x_telemetry_policies {
@@ -201,17 +197,11 @@ fn of_others<'w>(world: &'w World, visit: &mut impl FnMut(ServiceReference<'w>))
 }
 
 fn service<'w>(namespace: &'w str, reference: &'w BackendObjectRef) -> ServiceReference<'w> {
-    ServiceReference {
-        namespace: reference.namespace.as_deref().unwrap_or(namespace),
-        name: &reference.name,
-        port: reference.port,
-    }
+    let namespace = reference.namespace.as_deref().unwrap_or(namespace);
+    ServiceReference::new(namespace, &reference.name, reference.port)
 }
 
 fn reference<'w>(namespace: &'w str, backend: &'w BackendRef) -> ServiceReference<'w> {
-    ServiceReference {
-        namespace: backend.namespace.as_deref().unwrap_or(namespace),
-        name: &backend.name,
-        port: backend.port,
-    }
+    let namespace = backend.namespace.as_deref().unwrap_or(namespace);
+    ServiceReference::new(namespace, &backend.name, backend.port)
 }

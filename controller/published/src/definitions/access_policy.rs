@@ -10,12 +10,7 @@ use super::schema;
 /// Returns the AccessPolicy CRD.
 pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let definition = definition(
-        &json!({
-            "kind": "AccessPolicy",
-            "plural": "accesspolicies",
-            "shortNames": ["apolicy"],
-            "singular": "accesspolicy",
-        }),
+        &schema::names("AccessPolicy", "accesspolicies", &["apolicy"]),
         "Namespaced",
         [
             ("Target", ".spec.targetRefs[*].name"),

@@ -10,12 +10,7 @@ use super::schema;
 /// Returns the BackendPolicy CRD.
 pub fn backend_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     definition(
-        &json!({
-            "kind": "BackendPolicy",
-            "plural": "backendpolicies",
-            "shortNames": ["bpolicy"],
-            "singular": "backendpolicy",
-        }),
+        &schema::names("BackendPolicy", "backendpolicies", &["bpolicy"]),
         "Namespaced",
         [
             ("Target", ".spec.targetRefs[*].name"),

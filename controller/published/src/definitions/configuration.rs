@@ -145,32 +145,23 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
 
 /// Returns the SesameConfiguration CRD.
 pub fn configuration_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
-    serde_json::from_value(json!({
-        "metadata": {"name": format!("sesameconfigurations.{SESAME_GROUP}")},
-        "spec": {
-            "group": SESAME_GROUP,
-            "names": {
-                "kind": "SesameConfiguration",
-                "plural": "sesameconfigurations",
-                "shortNames": ["sesameconfig"],
-                "singular": "sesameconfiguration",
-            },
-            "scope": "Namespaced",
-            "versions": [{
-                "name": "v1alpha1",
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": columns(),
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "Settings for a controller and for Gateways.",
-                    "required": ["spec"],
-                    "properties": {"spec": specification(), "status": status()},
-                }},
-            }],
-        },
-    }))
+    let schema = json!({
+        "type": "object",
+        "description": "Settings for a controller and for Gateways.",
+        "required": ["spec"],
+        "properties": {"spec": specification(), "status": status()},
+    });
+    schema::definition(
+        (SESAME_GROUP, "v1alpha1"),
+        &schema::names(
+            "SesameConfiguration",
+            "sesameconfigurations",
+            &["sesameconfig"],
+        ),
+        "Namespaced",
+        &columns(),
+        &schema,
+    )
 }
 
 fn columns() -> Value {

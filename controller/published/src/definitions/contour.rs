@@ -17,12 +17,7 @@ pub fn http_proxy_definition() -> Result<CustomResourceDefinition, serde_json::E
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     definition(
         "v1",
-        &json!({
-            "kind": "HTTPProxy",
-            "plural": "httpproxies",
-            "shortNames": ["proxy", "proxies"],
-            "singular": "httpproxy",
-        }),
+        &schema::names("HTTPProxy", "httpproxies", &["proxy", "proxies"]),
         &json!([
             column("FQDN", ".spec.virtualhost.fqdn"),
             column("TLS Secret", ".spec.virtualhost.tls.secretName"),
@@ -40,12 +35,11 @@ pub fn certificate_delegation_definition() -> Result<CustomResourceDefinition, s
     contour_limits::add(&mut schema);
     definition(
         "v1",
-        &json!({
-            "kind": "TLSCertificateDelegation",
-            "plural": "tlscertificatedelegations",
-            "shortNames": ["tlscerts"],
-            "singular": "tlscertificatedelegation",
-        }),
+        &schema::names(
+            "TLSCertificateDelegation",
+            "tlscertificatedelegations",
+            &["tlscerts"],
+        ),
         &json!([]),
         &schema,
         &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
@@ -58,12 +52,11 @@ pub fn extension_service_definition() -> Result<CustomResourceDefinition, serde_
     contour_limits::add(&mut schema);
     definition(
         "v1alpha1",
-        &json!({
-            "kind": "ExtensionService",
-            "plural": "extensionservices",
-            "shortNames": ["extensionservice", "extensionservices"],
-            "singular": "extensionservice",
-        }),
+        &schema::names(
+            "ExtensionService",
+            "extensionservices",
+            &["extensionservice", "extensionservices"],
+        ),
         &json!([]),
         &schema,
         &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),

@@ -13,12 +13,11 @@ use super::schema;
 pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let bundle = ".spec.mesh.trustBundle.name";
     definition(
-        &json!({
-            "kind": "GatewayMeshPolicy",
-            "plural": "gatewaymeshpolicies",
-            "shortNames": ["gwmeshpolicy"],
-            "singular": "gatewaymeshpolicy",
-        }),
+        &schema::names(
+            "GatewayMeshPolicy",
+            "gatewaymeshpolicies",
+            &["gwmeshpolicy"],
+        ),
         "Namespaced",
         [("Gateway", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
         "Describes a cluster's mesh to Gateways outside the cluster.",
@@ -35,12 +34,7 @@ pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::
 pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let bundle = ".spec.ocg.trustBundle.name";
     definition(
-        &json!({
-            "kind": "MeshOCGPolicy",
-            "plural": "meshocgpolicies",
-            "shortNames": ["ocgpolicy"],
-            "singular": "meshocgpolicy",
-        }),
+        &schema::names("MeshOCGPolicy", "meshocgpolicies", &["ocgpolicy"]),
         "Cluster",
         [("Mesh", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
         "Describes Gateways outside the cluster to the cluster's mesh.",

@@ -2,8 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 pub(crate) fn generate<T: JsonSchema>() -> Value {
@@ -13,7 +14,8 @@ pub(crate) fn generate<T: JsonSchema>() -> Value {
     });
     let settings = settings
         .with_transform(StructuralSchemaRewriter)
-        .with_transform(OptionalEnum);
+        .with_transform(OptionalEnum)
+        .with_transform(RecursiveTransform(remove_empty_default));
     let mut schema = settings
         .into_generator()
         .into_root_schema_for::<T>()
@@ -22,6 +24,19 @@ pub(crate) fn generate<T: JsonSchema>() -> Value {
         fields.remove("title");
     }
     schema
+}
+
+/// An empty default means the same as none, but the API server would store it in every object.
+fn remove_empty_default(schema: &mut Schema) {
+    let empty = [json!(null), json!([]), json!({}), json!("")];
+    if schema.get("default").is_some_and(|it| empty.contains(it)) {
+        schema.remove("default");
+    }
+}
+
+pub(crate) fn names(kind: &str, plural: &str, short: &[&str]) -> Value {
+    let singular = kind.to_ascii_lowercase();
+    json!({"kind": kind, "plural": plural, "shortNames": short, "singular": singular})
 }
 
 pub(crate) fn definition(

@@ -2,7 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::{CompressionType, ErrorPageSource, HeaderFact, TrafficPolicySpec};
+use sesame_gateway_api::api::{
+    CompressionType, ErrorPageSource, HeaderFact, LimitHeaders, LimitMode, TrafficPolicySpec,
+};
 
 use super::policy::{check_target_kind, definition, inherited, status_of_gateways};
 use super::schema;
@@ -10,12 +12,7 @@ use super::schema;
 /// Returns the TrafficPolicy CRD.
 pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let definition = definition(
-        &json!({
-            "kind": "TrafficPolicy",
-            "plural": "trafficpolicies",
-            "shortNames": ["tpolicy"],
-            "singular": "trafficpolicy",
-        }),
+        &schema::names("TrafficPolicy", "trafficpolicies", &["tpolicy"]),
         "Namespaced",
         [
             ("Target", ".spec.targetRefs[*].name"),
@@ -53,9 +50,14 @@ fn specification() -> Value {
     let limits = &mut fields["rateLimits"];
     limits["x-kubernetes-list-type"] = json!("map");
     limits["x-kubernetes-list-map-keys"] = json!(["name"]);
-    let key = &mut limits["items"]["properties"]["keys"]["items"];
-    schema::check_request_key(key);
-    key["properties"]["type"]["enum"] = json!(["ClientAddress", "Header", "QueryParameter"]);
+    let limit = &mut limits["items"]["properties"];
+    limit["mode"]["enum"] = json!(LimitMode::WORDS);
+    limit["headers"]["enum"] = json!(LimitHeaders::WORDS);
+    let key = &mut limit["keys"]["items"];
+    key["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.name) == (self.type in ['Header', 'Cookie', 'QueryParameter'])",
+        "message": "name: required with Header, Cookie or QueryParameter, otherwise not allowed",
+    }]);
     fields["fault"]["x-kubernetes-validations"] = json!([{
         "rule": "has(self.delay) || has(self.abort)",
         "message": "expected delay or abort",

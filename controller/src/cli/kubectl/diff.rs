@@ -18,6 +18,7 @@ use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
 
 use super::reading::{ClusterReader, Listed};
+use super::replay::ClusterReplayArgs;
 use super::table::plain;
 use crate::configuration::read;
 use crate::watch::references;
@@ -33,10 +34,13 @@ pub(super) struct ManifestArgs {
     /// The controller's own SesameConfiguration; defaults if unset.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    replay: ClusterReplayArgs,
 }
 
 /// Returns true if no request would be handled differently.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
+    args.replay.check(&args.filename)?;
     let mut world = World::default();
     for kind in Kind::ALL.iter().copied() {
         if !matches!(kind, Kind::Secret | Kind::ConfigMap) {
@@ -85,6 +89,9 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
         }
     }
     let (old, new) = (snapshots(&world, &served), snapshots(&changed, &options));
+    if let Some(log) = &args.replay.requests {
+        return args.replay.compare(reader, log, [old, new]);
+    }
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let mut answers: Vec<ChangedAnswer> = names
         .into_iter()

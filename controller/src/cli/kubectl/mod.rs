@@ -6,6 +6,7 @@ mod complete;
 mod diff;
 mod hosts;
 mod reading;
+mod replay;
 mod status;
 mod table;
 mod why;

@@ -175,8 +175,15 @@ async fn why_shows_where_object_is_served_and_problems() {
     assert!(words(&none).contains("no HTTPRoute"), "{none:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn explain_lists_matches_changed_by_other_manifests() {
+struct ManifestPair {
+    agent: AgentUnderTest,
+    directory: tempfile::TempDir,
+    old: String,
+    new: String,
+}
+
+/// The new manifests have a route whose path is more specific than `older`.
+async fn manifest_pair() -> ManifestPair {
     let backend = Backend::start("shop").await;
     let agent = Setup::with_ports(&[80]).prepare();
     let directory = tempfile::tempdir().expect("a directory");
@@ -188,13 +195,28 @@ async fn explain_lists_matches_changed_by_other_manifests() {
     };
     let old = objects(&backend);
     let mut new = old.clone();
-    // The new path is more specific than `older`.
     new.push(http_route(
         "taker",
         &["a.test"],
         &[rule_to("shop", &[path("PathPrefix", "/b/c")])],
     ));
     let (old, new) = (write("old", &old), write("new", &new));
+    ManifestPair {
+        agent,
+        directory,
+        old,
+        new,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_lists_matches_changed_by_other_manifests() {
+    let ManifestPair {
+        agent,
+        directory: _directory,
+        old,
+        new,
+    } = manifest_pair().await;
     let (code, same) = answered(&agent, &["diff", "--manifests", &old, &old]);
     assert_eq!((code, &same), (Some(0), &json!([])));
     let (code, changed) = answered(&agent, &["diff", "--manifests", &old, &new]);
@@ -209,5 +231,54 @@ async fn explain_lists_matches_changed_by_other_manifests() {
             explanation.contains(&format!("by HTTPRoute/default/{route}/")),
             "{change:#}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn diff_lists_logged_requests_handled_differently() {
+    let ManifestPair {
+        agent,
+        directory,
+        old,
+        new,
+    } = manifest_pair().await;
+    let log = directory.path().join("access.log");
+    let lines = [
+        r#"{"method":"GET","host":"a.test","path":"/b/c/1","port":80,"protocol":"HTTP/1.1"}"#,
+        r#"a.test 192.0.2.1 - - [t] "GET /b/c/2?token=hidden HTTP/1.1" 200 5 "-" "hidden""#,
+        r#"192.0.2.1 - - [t] "GET /shop HTTP/1.1" 200 5 "-" "curl""#,
+        r#"[t] "GET /b/c/1 HTTP/2" 200 - 0 5 1 0 "-" "hidden" "id" "a.test" "10.0.0.1:80""#,
+        r#"192.0.2.1 - - [t] "-" 400 0 "-" "-""#,
+    ];
+    std::fs::write(&log, lines.join("\n")).expect("a log");
+    let log = log.display().to_string();
+    let diff = |old: &str, more: &[&str]| {
+        let start = ["diff", "--manifests", old, &new, "--requests", &log];
+        answered(&agent, &[&start[..], more].concat())
+    };
+    let (code, same) = diff(&new, &["--host", "a.test"]);
+    assert_eq!((code, &same["requests"]), (Some(0), &json!(4)), "{same:#}");
+    let (code, report) = diff(&old, &["--host", "a.test"]);
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(report["changed"], 3, "{report:#}");
+    assert_eq!(report["unreadable"]["first"][0]["line"], 5, "{report:#}");
+    let groups = report["groups"].as_array().expect("groups");
+    assert_eq!(groups.len(), 1, "{report:#}");
+    let examples = ["GET http://a.test/b/c/1", "GET http://a.test/b/c/2"];
+    assert_eq!(groups[0]["examples"], json!(examples));
+    for (side, route) in [("before", "older"), ("after", "taker")] {
+        let text = groups[0][side].as_str().unwrap_or_default();
+        let expected = format!("by HTTPRoute/default/{route}/");
+        assert!(text.contains(&expected), "{report:#}");
+    }
+    assert!(!report.to_string().contains("hidden"), "{report:#}");
+
+    let (_, without_host) = diff(&old, &[]);
+    assert_eq!(without_host["unreadable"]["count"], 2, "{without_host:#}");
+    let start = ["diff", "--manifests", &old, &new, "--requests"];
+    for (file, problem) in [("/dev/null", "a regular file"), (&*old, "a directory")] {
+        let refused = agent.command(&[&start[..], &[file]].concat());
+        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        assert!(words(&refused).contains(problem), "{refused:?}");
     }
 }

@@ -86,7 +86,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Part of a request that serves as a hash or rate limit key.
+    /// Part of a request that serves as a hash key.
     #[derive(Default)]
     RequestKeyType {
         /// The client's address.
@@ -98,6 +98,47 @@ open_enum! {
         Cookie = "Cookie",
         /// The value of the query parameter `name`.
         QueryParameter = "QueryParameter",
+    }
+}
+
+open_enum! {
+    /// Part of a request that serves as a rate limit key.
+    #[derive(Default)]
+    LimitKeyType {
+        /// The client's address.
+        #[default]
+        ClientAddress = "ClientAddress",
+        /// The first value of the header `name`.
+        Header = "Header",
+        /// The first value of the cookie `name`.
+        Cookie = "Cookie",
+        /// The first decoded value of the query parameter `name`.
+        QueryParameter = "QueryParameter",
+        /// The normalized path, without the query.
+        Path = "Path",
+        /// The method. All methods that HTTPRoutes cannot match are counted together.
+        Method = "Method",
+    }
+}
+
+open_enum! {
+    /// What happens to requests beyond a rate limit.
+    LimitMode {
+        /// They are rejected.
+        Enforce = "Enforce",
+        /// They pass, and only metrics count them.
+        Report = "Report",
+    }
+}
+
+open_enum! {
+    /// Response headers that describe a rate limit.
+    LimitHeaders {
+        /// No headers.
+        Off = "Off",
+        /// `x-ratelimit-limit`, `x-ratelimit-remaining` and `x-ratelimit-reset`, as in
+        /// draft-polli-ratelimit-headers-03.
+        DraftVersion03 = "DraftVersion03",
     }
 }
 

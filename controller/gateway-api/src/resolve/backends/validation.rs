@@ -112,11 +112,7 @@ impl<'w> Validation<'w> {
             accepted.refuse(Reason::Invalid, format!("{at}{why}"));
             return None;
         }
-        let referrer = Referrer {
-            group: kind.group(),
-            kind: kind.as_str(),
-            namespace: &metadata.namespace,
-        };
+        let referrer = Referrer::new(*kind, &metadata.namespace);
         let Combined {
             bundle,
             faults,

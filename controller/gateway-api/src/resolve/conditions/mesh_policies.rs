@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::policies::ancestor;
+use super::policies::{ancestor, applied};
 use crate::api::NamespacedName;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::mesh_policies::MeshPolicies;
@@ -25,13 +25,7 @@ pub(crate) fn statuses(
             let metadata = &policy.object.metadata;
             let generation = metadata.generation;
             let conditions = if mesh.is_configured_by(policy) {
-                let message = metadata
-                    .unknown
-                    .append_harmless("the policy applies", "", None);
-                let mut conditions = vec![
-                    mesh.accepted.accepted(&message, generation),
-                    mesh.resolved.resolved_refs(generation),
-                ];
+                let mut conditions = applied(metadata, &mesh.accepted, &mesh.resolved);
                 conditions.extend(mesh_trust.of_gateway(gateway, generation));
                 conditions
             } else {

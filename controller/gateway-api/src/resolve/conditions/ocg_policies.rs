@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::policies::applied;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, ParentRef};
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyAncestorStatus, PolicyStatus};
@@ -16,15 +17,8 @@ pub(crate) fn statuses(
         let Some(metadata) = mesh.policy else {
             continue;
         };
-        let generation = metadata.generation;
-        let message = metadata
-            .unknown
-            .append_harmless("the policy applies", "", None);
-        let mut conditions = vec![
-            mesh.accepted.accepted(&message, generation),
-            mesh.resolved.resolved_refs(generation),
-        ];
-        conditions.extend(mesh.of_all(generation));
+        let mut conditions = applied(metadata, &mesh.accepted, &mesh.resolved);
+        conditions.extend(mesh.of_all(metadata.generation));
         let status = statuses.entry(metadata.key()).or_default();
         status.ancestors.push(PolicyAncestorStatus {
             ancestor_ref: ParentRef {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::{GATEWAY_GROUP, Metadata, NamespacedName, ParentRef};
+use super::ingresses::reference;
+use crate::api::{Metadata, NamespacedName};
 use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::backends::{Backends, CheckedBackends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
@@ -114,15 +115,7 @@ fn statuses(
         };
         accepted.add(&policy.accepted);
         let status = statuses.entry(policy.object.metadata.key()).or_default();
-        let metadata = &policy.object.metadata;
-        let generation = metadata.generation;
-        let message = metadata
-            .unknown
-            .append_harmless("the policy applies", "", None);
-        let conditions = vec![
-            accepted.accepted(&message, generation),
-            policy.resolved.resolved_refs(generation),
-        ];
+        let conditions = applied(&policy.object.metadata, &accepted, &policy.resolved);
         let controller_name = &cx.options.controller_name;
         let ancestor = ancestor(&gateway, controller_name, conditions);
         status.ancestors.push(ancestor);
@@ -198,20 +191,24 @@ pub(super) fn add_programmed(
     status.ancestors.push(ancestor);
 }
 
+/// `accepted` and `resolved` may still contain a reason why the policy does not apply.
+pub(super) fn applied(policy: &Metadata, accepted: &Verdict, resolved: &Verdict) -> Vec<Condition> {
+    let message = policy
+        .unknown
+        .append_harmless("the policy applies", "", None);
+    vec![
+        accepted.accepted(&message, policy.generation),
+        resolved.resolved_refs(policy.generation),
+    ]
+}
+
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
     conditions: Vec<Condition>,
 ) -> PolicyAncestorStatus {
-    let NamespacedName { namespace, name } = gateway.clone();
     PolicyAncestorStatus {
-        ancestor_ref: ParentRef {
-            group: Some(GATEWAY_GROUP.into()),
-            kind: Some(Kind::Gateway.as_str().into()),
-            namespace: Some(namespace.into()),
-            name,
-            ..ParentRef::default()
-        },
+        ancestor_ref: reference(gateway.clone()),
         controller_name: controller_name.to_owned(),
         conditions,
     }

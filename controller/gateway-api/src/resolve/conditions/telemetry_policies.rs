@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::policies::ancestor;
+use super::policies::{ancestor, applied};
 use crate::api::NamespacedName;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
@@ -21,7 +21,6 @@ pub(crate) fn statuses(
         let oldest = tracing.policy.map(crate::api::Metadata::key);
         for policy in policies.for_gateway(gateway.metadata) {
             let metadata = &policy.object.metadata;
-            let generation = metadata.generation;
             let conditions = match &oldest {
                 Some(oldest) if *oldest != metadata.key() => {
                     let mut verdict = Verdict::default();
@@ -30,17 +29,9 @@ pub(crate) fn statuses(
                         gateway.name()
                     );
                     verdict.refuse(Reason::Conflicted, why);
-                    vec![verdict.accepted("", generation)]
+                    vec![verdict.accepted("", metadata.generation)]
                 }
-                _ => {
-                    let message = metadata
-                        .unknown
-                        .append_harmless("the policy applies", "", None);
-                    vec![
-                        tracing.accepted.accepted(&message, generation),
-                        tracing.resolved.resolved_refs(generation),
-                    ]
-                }
+                _ => applied(metadata, &tracing.accepted, &tracing.resolved),
             };
             let status = statuses.entry(metadata.key()).or_default();
             let ancestor = ancestor(&gateway.name(), controller_name, conditions);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
-use crate::world::World;
+use crate::world::{Kind, World};
 
 /// Grants are keyed by granting and receiving namespace.
 pub(crate) struct Grants<'w> {
@@ -22,6 +22,16 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
+impl<'a> Referrer<'a> {
+    pub(crate) fn new(kind: Kind, namespace: &'a str) -> Self {
+        Self {
+            group: kind.group(),
+            kind: kind.as_str(),
+            namespace,
+        }
+    }
+}
+
 /// The referenced object, as in a grant's `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
@@ -29,6 +39,17 @@ pub(crate) struct Referent<'a> {
     pub(crate) kind: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+}
+
+impl<'a> Referent<'a> {
+    pub(crate) fn new(kind: Kind, namespace: &'a str, name: &'a str) -> Self {
+        Self {
+            group: kind.group(),
+            kind: kind.as_str(),
+            namespace,
+            name,
+        }
+    }
 }
 
 impl<'w> Grants<'w> {

@@ -29,6 +29,10 @@ const fn always(name: &'static str, kind: Kind) -> Feature {
     within(name, kind, FIRST..=LAST, FIRST..=LAST)
 }
 
+const fn since(minor: u32, name: &'static str, kind: Kind) -> Feature {
+    within(name, kind, minor..=LAST, minor..=LAST)
+}
+
 const fn within(
     name: &'static str,
     kind: Kind,
@@ -55,12 +59,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     ),
     always("GRPCRoute", Kind::GrpcRoute),
     always("GRPCRouteNamedRouteRule", Kind::GrpcRoute),
-    within(
-        "GRPCRouteRequestHeaderModifier",
-        Kind::GrpcRoute,
-        7..=LAST,
-        7..=LAST,
-    ),
+    since(7, "GRPCRouteRequestHeaderModifier", Kind::GrpcRoute),
     always("Gateway", Kind::Gateway),
     always("GatewayAddressEmpty", Kind::Gateway),
     always("GatewayBackendClientCertificate", Kind::Gateway),
@@ -74,7 +73,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         "GatewayHTTPSListenerDetectMisdirectedRequests",
         Kind::Gateway,
     ),
-    within("GatewayInfrastructure", Kind::Gateway, 6..=LAST, 6..=LAST),
+    since(6, "GatewayInfrastructure", Kind::Gateway),
     within(
         "GatewayInfrastructurePropagation",
         Kind::Gateway,
@@ -83,11 +82,10 @@ pub(crate) const FEATURES: &[Feature] = &[
     ),
     within("GatewayListenerFilters", Kind::Gateway, NEVER, 7..=LAST),
     always("GatewayPort8080", Kind::Gateway),
-    within(
+    since(
+        7,
         "GatewayRouteHostnameIntersectionPrecedence",
         Kind::Gateway,
-        7..=LAST,
-        7..=LAST,
     ),
     always("GatewayStaticAddresses", Kind::Gateway),
     always("HTTPRoute", Kind::HttpRoute),
@@ -98,12 +96,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     always("HTTPRouteBackendProtocolWebSocket", Kind::HttpRoute),
     always("HTTPRouteBackendRequestHeaderModification", Kind::HttpRoute),
     always("HTTPRouteBackendTimeout", Kind::HttpRoute),
-    within(
-        "HTTPRouteBackendURLRewrite",
-        Kind::HttpRoute,
-        7..=LAST,
-        7..=LAST,
-    ),
+    since(7, "HTTPRouteBackendURLRewrite", Kind::HttpRoute),
     always("HTTPRouteCORS", Kind::HttpRoute),
     always("HTTPRouteDestinationPortMatching", Kind::HttpRoute),
     always("HTTPRouteHostRewrite", Kind::HttpRoute),
@@ -126,7 +119,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         NEVER,
         6..=6,
     ),
-    within("HTTPRouteRetryCodes", Kind::HttpRoute, 7..=LAST, 7..=LAST),
+    since(7, "HTTPRouteRetryCodes", Kind::HttpRoute),
     within(
         "HTTPRouteRetryConnectionError",
         Kind::HttpRoute,
@@ -136,11 +129,11 @@ pub(crate) const FEATURES: &[Feature] = &[
     always("HTTPRouteSchemeRedirect", Kind::HttpRoute),
     always("ListenerSet", Kind::ListenerSet),
     always("ReferenceGrant", Kind::ReferenceGrant),
-    within("TCPRoute", Kind::TcpRoute, 6..=LAST, 6..=LAST),
+    since(6, "TCPRoute", Kind::TcpRoute),
     always("TLSRoute", Kind::TlsRoute),
     always("TLSRouteModeMixed", Kind::TlsRoute),
     always("TLSRouteModeTerminate", Kind::TlsRoute),
-    within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
+    since(6, "UDPRoute", Kind::UdpRoute),
 ];
 
 /// This feature's fields are in a Sesame CRD, so no Gateway API CRD is required.

@@ -5,7 +5,7 @@
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
 use super::collectors::{self, FoundCollector};
-use crate::api::{LogReceiver, SESAME_GROUP};
+use crate::api::LogReceiver;
 use crate::resolve::backends::{Backends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -65,11 +65,7 @@ fn find<'w>(
     let Ok(mut read) = access_log::read_sink(sink) else {
         return Ok(None);
     };
-    let referrer = Referrer {
-        group: SESAME_GROUP,
-        kind: Kind::SesameConfiguration.as_str(),
-        namespace,
-    };
+    let referrer = Referrer::new(Kind::SesameConfiguration, namespace);
     let (reference, what) = (&sink.backend_ref, "an access log over the network");
     let found = collectors::find(reference, referrer, meshed, what, policed, backends, cx);
     let FoundCollector { backend, http } =

@@ -5,10 +5,7 @@
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
-use crate::api::{
-    BackendObjectRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
-    TracingSettings,
-};
+use crate::api::{BackendObjectRef, Metadata, NamespacedName, TracingSettings};
 use crate::resolve::backends::{Backends, PolicedBackend};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -56,11 +53,7 @@ pub(super) fn check<'w>(
             return (found, None);
         }
         let namespace = object.metadata.namespace.as_str();
-        let referrer = Referrer {
-            group: EXPERIMENTAL_GATEWAY_GROUP,
-            kind: Kind::XTelemetryPolicy.as_str(),
-            namespace,
-        };
+        let referrer = Referrer::new(Kind::XTelemetryPolicy, namespace);
         let unsaid = TracingSettings::default();
         match tracing::read(object.spec.tracing.as_ref().unwrap_or(&unsaid)) {
             Ok(TracingDecision::Off) => return (found, None),
@@ -86,11 +79,7 @@ pub(super) fn check<'w>(
     let Ok(TracingDecision::To(collector, traces)) = tracing::read(spec) else {
         return (found, None);
     };
-    let referrer = Referrer {
-        group: SESAME_GROUP,
-        kind: Kind::SesameConfiguration.as_str(),
-        namespace,
-    };
+    let referrer = Referrer::new(Kind::SesameConfiguration, namespace);
     let outcome = found.send(gateway, collector, traces, referrer, backends, cx);
     let fault = outcome.err().map(|(_, why)| {
         format!(

@@ -13,12 +13,11 @@ use crate::resolve::ingresses::{explicit_hosts, has_more_names};
 use crate::resolve::parents::gateways_of;
 use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
-use crate::world::{AnyObject, Named, Objects, World};
+use crate::world::{AnyObject, Kind, Named, Objects, World};
 
 /// Maximum number of neighbors per kind. With more, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
-// This function is long because it destructures every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
     before: &PreviousRoutes,
@@ -44,83 +43,35 @@ pub(super) fn neighbourhood(
             .iter()
             .any(|own| covers(own, other) || covers(other, own))
     };
-    let World {
-        gateway_classes,
-        gateways,
-        listener_sets,
-        http_routes,
-        grpc_routes,
-        tls_routes,
-        // TCPRoutes and UDPRoutes have no route tables.
-        tcp_routes: _,
-        udp_routes: _,
-        reference_grants,
-        backend_tls_policies,
-        backend_policies,
-        access_policies,
-        traffic_policies,
-        gateway_mesh_policies,
-        mesh_ocg_policies,
-        x_meshes,
-        x_telemetry_policies,
-        x_backends,
-        x_backend_traffic_policies,
-        ingress_classes,
-        ingresses,
-        http_proxies,
-        tls_certificate_delegations,
-        // Only HTTPProxies with routes use ExtensionServices, and routes are not kept.
-        extension_services: _,
-        services,
-        // Neither route tables nor Backends depend on endpoints.
-        endpoint_slices: _,
-        pods: _,
-        secrets,
-        config_maps,
-        cluster_trust_bundles,
-        namespaces,
-        route_filters,
-        configurations,
-        last_good,
-        definitions,
-        served_together,
-    } = world;
     Some(World {
-        gateway_classes: gateway_classes.clone(),
-        gateways: around(gateways, &parents, &Classes::check(world, options)),
-        listener_sets: listener_sets.clone(),
-        http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
-        grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
+        gateways: around(&world.gateways, &parents, &Classes::check(world, options)),
+        http_routes: only(&world.http_routes, |route| is_near(&route.spec, near))?,
+        grpc_routes: only(&world.grpc_routes, |route| is_near(&route.spec, near))?,
         // TLSRoutes can take hostnames away from Ingress listeners.
-        tls_routes: only(tls_routes, |route| is_near(&route.spec, near))?,
-        reference_grants: reference_grants.clone(),
-        backend_tls_policies: backend_tls_policies.clone(),
-        backend_policies: backend_policies.clone(),
-        access_policies: access_policies.clone(),
-        traffic_policies: traffic_policies.clone(),
-        gateway_mesh_policies: gateway_mesh_policies.clone(),
-        mesh_ocg_policies: mesh_ocg_policies.clone(),
-        x_meshes: x_meshes.clone(),
-        x_telemetry_policies: x_telemetry_policies.clone(),
-        x_backends: x_backends.clone(),
-        x_backend_traffic_policies: x_backend_traffic_policies.clone(),
-        ingress_classes: ingress_classes.clone(),
-        ingresses: near_ingresses(ingresses, near)?,
-        http_proxies: far_proxies(http_proxies, near)?,
-        tls_certificate_delegations: tls_certificate_delegations.clone(),
-        services: services.clone(),
-        secrets: secrets.clone(),
-        config_maps: config_maps.clone(),
-        cluster_trust_bundles: cluster_trust_bundles.clone(),
-        namespaces: namespaces.clone(),
-        route_filters: route_filters.clone(),
-        configurations: configurations.clone(),
-        last_good: last_good.clone(),
-        definitions: definitions.clone(),
-        served_together: served_together.clone(),
-        ..World::default()
+        tls_routes: only(&world.tls_routes, |route| is_near(&route.spec, near))?,
+        ingresses: near_ingresses(&world.ingresses, near)?,
+        http_proxies: far_proxies(&world.http_proxies, near)?,
+        ..world.without(&REDUCED)
     })
 }
+
+/// Kinds of which only some objects are needed, or none.
+const REDUCED: [Kind; 11] = [
+    Kind::Gateway,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::TlsRoute,
+    Kind::Ingress,
+    Kind::HttpProxy,
+    // TCPRoutes and UDPRoutes have no route tables.
+    Kind::TcpRoute,
+    Kind::UdpRoute,
+    // Only HTTPProxies with routes use ExtensionServices, and routes are not kept.
+    Kind::ExtensionService,
+    // Neither route tables nor Backends depend on endpoints.
+    Kind::EndpointSlice,
+    Kind::Pod,
+];
 
 fn around(
     gateways: &Objects<Gateway>,

@@ -67,11 +67,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         owner: &'c RuleOwner<'w>,
     ) -> RuleContext<'c, 'w, 'o> {
         RuleContext {
-            referrer: Referrer {
-                group: owner.object.kind.group(),
-                kind: owner.object.kind.as_str(),
-                namespace: &owner.metadata.namespace,
-            },
+            referrer: Referrer::new(owner.object.kind, &owner.metadata.namespace),
             traffic: Traffic::Http,
             terminates_tls: false,
             object: &owner.object,

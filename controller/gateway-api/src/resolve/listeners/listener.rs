@@ -57,11 +57,7 @@ impl<'w> ListenerOwner<'w> {
 
     /// Returns the object, as in a ReferenceGrant's `from`.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
-        Referrer {
-            group: self.kind.group(),
-            kind: self.kind.as_str(),
-            namespace: self.namespace,
-        }
+        Referrer::new(self.kind, self.namespace)
     }
 
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {

@@ -58,17 +58,8 @@ pub(super) fn find<'w>(
         return Err((NOT_FOUND, why));
     }
     let of = if of.is_empty() { namespace } else { of };
-    let from = Referrer {
-        group: Kind::HttpProxy.group(),
-        kind: Kind::HttpProxy.as_str(),
-        namespace,
-    };
-    let to = Referent {
-        group: kind.group(),
-        kind: kind.as_str(),
-        namespace: of,
-        name,
-    };
+    let from = Referrer::new(Kind::HttpProxy, namespace);
+    let to = Referent::new(kind, of, name);
     grants
         .check(from, to)
         .map_err(|why| ("ExtensionServiceNotPermitted", why))?;

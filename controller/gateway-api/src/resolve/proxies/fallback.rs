@@ -154,17 +154,8 @@ fn admit<'s>(
         let why = "spec.ingress.fallbackCertificate of the configuration is not set";
         return Err(Fault::error("FallbackNotPresent", why));
     };
-    let from = Referrer {
-        group: Kind::HttpProxy.group(),
-        kind: Kind::HttpProxy.as_str(),
-        namespace: &root.name.namespace,
-    };
-    let to = Referent {
-        group: "",
-        kind: Kind::Secret.as_str(),
-        namespace: &secret.namespace,
-        name: &secret.name,
-    };
+    let from = Referrer::new(Kind::HttpProxy, &root.name.namespace);
+    let to = Referent::new(Kind::Secret, &secret.namespace, &secret.name);
     let checked = grants.check(from, to);
     checked.map_err(|why| {
         let why = format!("{why}; create one, or a TLSCertificateDelegation");

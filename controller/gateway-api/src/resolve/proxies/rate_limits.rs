@@ -149,5 +149,7 @@ fn checked(
         keys: Vec::new(),
         status,
         response_headers: headers.map(|it| it.set).unwrap_or_default(),
+        report_only: false,
+        draft_headers: false,
     })
 }

@@ -296,17 +296,8 @@ fn permitted<'w>(
 fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bool {
     spec.validation.as_ref().is_none_or(|validation| {
         let (of, name) = secret(&validation.ca_secret);
-        let from = Referrer {
-            group: Kind::HttpProxy.group(),
-            kind: Kind::HttpProxy.as_str(),
-            namespace,
-        };
-        let to = Referent {
-            group: Kind::Secret.group(),
-            kind: Kind::Secret.as_str(),
-            namespace: of.unwrap_or(namespace),
-            name,
-        };
+        let from = Referrer::new(Kind::HttpProxy, namespace);
+        let to = Referent::new(Kind::Secret, of.unwrap_or(namespace), name);
         grants.check(from, to).is_ok()
     })
 }

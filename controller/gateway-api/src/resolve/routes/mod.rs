@@ -28,7 +28,7 @@ use super::policies::traffic::TrafficPolicies;
 use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
-use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
+use crate::api::{Metadata, ParentRef, RouteSpec};
 use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROUTE_MATCHES};
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
@@ -179,11 +179,7 @@ fn check<'w, R: RouteRule>(
         let inherited = gateways.map(|gateway| gateway.most_limits).max();
         let inherited = inherited.unwrap_or_default();
         let mut cx = RuleContext {
-            referrer: Referrer {
-                group: GATEWAY_GROUP,
-                kind: checked.object.kind.as_str(),
-                namespace: &metadata.namespace,
-            },
+            referrer: Referrer::new(checked.object.kind, &metadata.namespace),
             traffic: limits.traffic,
             terminates_tls,
             object: &checked.object,

@@ -3,6 +3,7 @@
 mod publishing;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use sesame_proto::network::Network;
 
@@ -10,8 +11,8 @@ use super::edge::EdgeDefaults;
 use super::parameters::Scope;
 use super::{access_log, fleet, ingress, metrics, ports, tracing};
 use crate::api::{
-    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, PortRules,
-    RotationSettings, SelectionMode, SesameConfiguration, SesameConfigurationSpec, UnknownField,
+    AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, OpenEnum, PortRules,
+    RotationSettings, SesameConfiguration, SesameConfigurationSpec, UnknownField,
 };
 use crate::resolve::syntax::{durations, limits, names};
 
@@ -20,13 +21,13 @@ const MAX_LISTED: usize = 64;
 /// Maximum number of map entries. The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
 /// Allowed range of `spec.hosts.lostAfter`.
-const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
+const LOST_AFTER_MS: RangeInclusive<u64> = 90_000..=86_400_000;
 /// Maximum time for which a certificate stays trusted after it leaves a trust bundle.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
+const MIN_DURATION_MS: RangeInclusive<u64> = 1..=86_400_000;
 
 /// Returns the errors in a configuration, each with field, value and expected value.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
@@ -152,13 +153,37 @@ impl Faults<'_> {
         self.0.push(format!("spec.{field}: {}", why.as_ref()));
     }
 
-    fn word(&mut self, field: &str, value: Option<&str>, words: &[&str]) {
-        if let Some(value) = value.filter(|value| !words.contains(value)) {
+    fn word(&mut self, field: &str, value: Option<&impl OpenEnum>) {
+        if let Some((value, words)) = value.and_then(OpenEnum::unknown) {
             let value: String = value.chars().take(MAX_LISTED).collect();
             self.add(
                 field,
                 format!("{value:?} is not one of {}", words.join(", ")),
             );
+        }
+    }
+
+    fn duration(
+        &mut self,
+        field: &str,
+        text: Option<&String>,
+        range: RangeInclusive<u64>,
+        expected: &str,
+    ) {
+        let Some(text) = text else { return };
+        match durations::milliseconds(text) {
+            Err(why) => self.add(field, why),
+            Ok(time) if range.contains(&time) => {}
+            Ok(_) => self.add(field, format!("{text:?}: expected {expected}")),
+        }
+    }
+
+    /// Ports that are already in use are in `seen`.
+    fn port(&mut self, field: &str, port: i32, seen: &mut BTreeSet<i32>) {
+        if names::port(port).is_none() {
+            self.add(field, format!("{port}: expected 1 to 65535"));
+        } else if !seen.insert(port) {
+            self.add(field, format!("{port} is listed twice"));
         }
     }
 
@@ -195,8 +220,7 @@ impl Faults<'_> {
                 format!("{name:?}: expected a domain and a path, such as example.com/controller"),
             );
         }
-        let mode = mode.as_ref().map(SelectionMode::as_str);
-        self.word("gateway.mode", mode, SelectionMode::WORDS);
+        self.word("gateway.mode", mode.as_ref());
         if let Some(GatewayRef { namespace, name }) = gateway_ref
             && let Err(why) = names::check_object(namespace, name)
         {
@@ -210,29 +234,15 @@ impl Faults<'_> {
             lost_after,
         } = hosts;
         self.networks("hosts.addresses", addresses.as_deref());
-        match lost_after.as_deref().map(durations::milliseconds) {
-            Some(Err(why)) => self.add("hosts.lostAfter", why),
-            Some(Ok(time)) if !LOST_AFTER_MS.contains(&time) => {
-                let text = lost_after.as_deref().unwrap_or_default();
-                self.add("hosts.lostAfter", format!("{text:?}: expected 90s to 24h"));
-            }
-            _ => {}
-        }
+        let lost_after = lost_after.as_ref();
+        self.duration("hosts.lostAfter", lost_after, LOST_AFTER_MS, "90s to 24h");
     }
 
     fn rotation(&mut self, rotation: &RotationSettings) {
         let RotationSettings { bundle_overlap } = rotation;
-        match bundle_overlap.as_deref().map(durations::milliseconds) {
-            Some(Err(why)) => self.add("rotation.bundleOverlap", why),
-            Some(Ok(time)) if time > BUNDLE_OVERLAP_MS => {
-                let text = bundle_overlap.as_deref().unwrap_or_default();
-                self.add(
-                    "rotation.bundleOverlap",
-                    format!("{text:?}: expected 0s to 720h"),
-                );
-            }
-            _ => {}
-        }
+        let field = "rotation.bundleOverlap";
+        let range = 0..=BUNDLE_OVERLAP_MS;
+        self.duration(field, bundle_overlap.as_ref(), range, "0s to 720h");
     }
 
     fn access_log(&mut self, rules: &AccessLogRules) {
@@ -265,17 +275,8 @@ impl Faults<'_> {
         );
         let wrong = wrong.iter().map(|why| format!("spec.accessLog.{why}"));
         self.0.extend(wrong);
-        match min_duration.as_deref().map(durations::milliseconds) {
-            Some(Err(why)) => self.add("accessLog.minDuration", why),
-            Some(Ok(time)) if !MIN_DURATION_MS.contains(&time) => {
-                let text = min_duration.as_deref().unwrap_or_default();
-                self.add(
-                    "accessLog.minDuration",
-                    format!("{text:?}: expected 1ms to 24h"),
-                );
-            }
-            _ => {}
-        }
+        let (field, min_duration) = ("accessLog.minDuration", min_duration.as_ref());
+        self.duration(field, min_duration, MIN_DURATION_MS, "1ms to 24h");
     }
 
     fn ports(&mut self, ports: &PortRules) {
@@ -299,12 +300,7 @@ impl Faults<'_> {
                     ("outside", mapping.outside, &mut outsides),
                     ("inside", mapping.inside, &mut insides),
                 ] {
-                    let field = format!("ports.map[{i}].{field}");
-                    if names::port(port).is_none() {
-                        self.add(&field, format!("{port}: expected 1 to 65535"));
-                    } else if !seen.insert(port) {
-                        self.add(&field, format!("{port} is listed twice"));
-                    }
+                    self.port(&format!("ports.map[{i}].{field}"), port, seen);
                 }
             }
         }

@@ -2,16 +2,14 @@
 //! the default is safe.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 use sesame_proto::schema::{AccessLog, Edge};
 
 use super::clients::{self, ProxyProtocolPorts};
 use super::http3::Http3Ports;
-use crate::api::{
-    AccessLogRules, EdgeSettings, EscapedSlashesAction, Labels, RepeatedSlashesAction,
-    UnderscoresAction,
-};
+use crate::api::{AccessLogRules, EdgeSettings, Labels, OpenEnum};
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
@@ -80,77 +78,25 @@ impl EdgeDefaults {
             forward_client_certificate,
         } = settings;
         let mut wrong = Vec::new();
-        let word_fields = [
-            (
-                "escapedSlashes",
-                "escaped-slashes",
-                escaped_slashes.as_ref().map(EscapedSlashesAction::as_str),
-                EscapedSlashesAction::WORDS,
-            ),
-            (
-                "repeatedSlashes",
-                "repeated-slashes",
-                repeated_slashes.as_ref().map(RepeatedSlashesAction::as_str),
-                RepeatedSlashesAction::WORDS,
-            ),
-            (
-                "headerUnderscores",
-                "header-underscores",
-                header_underscores.as_ref().map(UnderscoresAction::as_str),
-                UnderscoresAction::WORDS,
-            ),
-        ];
-        for (field, name, value, words) in word_fields {
-            let Some(value) = value else { continue };
-            if !words.contains(&value) {
-                let words = words.join(", ");
-                wrong.push(format!(
-                    "{field}: {:?} is not one of {words}",
-                    excerpt(value)
-                ));
-                continue;
-            }
-            // Values are capitalized in configurations, but not in annotations.
-            let outcome = set(&mut self.0, name, &value.to_lowercase());
-            wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
-        }
+        wrong.extend(self.set_word("escaped-slashes", escaped_slashes.as_ref()));
+        wrong.extend(self.set_word("repeated-slashes", repeated_slashes.as_ref()));
+        wrong.extend(self.set_word("header-underscores", header_underscores.as_ref()));
         let number = |number: &Option<i32>| number.map(|number| number.to_string());
         let (kib, headers) = (number(max_request_headers_kib), number(max_request_headers));
         let upgrades = upgrades.as_ref().map(|protocols| protocols.join(","));
-        for (field, name, value) in [
-            ("requestTimeout", "request-timeout", request_timeout),
-            (
-                "requestHeadersTimeout",
-                "request-headers-timeout",
-                request_headers_timeout,
-            ),
-            (
-                "streamIdleTimeout",
-                "stream-idle-timeout",
-                stream_idle_timeout,
-            ),
-            (
-                "connectionIdleTimeout",
-                "connection-idle-timeout",
-                connection_idle_timeout,
-            ),
-            (
-                "tlsHandshakeTimeout",
-                "tls-handshake-timeout",
-                tls_handshake_timeout,
-            ),
-            (
-                "udpSessionTimeout",
-                "udp-session-timeout",
-                udp_session_timeout,
-            ),
-            ("maxRequestHeadersKib", "max-request-headers-kib", &kib),
-            ("maxRequestHeaders", "max-request-headers", &headers),
-            ("upgrades", "upgrades", &upgrades),
+        for (name, value) in [
+            ("request-timeout", request_timeout),
+            ("request-headers-timeout", request_headers_timeout),
+            ("stream-idle-timeout", stream_idle_timeout),
+            ("connection-idle-timeout", connection_idle_timeout),
+            ("tls-handshake-timeout", tls_handshake_timeout),
+            ("udp-session-timeout", udp_session_timeout),
+            ("max-request-headers-kib", &kib),
+            ("max-request-headers", &headers),
+            ("upgrades", &upgrades),
         ] {
             let Some(value) = value else { continue };
-            let outcome = set(&mut self.0, name, value);
-            wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
+            wrong.extend(self.set_field(name, value).err());
         }
         // Only validated here, because a snapshot stores this setting in its ports.
         let proxy_protocol = proxy_protocol.as_ref().map(ProxyProtocolPorts::read);
@@ -161,6 +107,21 @@ impl EdgeDefaults {
             wrong.extend(clients::forward_certificates(&mut self.0, settings).err());
         }
         wrong
+    }
+
+    fn set_word<T: OpenEnum + Display>(&mut self, name: &str, value: Option<&T>) -> Option<String> {
+        let value = value?;
+        if let Some((other, words)) = value.unknown() {
+            return Some(clients::unknown(&camel_case(name), other, words));
+        }
+        // Values are capitalized in configurations, but not in annotations.
+        self.set_field(name, &value.to_string().to_lowercase())
+            .err()
+    }
+
+    /// `name` is the setting's name in annotations.
+    fn set_field(&mut self, name: &str, value: &str) -> Result<(), String> {
+        set(&mut self.0, name, value).map_err(|why| format!("{}: {why}", camel_case(name)))
     }
 
     /// Applies annotations and records them as sources. Returns a message for each invalid
@@ -290,6 +251,7 @@ pub(super) fn excerpt(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::EscapedSlashesAction;
 
     fn of(pairs: &[(&str, &str)]) -> (Option<Edge>, Vec<String>) {
         let annotations = pairs

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::api::{
-    ContainerResources, FleetGateways, FleetImages, FleetManagement, FleetResources, FleetSettings,
-    FleetWorkload, ImagePullPolicy, Quantity, TaintEffect, Toleration, TolerationOperator,
+    ContainerResources, FleetImages, FleetResources, FleetSettings, FleetWorkload, OpenEnum,
+    Quantity, TaintEffect, Toleration, TolerationOperator,
 };
 use crate::resolve::syntax::{limits, names};
 
@@ -36,20 +36,11 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
         metrics_port,
     } = fleet;
     let mut found = Vec::new();
-    let management = management.as_ref().map(FleetManagement::as_str);
-    word(&mut found, "management", management, FleetManagement::WORDS);
-    let gateways = gateways.as_ref().map(FleetGateways::as_str);
-    word(&mut found, "gateways", gateways, FleetGateways::WORDS);
-    let workload_value = workload.as_ref().map(FleetWorkload::as_str);
-    word(&mut found, "workload", workload_value, FleetWorkload::WORDS);
+    found.extend(word("management", management.as_ref()));
+    found.extend(word("gateways", gateways.as_ref()));
+    found.extend(word("workload", workload.as_ref()));
     found.extend(replicas.and_then(|replicas| replicas_fault(replicas, workload.as_ref())));
-    let policy = image_pull_policy.as_ref().map(ImagePullPolicy::as_str);
-    word(
-        &mut found,
-        "imagePullPolicy",
-        policy,
-        ImagePullPolicy::WORDS,
-    );
+    found.extend(word("imagePullPolicy", image_pull_policy.as_ref()));
     let FleetImages { agent, envoy } = &images.clone().unwrap_or_default();
     for (field, image) in [("agent", agent), ("envoy", envoy)] {
         if let Some(image) = image.as_ref().filter(|image| !is_image(image)) {
@@ -97,11 +88,10 @@ fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<Str
         .then(|| "replicas: allowed only with workload Deployment".to_owned())
 }
 
-fn word(found: &mut Vec<String>, field: &str, value: Option<&str>, words: &[&str]) {
-    if let Some(value) = value.filter(|value| !words.contains(value)) {
-        let (value, words) = (quoted(value), words.join(", "));
-        found.push(format!("{field}: {value} is not one of {words}"));
-    }
+fn word(field: &str, value: Option<&impl OpenEnum>) -> Option<String> {
+    let (value, words) = value?.unknown()?;
+    let (value, words) = (quoted(value), words.join(", "));
+    Some(format!("{field}: {value} is not one of {words}"))
 }
 
 fn quoted(text: &str) -> String {
@@ -167,13 +157,9 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let operator = operator.as_ref().unwrap_or(&TolerationOperator::Equal);
     let key = key.as_deref().unwrap_or_default();
     let value = value.as_deref().unwrap_or_default();
-    let mut found = Vec::new();
-    let words = TolerationOperator::WORDS;
-    word(&mut found, "operator", Some(operator.as_str()), words);
-    let effect_value = effect.as_ref().map(TaintEffect::as_str);
-    word(&mut found, "effect", effect_value, TaintEffect::WORDS);
-    if !found.is_empty() {
-        return found.into_iter().next();
+    let unknown = word("operator", Some(operator)).or_else(|| word("effect", effect.as_ref()));
+    if unknown.is_some() {
+        return unknown;
     }
     if key.is_empty() && *operator != TolerationOperator::Exists {
         return Some("key: required unless operator is Exists".to_owned());

@@ -6,8 +6,8 @@ use sesame_proto::tls_parameters::{CIPHER_SUITES, is_cipher_suite};
 
 use super::parameters::{self, Scope};
 use crate::api::{
-    DuplicateHosts, GatewayClass, GatewayRef, IngressSettings, IngressTlsSettings, IngressWatch,
-    InvalidProxies, MissingBackend, ProxyClass, TlsVersion,
+    GatewayClass, GatewayRef, IngressSettings, IngressTlsSettings, IngressWatch, OpenEnum,
+    ProxyClass, TlsVersion,
 };
 use crate::resolve::context::Options;
 use crate::resolve::syntax::{limits, names};
@@ -81,29 +81,16 @@ pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
     let number = limits::entries("rootNamespaces", namespaces.len(), 0..=MAX_NAMESPACES);
     faults.extend(number.err());
     faults.extend(tls.iter().flat_map(tls_faults));
-    for (field, value, words) in [
-        (
-            "duplicates",
-            duplicates.as_ref().map(DuplicateHosts::as_str),
-            DuplicateHosts::WORDS,
-        ),
-        (
-            "invalid",
-            invalid.as_ref().map(InvalidProxies::as_str),
-            InvalidProxies::WORDS,
-        ),
-        (
-            "missingBackend",
-            missing_backend.as_ref().map(MissingBackend::as_str),
-            MissingBackend::WORDS,
-        ),
-    ] {
-        if let Some(value) = value.filter(|value| !words.contains(value)) {
-            let words = words.join(", ");
-            faults.push(format!("{field} {value:?} is not one of {words}"));
-        }
-    }
+    faults.extend(word_fault("duplicates", duplicates.as_ref()));
+    faults.extend(word_fault("invalid", invalid.as_ref()));
+    faults.extend(word_fault("missingBackend", missing_backend.as_ref()));
     faults
+}
+
+fn word_fault(field: &str, value: Option<&impl OpenEnum>) -> Option<String> {
+    let (value, words) = value?.unknown()?;
+    let words = words.join(", ");
+    Some(format!("{field} {value:?} is not one of {words}"))
 }
 
 fn class_faults(classes: &[ProxyClass]) -> Vec<String> {
@@ -145,11 +132,7 @@ fn serving_faults(
     http: Option<i32>,
     https: Option<i32>,
 ) -> Vec<String> {
-    let mut faults = Vec::new();
-    if let Some(IngressWatch::Other(text)) = watch {
-        let words = IngressWatch::WORDS.join(", ");
-        faults.push(format!("watch {text:?} is not one of {words}"));
-    }
+    let mut faults: Vec<String> = word_fault("watch", watch).into_iter().collect();
     for (field, port) in [("http", http), ("https", https)] {
         if let Some(port) = port.filter(|port| names::port(*port).is_none()) {
             faults.push(format!("{field}: {port}: expected 1 to 65535"));

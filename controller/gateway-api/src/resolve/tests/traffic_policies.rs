@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use sesame_proto::schema::rate_limit_key::Kind as KeyKind;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Forward, RateLimit, Route};
 
@@ -73,12 +74,32 @@ fn invalid_limit_refuses_its_targets() {
         ),
         ("{name: a, requests: 1, per: Second, burst: -1}", "burst -1"),
         (
-            "{name: a, requests: 1, per: Second, keys: [{type: Cookie, name: a}]}",
-            "keys[0].type Cookie is not supported",
+            "{name: a, requests: 1, per: Second, mode: Shadow}",
+            "mode \"Shadow\" is unknown; expected Enforce, Report",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, headers: \"On\"}",
+            "headers \"On\" is unknown",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Host}]}",
+            "keys[0].type \"Host\" is unknown",
         ),
         (
             "{name: a, requests: 1, per: Second, keys: [{type: Header}]}",
             "keys[0].name \"\"",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Cookie, name: a%b}]}",
+            "keys[0].name \"a%b\"",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Path, name: a}]}",
+            "keys[0].name must not be set with type Path",
+        ),
+        (
+            "{name: a, requests: 1, per: Second, keys: [{type: Method}, {type: Method}]}",
+            "keys[1]: an earlier key",
         ),
     ] {
         for target in SCOPES {
@@ -97,6 +118,24 @@ fn invalid_limit_refuses_its_targets() {
     let limit = "{name: a, requests: 1, per: Second}";
     let twice = policy("p", SCOPES[1], &format!("rateLimits: [{limit}, {limit}]"));
     assert!(is_refused(&served(&twice)));
+}
+
+#[test]
+fn limit_has_its_mode_headers_and_keys() {
+    let limit = "{name: a, requests: 1, per: Second, mode: Report, headers: DraftVersion03, keys: \
+                 [{type: Cookie, name: Id}, {type: QueryParameter, name: Q}, {type: Path}, \
+                 {type: Method}]}";
+    let resolution = served(&policy("p", SCOPES[1], &format!("rateLimits: [{limit}]")));
+    let limit = &resolution.gateways[0].snapshot.rate_limits[0];
+    assert!(limit.report_only && limit.draft_headers);
+    let keys = limit.keys.iter().map(|key| key.kind.clone());
+    let expected = [
+        KeyKind::Cookie("Id".to_owned()),
+        KeyKind::QueryParameter("Q".to_owned()),
+        KeyKind::Path(true),
+        KeyKind::Method(true),
+    ];
+    assert_eq!(keys.collect::<Vec<_>>(), expected.map(Some));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::pem::Error;
+use rustls_pki_types::pem::{Error, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
@@ -15,39 +15,21 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PE
 /// Obsolete labels. In sections with the second label, data after the certificate is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-struct UnexpectedSection {
-    label: &'static str,
-    description: &'static str,
-    /// End of the error message.
-    remedy: &'static str,
-}
+/// Label of a section, its description, and the end of the error message: the remedy.
+type UnexpectedSection = (&'static str, &'static str, &'static str);
 
-const fn unexpected(
-    label: &'static str,
-    description: &'static str,
-    remedy: &'static str,
-) -> UnexpectedSection {
-    UnexpectedSection {
-        label,
-        description,
-        remedy,
-    }
-}
-
-const CERTIFICATE: UnexpectedSection =
-    unexpected("-----BEGIN CERTIFICATE-----", "a certificate", "");
+const CERTIFICATE: UnexpectedSection = ("-----BEGIN CERTIFICATE-----", "a certificate", "");
 const NO_CERTIFICATES: [UnexpectedSection; 3] = [
-    unexpected("CERTIFICATE REQUEST-----", "a certificate request", ""),
-    unexpected(
+    ("CERTIFICATE REQUEST-----", "a certificate request", ""),
+    (
         "-----BEGIN PKCS7-----",
         "PKCS#7",
         "; convert it to PEM (openssl pkcs7 -print_certs)",
     ),
-    unexpected("PRIVATE KEY-----", "a private key", ""),
+    ("PRIVATE KEY-----", "a private key", ""),
 ];
-const NO_LISTS: [UnexpectedSection; 1] = [CERTIFICATE];
 const NO_KEYS: [UnexpectedSection; 2] = [
-    unexpected(
+    (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
         "a key in OpenSSH format",
         "; convert it to PEM (ssh-keygen -p -m PKCS8)",
@@ -58,16 +40,7 @@ const NO_KEYS: [UnexpectedSection; 2] = [
 /// Fails if `pem` contains no certificate.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
-    let mut found = Vec::new();
-    for item in sesame_proto::pem::read::<CertificateDer<'_>>(&pem) {
-        let certificate = item.map_err(|why| broken(&why))?;
-        if found.len() == MAX_PEM_CERTIFICATES {
-            return Err(format!(
-                "contains more than {MAX_PEM_CERTIFICATES} certificates"
-            ));
-        }
-        found.push(certificate);
-    }
+    let found = sections(&pem, MAX_PEM_CERTIFICATES, "certificates")?;
     if found.is_empty() {
         return Err(missing("PEM certificate", &pem, &NO_CERTIFICATES));
     }
@@ -79,18 +52,22 @@ pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let pem = text(pem)?;
-    let mut found = Vec::new();
-    for item in sesame_proto::pem::read::<CertificateRevocationListDer<'_>>(&pem) {
-        let list = item.map_err(|why| broken(&why))?;
-        if found.len() == MAX_PEM_LISTS {
-            return Err(format!(
-                "contains more than {MAX_PEM_LISTS} revocation lists"
-            ));
-        }
-        found.push(list);
-    }
+    let found = sections(&pem, MAX_PEM_LISTS, "revocation lists")?;
     if found.is_empty() {
-        return Err(missing("PEM revocation list (X509 CRL)", &pem, &NO_LISTS));
+        let expected = "PEM revocation list (X509 CRL)";
+        return Err(missing(expected, &pem, &[CERTIFICATE]));
+    }
+    Ok(found)
+}
+
+fn sections<T: PemObject>(pem: &[u8], most: usize, plural: &str) -> Result<Vec<T>, String> {
+    let mut found = Vec::new();
+    for item in sesame_proto::pem::read::<T>(pem) {
+        let item = item.map_err(|why| broken(&why))?;
+        if found.len() == most {
+            return Err(format!("contains more than {most} {plural}"));
+        }
+        found.push(item);
     }
     Ok(found)
 }
@@ -167,8 +144,8 @@ fn recognize(text: &[u8], sections: &[UnexpectedSection]) -> Option<(&'static st
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
         return Some(("text in UTF-16", "; store it as ASCII"));
     }
-    let section = sections.iter().find(|section| has(section.label))?;
-    Some((section.description, section.remedy))
+    let &(_, description, remedy) = sections.iter().find(|(label, ..)| has(label))?;
+    Some((description, remedy))
 }
 
 /// Never quotes the input.

@@ -35,6 +35,8 @@ pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateL
             }],
             status: LIMITED,
             response_headers: Vec::new(),
+            report_only: false,
+            draft_headers: false,
         };
         // As in ingress-nginx, 0 disables the limit.
         (requests > 0).then(|| Arc::new(limit))

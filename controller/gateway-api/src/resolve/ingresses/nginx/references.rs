@@ -11,6 +11,7 @@ use crate::resolve::context::grants::Referent;
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
+use crate::world::Kind;
 
 /// Returns the name of the Service's Backend.
 pub(super) fn service(
@@ -70,12 +71,7 @@ pub(super) fn response_headers(
     let metadata = from.metadata;
     let data = from.read(NGINX_CUSTOM_HEADERS, |value| {
         let (namespace, name) = nginx_reference(metadata, value);
-        let map = Referent {
-            group: "",
-            kind: "ConfigMap",
-            namespace,
-            name,
-        };
+        let map = Referent::new(Kind::ConfigMap, namespace, name);
         cx.cx.grants.check(cx.referrer, map)?;
         let map = cx.cx.world.config_maps.get(namespace, name);
         let map = map.ok_or_else(|| format!("ConfigMap {namespace}/{name} does not exist"))?;

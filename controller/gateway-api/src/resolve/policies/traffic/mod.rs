@@ -81,7 +81,8 @@ impl TrafficSettings {
 
     /// Returns true if requests must never fall through to another route.
     pub(crate) fn protects(&self) -> bool {
-        self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
+        let limits = self.rate_limits.iter().any(|limit| !limit.report_only);
+        self.refuses || limits || self.filters.protects()
     }
 
     pub(crate) fn decides_timeouts(&self) -> bool {

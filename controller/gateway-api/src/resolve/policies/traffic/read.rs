@@ -4,7 +4,8 @@ use sesame_proto::schema::{RateLimit, RateLimitKey, Retry, rate_limit_key};
 
 use super::Timeouts;
 use crate::api::{
-    DefaultRetry, DefaultTimeouts, LimitPeriod, RequestKey, RequestKeyType, RequestLimit,
+    DefaultRetry, DefaultTimeouts, LimitHeaders, LimitKey, LimitKeyType, LimitMode, LimitPeriod,
+    RequestLimit,
 };
 use crate::resolve::syntax::{durations, limits, names};
 
@@ -31,6 +32,8 @@ fn read_limit(policy: &str, spec: &RequestLimit) -> Result<RateLimit, String> {
         per,
         burst,
         keys,
+        mode,
+        headers,
     } = spec;
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if !(1..=63).contains(&name.len()) || !name.bytes().all(allowed) {
@@ -55,45 +58,83 @@ fn read_limit(policy: &str, spec: &RequestLimit) -> Result<RateLimit, String> {
     let Ok(burst) = u32::try_from(burst) else {
         return Err(format!("burst {burst}: expected at least 0"));
     };
-    limits::entries("keys", keys.len(), 0..=RateLimit::MAX_KEYS)?;
-    let keys = keys.iter().enumerate().map(|(i, key)| {
-        let kind = read_key(key).map_err(|why| format!("keys[{i}].{why}"))?;
-        Ok::<_, String>(RateLimitKey { kind: Some(kind) })
-    });
     Ok(RateLimit {
         name: format!("{policy}/{name}"),
         requests,
         per_ms,
         burst,
-        keys: keys.collect::<Result<_, _>>()?,
+        keys: read_keys(keys)?,
         status: 0,
         response_headers: Vec::new(),
+        report_only: read_mode(mode.as_ref())?,
+        draft_headers: read_limit_headers(headers.as_ref())?,
     })
 }
 
-fn read_key(key: &RequestKey) -> Result<rate_limit_key::Kind, String> {
-    let RequestKey { type_, name } = key;
+fn read_keys(specs: &[LimitKey]) -> Result<Vec<RateLimitKey>, String> {
+    limits::entries("keys", specs.len(), 0..=RateLimit::MAX_KEYS)?;
+    let mut keys: Vec<RateLimitKey> = Vec::with_capacity(specs.len());
+    for (i, spec) in specs.iter().enumerate() {
+        let kind = read_key(spec).map_err(|why| format!("keys[{i}].{why}"))?;
+        let key = RateLimitKey { kind: Some(kind) };
+        if keys.contains(&key) {
+            return Err(format!("keys[{i}]: an earlier key has the same value"));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+fn read_key(key: &LimitKey) -> Result<rate_limit_key::Kind, String> {
+    let LimitKey { type_, name } = key;
     let named = || {
         let name = name.as_deref().unwrap_or_default();
-        names::check_token(format_args!("name"), name).map(|()| name.to_owned())
+        names::check_token(format_args!("name"), name)?;
+        if name.contains('%') {
+            return Err(format!("name {name:?}: expected a name without %"));
+        }
+        Ok(name.to_owned())
+    };
+    let unnamed = |kind| match name {
+        Some(_) => Err(format!("name must not be set with type {type_}")),
+        None => Ok(kind),
     };
     match type_ {
-        RequestKeyType::ClientAddress if name.is_some() => {
-            Err("name must not be set with type ClientAddress".to_owned())
-        }
-        RequestKeyType::ClientAddress => Ok(rate_limit_key::Kind::ClientAddress(true)),
-        RequestKeyType::Header => {
+        LimitKeyType::ClientAddress => unnamed(rate_limit_key::Kind::ClientAddress(true)),
+        LimitKeyType::Path => unnamed(rate_limit_key::Kind::Path(true)),
+        LimitKeyType::Method => unnamed(rate_limit_key::Kind::Method(true)),
+        LimitKeyType::Header => {
             let name = named()?.to_ascii_lowercase();
             Ok(rate_limit_key::Kind::RequestHeader(name))
         }
-        RequestKeyType::QueryParameter => named().map(rate_limit_key::Kind::QueryParameter),
-        RequestKeyType::Cookie => Err(
-            "type Cookie is not supported; expected ClientAddress, Header or QueryParameter"
-                .to_owned(),
-        ),
-        RequestKeyType::Other(other) => Err(format!(
-            "type {other:?} is unknown; expected ClientAddress, Header or QueryParameter"
-        )),
+        LimitKeyType::Cookie => named().map(rate_limit_key::Kind::Cookie),
+        LimitKeyType::QueryParameter => named().map(rate_limit_key::Kind::QueryParameter),
+        LimitKeyType::Other(other) => {
+            let known = LimitKeyType::WORDS.join(", ");
+            Err(format!("type {other:?} is unknown; expected {known}"))
+        }
+    }
+}
+
+fn read_mode(mode: Option<&LimitMode>) -> Result<bool, String> {
+    match mode {
+        None | Some(LimitMode::Enforce) => Ok(false),
+        Some(LimitMode::Report) => Ok(true),
+        Some(LimitMode::Other(other)) => {
+            let known = LimitMode::WORDS.join(", ");
+            Err(format!("mode {other:?} is unknown; expected {known}"))
+        }
+    }
+}
+
+fn read_limit_headers(headers: Option<&LimitHeaders>) -> Result<bool, String> {
+    match headers {
+        None | Some(LimitHeaders::Off) => Ok(false),
+        Some(LimitHeaders::DraftVersion03) => Ok(true),
+        Some(LimitHeaders::Other(other)) => {
+            let known = LimitHeaders::WORDS.join(", ");
+            Err(format!("headers {other:?} is unknown; expected {known}"))
+        }
     }
 }
 

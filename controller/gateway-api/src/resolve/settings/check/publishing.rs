@@ -5,11 +5,7 @@ use std::collections::BTreeSet;
 use sesame_proto::dns_name::is_dns_subdomain;
 
 use super::{Faults, MAX_ENTRIES, MAX_LISTED};
-use crate::api::{
-    IpFamily, IpFamilyPolicy, PinnedNodePort, Publishing, PublishingType, ServiceTraffic,
-    SessionAffinity, UpstreamSettings,
-};
-use crate::resolve::syntax::names;
+use crate::api::{PinnedNodePort, Publishing, PublishingType, UpstreamSettings};
 
 /// Types whose addresses a load balancer provides.
 const LOAD_BALANCER_TYPES: &[PublishingType] = &[PublishingType::LoadBalancer];
@@ -40,15 +36,12 @@ impl Faults<'_> {
             annotations,
             labels,
         } = publishing;
-        let word = type_.as_ref().map(PublishingType::as_str);
-        self.word("publishing.type", word, PublishingType::WORDS);
-        let policy = ip_family_policy.as_ref().map(IpFamilyPolicy::as_str);
-        self.word("publishing.ipFamilyPolicy", policy, IpFamilyPolicy::WORDS);
+        self.word("publishing.type", type_.as_ref());
+        self.word("publishing.ipFamilyPolicy", ip_family_policy.as_ref());
         let families = ip_families.as_deref().unwrap_or_default();
         if self.number("publishing.ipFamilies", families.len(), 2) {
             for (i, family) in families.iter().enumerate() {
-                let field = format!("publishing.ipFamilies[{i}]");
-                self.word(&field, Some(family.as_str()), IpFamily::WORDS);
+                self.word(&format!("publishing.ipFamilies[{i}]"), Some(family));
             }
         }
         self.networks(
@@ -59,16 +52,9 @@ impl Faults<'_> {
             ("externalTrafficPolicy", external_traffic_policy),
             ("internalTrafficPolicy", internal_traffic_policy),
         ] {
-            let policy = policy.as_ref().map(ServiceTraffic::as_str);
-            self.word(
-                &format!("publishing.{field}"),
-                policy,
-                ServiceTraffic::WORDS,
-            );
+            self.word(&format!("publishing.{field}"), policy.as_ref());
         }
-        let affinity = session_affinity.as_ref().map(SessionAffinity::as_str);
-        let words = SessionAffinity::WORDS;
-        self.word("publishing.sessionAffinity", affinity, words);
+        self.word("publishing.sessionAffinity", session_affinity.as_ref());
         self.node_ports(node_ports.as_deref().unwrap_or_default());
         let UpstreamSettings { gateway_class_name } =
             upstream.as_ref().unwrap_or(&UpstreamSettings::NONE);
@@ -144,12 +130,7 @@ impl Faults<'_> {
                 ("port", *port, &mut ports),
                 ("nodePort", *node_port, &mut node_ports),
             ] {
-                let field = format!("publishing.nodePorts[{i}].{field}");
-                if names::port(number).is_none() {
-                    self.add(&field, format!("{number}: expected 1 to 65535"));
-                } else if !seen.insert(number) {
-                    self.add(&field, format!("{number} is listed twice"));
-                }
+                self.port(&format!("publishing.nodePorts[{i}].{field}"), number, seen);
             }
         }
     }
@@ -159,7 +140,7 @@ impl Faults<'_> {
 mod tests {
     use super::super::faults;
     use super::*;
-    use crate::api::SesameConfigurationSpec;
+    use crate::api::{ServiceTraffic, SesameConfigurationSpec, SessionAffinity};
     use crate::resolve::settings::configuration;
 
     fn of(publishing: Publishing) -> String {

@@ -1,0 +1,121 @@
+//! `cors` becomes a CORS filter in each rule of the targeted HTTPRoutes.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::super::draft::{Draft, ObjectId};
+use super::super::fields::TakenField;
+use super::super::values::milliseconds;
+use super::targets::{self, PolicyTarget};
+
+const LISTS: [&str; 4] = [
+    "allowOrigins",
+    "allowMethods",
+    "allowHeaders",
+    "exposeHeaders",
+];
+
+pub(super) fn convert(
+    draft: &mut Draft,
+    id: &ObjectId,
+    field: TakenField,
+    targets: &[PolicyTarget],
+) {
+    let filter = match filter(field.value()) {
+        Ok(filter) => filter,
+        Err(reason) => {
+            field.refuse(&reason, "correct the value");
+            return;
+        }
+    };
+    let mut routes: BTreeSet<(ObjectId, Option<String>)> = BTreeSet::new();
+    for target in targets {
+        // A listener's policy applies to an unknown part of the routes.
+        let section = target.section.clone();
+        let is_partial = section.is_some() && !target.is_route();
+        let found = targets::routes_of(draft, target);
+        let is_complete = found.iter().all(|it| it.kind == "HTTPRoute");
+        if is_partial || !is_complete || found.is_empty() {
+            let reason = "CORS filters exist only in HTTPRoutes";
+            field.refuse(reason, "let the policy target HTTPRoutes in the input");
+            return;
+        }
+        routes.extend(found.into_iter().map(|route| (route, section.clone())));
+    }
+    for (route, section) in routes {
+        let output = draft.change(&route, id);
+        let is_added = output.is_some_and(|output| add(output, section.as_deref(), &filter));
+        if !is_added {
+            let reason = format!("{route} has no such rule, or already has a CORS filter");
+            field.refuse(&reason, "add the filter to the route");
+            return;
+        }
+    }
+    let difference = "written into the rules of the routes in the input; add it to later routes";
+    field.differ("HTTPRoute spec.rules.filters", difference);
+}
+
+fn filter(value: &Value) -> Result<Value, String> {
+    let fields = value.as_object().ok_or("expected a mapping")?;
+    let mut cors = Map::new();
+    for (name, value) in fields {
+        let value = match name.as_str() {
+            name if LISTS.contains(&name) => list(name, value)?,
+            "maxAge" => {
+                let time = value.as_str().and_then(milliseconds);
+                let seconds = time.map(|time| time / 1000).filter(|seconds| *seconds > 0);
+                json!(seconds.ok_or("maxAge: expected a duration of at least 1s")?)
+            }
+            "allowCredentials" if value.is_boolean() => value.clone(),
+            _ => return Err(format!("{name} has no counterpart")),
+        };
+        cors.insert(name.clone(), value);
+    }
+    Ok(json!({"type": "CORS", "cors": cors}))
+}
+
+fn list(name: &str, value: &Value) -> Result<Value, String> {
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("{name}: expected a list"))?;
+    for item in items {
+        let item = item
+            .as_str()
+            .ok_or_else(|| format!("{name}: expected texts"))?;
+        let host = item.split_once("://").map_or(item, |(_, host)| host);
+        if name == "allowOrigins" && host.contains(":*") {
+            return Err("allowOrigins: Sesame does not support any port".to_owned());
+        }
+    }
+    Ok(value.clone())
+}
+
+/// Returns false if no rule was changed, or a rule already has a CORS filter.
+fn add(route: &mut Value, section: Option<&str>, filter: &Value) -> bool {
+    let Some(rules) = route
+        .pointer_mut("/spec/rules")
+        .and_then(Value::as_array_mut)
+    else {
+        return false;
+    };
+    let mut changed = false;
+    for rule in rules {
+        if section.is_some_and(|name| rule["name"] != *name) {
+            continue;
+        }
+        let Some(rule) = rule.as_object_mut() else {
+            return false;
+        };
+        let filters = rule.entry("filters").or_insert_with(|| json!([]));
+        let Some(filters) = filters.as_array_mut() else {
+            return false;
+        };
+        if filters.iter().any(|filter| filter["type"] == "CORS") {
+            return false;
+        }
+        filters.insert(0, filter.clone());
+        changed = true;
+    }
+    changed
+}

@@ -1,0 +1,140 @@
+//! Leaves out objects whose protections could not be converted, and everything that depends on
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::Conversion;
+use super::check::unreadable;
+use super::draft::{Draft, ObjectId, OutputObject};
+use super::verdicts::{AcceptedLosses, FieldRow, FieldVerdict, RefusedField};
+
+const ROUTES: [&str; 5] = ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"];
+
+pub(super) fn finish(mut draft: Draft, accepted: &[String]) -> Conversion {
+    refuse_unreadable(&mut draft);
+    let mut losses = AcceptedLosses::new(accepted);
+    let mut stopped: BTreeMap<ObjectId, String> = BTreeMap::new();
+    for (id, object) in &mut draft.verdicts {
+        losses.mark(&id.to_string(), &mut object.rows);
+        let Some(row) = object.rows.iter().find(|row| row.verdict.stops()) else {
+            continue;
+        };
+        let why = format!("{id} needs {}, which was refused", row.accepted_as());
+        stopped.entry(id.clone()).or_insert_with(|| why.clone());
+        let targets = if object.protects.is_empty() {
+            // The targets are unknown, so any object in the namespace might be one.
+            namespace_of(&draft.outputs, &id.namespace)
+        } else {
+            object.protects.clone()
+        };
+        for target in targets {
+            stopped.entry(target).or_insert_with(|| why.clone());
+        }
+    }
+    spread(&draft.outputs, &mut stopped);
+    let mut objects = Vec::new();
+    for (id, output) in draft.outputs {
+        let OutputObject { mut value, sources } = output;
+        let source = sources.iter().find_map(|source| stopped.get(source));
+        if let Some(why) = source.cloned() {
+            stopped.entry(id).or_insert(why);
+        } else if !stopped.contains_key(&id) && keep_targets(&mut value, &id, &stopped) {
+            objects.push(value);
+        }
+    }
+    Conversion {
+        objects,
+        rows: draft.verdicts.into_values().collect(),
+        stopped: stopped.into_iter().collect(),
+        unused: losses.unused(),
+    }
+}
+
+fn refuse_unreadable(draft: &mut Draft) {
+    let mut found = Vec::new();
+    for (id, output) in &draft.outputs {
+        for field in unreadable(&output.value) {
+            found.extend(output.sources.iter().map(|source| {
+                let row = FieldRow {
+                    path: field.path.clone(),
+                    verdict: FieldVerdict::Refused(RefusedField {
+                        reason: format!("{id} would be unreadable: {}", field.reason),
+                        remedy: "correct the field, or remove it".to_owned(),
+                        protects: field.protects,
+                        accepted: false,
+                    }),
+                };
+                (source.clone(), row)
+            }));
+        }
+    }
+    for (source, row) in found {
+        if let Some(object) = draft.verdicts.get_mut(&source) {
+            object.protects.insert(source);
+            object.rows.push(row);
+        }
+    }
+}
+
+fn namespace_of(outputs: &BTreeMap<ObjectId, OutputObject>, namespace: &str) -> BTreeSet<ObjectId> {
+    let served = |id: &&ObjectId| {
+        let is_served = id.kind == "Gateway" || ROUTES.contains(&id.kind.as_str());
+        is_served && (id.namespace == namespace || namespace.is_empty())
+    };
+    outputs.keys().filter(served).cloned().collect()
+}
+
+/// Also stops Gateways of stopped classes, and ListenerSets and routes of stopped parents.
+fn spread(outputs: &BTreeMap<ObjectId, OutputObject>, stopped: &mut BTreeMap<ObjectId, String>) {
+    // A route's parent may be a ListenerSet, whose parent is a Gateway of a class.
+    for kinds in [&["Gateway"][..], &["ListenerSet"], &ROUTES] {
+        for (id, output) in outputs {
+            if !kinds.contains(&id.kind.as_str()) || stopped.contains_key(id) {
+                continue;
+            }
+            let parent = parents(id, &output.value);
+            let parent = parent
+                .into_iter()
+                .find(|parent| stopped.contains_key(parent));
+            if let Some(parent) = parent {
+                stopped.insert(id.clone(), format!("{parent} is left out"));
+            }
+        }
+    }
+}
+
+/// Returns the class of a Gateway, or the parents of a ListenerSet or route.
+pub(super) fn parents(id: &ObjectId, object: &Value) -> Vec<ObjectId> {
+    let spec = &object["spec"];
+    if id.kind == "Gateway" {
+        let class = spec["gatewayClassName"].as_str().unwrap_or_default();
+        return vec![ObjectId::new("GatewayClass", "", class)];
+    }
+    let several = spec["parentRefs"].as_array().into_iter().flatten();
+    let refs = several.chain(spec.get("parentRef"));
+    let parents = refs.map(|parent| {
+        let text = |field: &str| parent[field].as_str();
+        let kind = text("kind").unwrap_or("Gateway");
+        let namespace = text("namespace").unwrap_or(&id.namespace);
+        ObjectId::new(kind, namespace, text("name").unwrap_or_default())
+    });
+    parents.collect()
+}
+
+/// Removes stopped targets from a policy. Returns false if no target is left.
+fn keep_targets(value: &mut Value, id: &ObjectId, stopped: &BTreeMap<ObjectId, String>) -> bool {
+    if !matches!(id.kind.as_str(), "AccessPolicy" | "TrafficPolicy") {
+        return true;
+    }
+    let Some(Value::Array(targets)) = value.pointer_mut("/spec/targetRefs") else {
+        return true;
+    };
+    targets.retain(|target| {
+        let text = |field: &str| target[field].as_str().unwrap_or_default();
+        let target = ObjectId::new(text("kind"), &id.namespace, text("name"));
+        !stopped.contains_key(&target)
+    });
+    !targets.is_empty()
+}
