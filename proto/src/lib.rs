@@ -60,5 +60,6 @@ pub mod shard;
 pub mod signature;
 pub mod sizes;
 mod substitution;
+pub mod terminal;
 pub mod tls_parameters;
 pub mod wire;

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, TypedExtensionConfig, data_source::Specifier,
-};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::quic::connection_id_generator::quic_lb::v3::Config;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     GenericSecret, SdsSecretConfig, Secret, secret,
 };
 use envoy_types::util::pack_any;
+
+use crate::wrappers;
 
 /// Length of each ID in bytes.
 pub const ID_BYTES: u8 = 14;
@@ -38,7 +38,12 @@ impl IdMark {
     /// All marks.
     pub const ALL: [Self; 6] = [Self(1), Self(2), Self(3), Self(4), Self(5), Self(6)];
 
-    /// Returns the mark of the first Envoy if the number of the previous Envoy is `None`.
+    /// Returns the mark with this number.
+    pub fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.0 == number)
+    }
+
+    /// Returns the mark of the next Envoy, or of the first if `previous` is `None`.
     #[must_use]
     pub fn after(previous: Option<u8>) -> Self {
         Self(previous.map_or(0, |number| number % 6) + 1)
@@ -57,7 +62,7 @@ impl IdMark {
 
 pub(crate) fn generator() -> TypedExtensionConfig {
     let config = Config {
-        server_id: Some(source(Specifier::InlineString(SERVER.to_owned()))),
+        server_id: Some(wrappers::text(SERVER)),
         nonce_length_bytes: NONCE_BYTES,
         encryption_parameters: Some(SdsSecretConfig {
             name: SECRET.to_owned(),
@@ -65,18 +70,15 @@ pub(crate) fn generator() -> TypedExtensionConfig {
         }),
         ..Default::default()
     };
-    TypedExtensionConfig {
-        name: "envoy.quic.connection_id_generator.quic_lb".to_owned(),
-        typed_config: Some(pack_any(config)),
-    }
+    let name = "envoy.quic.connection_id_generator.quic_lb";
+    wrappers::extension(name, pack_any(config))
 }
 
 /// Returns a secret for validation.
 pub(crate) fn example() -> Secret {
-    let bytes = |bytes: Vec<u8>| source(Specifier::InlineBytes(bytes));
     let data = [
-        (ENCRYPTION_KEY.to_owned(), bytes(vec![0; KEY_BYTES])),
-        (MARK.to_owned(), bytes(vec![1])),
+        (ENCRYPTION_KEY.to_owned(), wrappers::bytes(&[0; KEY_BYTES])),
+        (MARK.to_owned(), wrappers::bytes(&[1])),
     ];
     Secret {
         name: SECRET.to_owned(),
@@ -84,13 +86,6 @@ pub(crate) fn example() -> Secret {
             secrets: HashMap::from(data),
             ..Default::default()
         })),
-    }
-}
-
-fn source(specifier: Specifier) -> DataSource {
-    DataSource {
-        specifier: Some(specifier),
-        ..Default::default()
     }
 }
 

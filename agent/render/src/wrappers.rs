@@ -128,6 +128,13 @@ pub(crate) fn text(text: impl Into<String>) -> DataSource {
     }
 }
 
+pub(crate) fn bytes(bytes: &[u8]) -> DataSource {
+    DataSource {
+        specifier: Some(Specifier::InlineBytes(bytes.to_vec())),
+        ..Default::default()
+    }
+}
+
 pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {

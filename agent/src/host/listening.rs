@@ -24,37 +24,27 @@ pub(crate) fn for_process(pid: u32) -> impl Iterator<Item = Listening> {
 }
 
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
-    ["tcp", "tcp6"]
-        .iter()
-        .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
-        .flat_map(|table| {
-            // The kernel lists listening sockets first. Stop after them, because a hundred thousand
-            // connections may follow.
-            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
-            lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
-        })
-        .collect()
+    let tables = ["tcp", "tcp6"].into_iter();
+    // The kernel lists listening sockets first. Stop after them, because a hundred thousand
+    // connections may follow.
+    let listening = |table| rows(pid, table).map_while(|row| in_state(&row, LISTEN));
+    tables.flat_map(listening).collect()
 }
 
-/// Returns the UDP sockets at an address in the order in which they were bound. The kernel lists the
-/// newest first.
+/// Returns UDP sockets without a peer. Sockets at one address are in the order in which they were
+/// bound.
 pub(crate) fn datagrams(pid: u32) -> Vec<Listening> {
-    let tables = ["udp", "udp6"].iter();
-    let tables = tables.filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok());
-    let mut sockets: Vec<Listening> = tables
-        .flat_map(|table| {
-            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
-            lines
-                .filter_map(|line| {
-                    socket(&line)
-                        .filter(|(state, _)| *state == UNCONNECTED)
-                        .map(|it| it.1)
-                })
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let tables = ["udp", "udp6"].into_iter();
+    let unconnected = |table| rows(pid, table).filter_map(|row| in_state(&row, UNCONNECTED));
+    let mut sockets: Vec<Listening> = tables.flat_map(unconnected).collect();
+    // The kernel lists the newest first.
     sockets.reverse();
     sockets
+}
+
+fn rows(pid: u32, table: &str) -> impl Iterator<Item = String> + use<> {
+    let table = File::open(format!("/proc/{pid}/net/{table}")).into_iter();
+    table.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok).skip(1))
 }
 
 /// Maps each socket's inode number to one of the process's descriptors for that socket.
@@ -73,9 +63,9 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-fn listening(line: &str) -> Option<Listening> {
-    let (state, socket) = socket(line)?;
-    (state == LISTEN).then_some(socket)
+fn in_state(row: &str, expected: &str) -> Option<Listening> {
+    let (state, socket) = socket(row)?;
+    (state == expected).then_some(socket)
 }
 
 /// The socket need not be listening.

@@ -1,4 +1,4 @@
-//! The state of a conversion: the indexed input, the output so far, and the verdicts.
+//! The state of a conversion: the indexed input, the output and the verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -41,7 +41,7 @@ impl RemainingFields {
         }
     }
 
-    /// Takes everything beside `spec`, and returns the metadata of output objects: name, namespace,
+    /// Takes everything except `spec`, and returns the metadata of output objects: name, namespace,
     /// labels and annotations. Annotations with the prefix `refused` are settings, and refused.
     pub(super) fn take_head(&mut self, refused: &str) -> Map<String, Value> {
         for name in ["apiVersion", "kind", "status"] {

@@ -10,6 +10,7 @@ use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use sesame_gateway_api::world::Kind;
+use sesame_proto::terminal::plain;
 
 use super::Conversion;
 
@@ -134,7 +135,7 @@ pub(crate) fn as_markdown(conversion: &Conversion) -> String {
     text
 }
 
-/// Lists what was left out, and how to accept the losses.
+/// Lists the objects that were left out, and the flags that accept the losses.
 fn endings(conversion: &Conversion, bullet: &str) -> String {
     let mut text = String::new();
     for (object, reason) in &conversion.stopped {
@@ -153,18 +154,6 @@ fn endings(conversion: &Conversion, bullet: &str) -> String {
         let _ = writeln!(text, "{bullet}{line}");
     }
     text
-}
-
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
 }
 
 fn markdown(text: &str) -> String {

@@ -20,7 +20,7 @@ pub(crate) enum FieldVerdict {
     Differs {
         /// Kind and field in the output.
         to: String,
-        /// What differs.
+        /// The difference, as a sentence.
         difference: String,
     },
     /// Sesame does not need the setting.

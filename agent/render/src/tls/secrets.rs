@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, TlsCertificate, TlsSessionTicketKeys, secret,
 };
@@ -13,6 +12,7 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
+use crate::wrappers;
 
 /// Returns secrets sorted by name. The host's own session ticket keys replace missing ones.
 pub(crate) fn render(
@@ -108,9 +108,9 @@ fn keys_of(pair: &KeyPair) -> Resource {
         return ticket_keys(name, private_key.chunks(TICKET_KEY_BYTES));
     }
     let pair = TlsCertificate {
-        certificate_chain: Some(inline(certificate_chain)),
-        private_key: Some(inline(private_key)),
-        ocsp_staple: (!ocsp_staple.is_empty()).then(|| inline(ocsp_staple)),
+        certificate_chain: Some(wrappers::bytes(certificate_chain)),
+        private_key: Some(wrappers::bytes(private_key)),
+        ocsp_staple: (!ocsp_staple.is_empty()).then(|| wrappers::bytes(ocsp_staple)),
         ..Default::default()
     };
     encode(name, secret::Type::TlsCertificate(pair))
@@ -129,9 +129,9 @@ fn validation(
     let (more, more_crl) = retained.map_or(("", ""), |it| (it.pem.as_str(), it.crl.as_str()));
     let (pem, crl) = (joined(pem, more), joined(crl, more_crl));
     CertificateValidationContext {
-        trusted_ca: Some(inline(pem.as_bytes())),
+        trusted_ca: Some(wrappers::bytes(pem.as_bytes())),
         only_verify_leaf_cert_crl: *crl_for_leaf_only && !crl.is_empty(),
-        crl: (!crl.is_empty()).then(|| inline(crl.as_bytes())),
+        crl: (!crl.is_empty()).then(|| wrappers::bytes(crl.as_bytes())),
         ..Default::default()
     }
 }
@@ -153,16 +153,9 @@ pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource
 
 fn ticket_keys<'k>(name: &str, keys: impl Iterator<Item = &'k [u8]>) -> Resource {
     let keys = TlsSessionTicketKeys {
-        keys: keys.map(inline).collect(),
+        keys: keys.map(wrappers::bytes).collect(),
     };
     encode(name, secret::Type::SessionTicketKeys(keys))
-}
-
-fn inline(bytes: &[u8]) -> DataSource {
-    DataSource {
-        specifier: Some(Specifier::InlineBytes(bytes.to_vec())),
-        ..Default::default()
-    }
 }
 
 fn encode(name: &str, secret: secret::Type) -> Resource {

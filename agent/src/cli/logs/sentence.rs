@@ -3,6 +3,7 @@
 //! Clients control some of the content, so control characters must be escaped.
 
 use serde_json::Value;
+use sesame_proto::terminal;
 
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
@@ -71,15 +72,7 @@ pub(in crate::cli) fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
+    terminal::plain(&text)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@
 mod attempt;
 mod decide;
 mod facts;
+#[cfg(test)]
+mod holder;
 mod park;
 mod probe;
 mod quic;

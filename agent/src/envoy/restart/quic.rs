@@ -4,8 +4,8 @@
 //! assumes that a worker's number is the index of its socket, and Envoy's workers reset connections
 //! of other workers. When a socket closes, the last socket takes its index. So the agent copies the
 //! first Envoy's sockets, and closes them after that Envoy has exited, in an order that gives the
-//! second Envoy's sockets the indexes of their workers. Meanwhile, a socket of the agent gets and
-//! drops all datagrams, so that no worker gets those of another. Clients send them again.
+//! second Envoy's sockets the indexes of their workers. While it closes them, a socket of the agent
+//! drops all datagrams, so that no datagram reaches the wrong worker. Clients send them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,20 +13,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use nix::libc::{BPF_K, BPF_RET};
 use serde::{Deserialize, Serialize};
 use sesame_files::open;
 use sesame_render::connection_ids::IdMark;
-use socket2::{Domain, SockFilter, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
-use super::reuseport::{Choice, instruction};
-use super::steer::{MAX_READS, attach, own};
+use super::reuseport::Choice;
+use super::steer::{attach, bind_dropping, own, read_stable};
 use crate::envoy::process::Process;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::host::listening::{self, Listening};
 use crate::host::{durable, written_by_agent};
 
-/// Names the Envoy whose sockets have their workers' numbers as indexes.
+/// Identifies the Envoy whose sockets are in the order of its workers.
 const ORDER_FILE: &str = "quic-order.json";
 const MAX_ORDER_FILE: u64 = 64 << 10;
 
@@ -45,6 +44,8 @@ struct QuicGroup {
     sink: Socket,
     /// Copies of the first Envoy's sockets, in the order of its workers.
     copies: Vec<OwnedFd>,
+    /// The mark of the first Envoy's connection IDs.
+    mark: IdMark,
 }
 
 /// Content of [`ORDER_FILE`].
@@ -66,8 +67,8 @@ impl SocketOrder {
     }
 }
 
-/// Records the order of an Envoy's sockets, which is that of its workers if no other Envoy had
-/// sockets at its addresses when it started.
+/// Records that an Envoy's sockets are in the order of its workers, except at some addresses. This is
+/// true if no other Envoy had sockets at its addresses when it started.
 pub(crate) fn record_order(directory: &Path, process: &Process, unknown: BTreeSet<SocketAddr>) {
     let order = SocketOrder {
         pid: process.pid(),
@@ -78,7 +79,7 @@ pub(crate) fn record_order(directory: &Path, process: &Process, unknown: BTreeSe
         .map_err(io::Error::other)
         .and_then(|bytes| durable::replace_file(&directory.join(ORDER_FILE), &bytes));
     if let Err(error) = written {
-        tracing::warn!(%error, "the next handover will interrupt HTTP/3 connections");
+        tracing::warn!(%error, "cannot record the order of sockets; the next handover will interrupt HTTP/3 connections");
     }
 }
 
@@ -91,18 +92,18 @@ impl QuicSinks {
         addresses: &BTreeSet<SocketAddr>,
     ) -> Self {
         let process = &before.process;
-        let order = SocketOrder::read(directory, process);
+        let mark = before.identity.id_mark.and_then(IdMark::of);
+        // Without a mark, its program is not known either.
+        let known = SocketOrder::read(directory, process).zip(mark);
         let all = datagrams(process.pid());
         let held = listening::held(process.pid());
         let mut groups = BTreeMap::new();
         for address in addresses {
-            let is_known = order
-                .as_ref()
-                .is_some_and(|it| !it.unknown.contains(address));
-            let joined = if is_known && before.identity.id_mark.is_some() {
-                QuicGroup::join(*address, (process, &held), &all)
-            } else {
-                Err(io::Error::other("the order of its sockets is unknown"))
+            let joined = match &known {
+                Some((order, mark)) if !order.unknown.contains(address) => {
+                    QuicGroup::join(*address, *mark, (process, &held), &all)
+                }
+                _ => Err(io::Error::other("the order of its sockets is unknown")),
             };
             match joined {
                 Ok(group) => {
@@ -114,17 +115,12 @@ impl QuicSinks {
         Self(groups)
     }
 
-    /// `mark` is the first Envoy's mark.
-    pub(crate) fn steer(self, mark: Option<u8>, after: &Process) -> QuicSteering {
-        let mark = IdMark::ALL.into_iter().find(|it| Some(it.number()) == mark);
+    pub(crate) fn steer(self, after: &Process) -> QuicSteering {
         let all = datagrams(after.pid());
         let held = listening::held(after.pid());
         let mut groups = BTreeMap::new();
         for (address, group) in self.0 {
-            let steered = mark
-                .ok_or_else(|| io::Error::other("its connection IDs are unknown"))
-                .and_then(|mark| group.steer(mark, &inodes(&all, address), &held));
-            match steered {
+            match group.steer(&inodes(&all, address), &held) {
                 Ok(group) => {
                     groups.insert(address, group);
                 }
@@ -159,7 +155,7 @@ impl QuicSteering {
                     .and_then(|socket| attach(&socket, Choice::Any))
                     .or_else(|_| attach(&sink(address)?, Choice::Any))
             {
-                // Fails for sockets that belong to no group, such as those of clients.
+                // Fails for sockets that belong to no group, such as sockets for DNS requests.
                 tracing::debug!(%address, %error, "cannot let the kernel choose sockets by hash");
             }
         }
@@ -167,22 +163,12 @@ impl QuicSteering {
     }
 }
 
-/// While sockets open or close, the kernel's table may omit or repeat entries. Reads it until two
-/// results agree.
 fn datagrams(pid: u32) -> Vec<Listening> {
-    let mut seen = listening::datagrams(pid);
-    for _ in 0..MAX_READS {
-        let again = listening::datagrams(pid);
-        if again == seen {
-            break;
-        }
-        seen = again;
-    }
-    seen
+    read_stable(|| listening::datagrams(pid), |again, seen| again == seen)
 }
 
 fn report(address: SocketAddr, error: &io::Error) {
-    tracing::warn!(%address, "HTTP/3 connections will be interrupted when the previous Envoy exits: {error}");
+    tracing::warn!(%address, "the handover interrupts HTTP/3 connections: {error}");
 }
 
 /// Returns a group's sockets in the order of their indexes.
@@ -194,6 +180,7 @@ fn inodes(all: &[Listening], address: SocketAddr) -> Vec<u64> {
 impl QuicGroup {
     fn join(
         address: SocketAddr,
+        mark: IdMark,
         (before, held): (&Process, &BTreeMap<u64, i32>),
         all: &[Listening],
     ) -> io::Result<Self> {
@@ -210,11 +197,11 @@ impl QuicGroup {
         // An Envoy with one worker has no program, so the kernel would also choose the sink.
         attach(first, in_order(copies.len())?)?;
         let sink = sink(address)?;
-        Ok(Self { sink, copies })
+        Ok(Self { sink, copies, mark })
     }
 
     /// `held` maps the inodes of the second Envoy to descriptors.
-    fn steer(self, mark: IdMark, all: &[u64], held: &BTreeMap<u64, i32>) -> io::Result<Self> {
+    fn steer(self, all: &[u64], held: &BTreeMap<u64, i32>) -> io::Result<Self> {
         let inode = |socket: BorrowedFd<'_>| Ok(rustix::fs::fstat(socket)?.st_ino);
         let sockets = self
             .copies
@@ -231,7 +218,7 @@ impl QuicGroup {
         }
         let workers = u32::try_from(workers).map_err(io::Error::other)?;
         let choice = Choice::Worker {
-            before: Some(mark),
+            before: Some(self.mark),
             first: workers + 1,
             workers,
         };
@@ -269,73 +256,43 @@ fn in_order(workers: usize) -> io::Result<Choice> {
 
 fn sink(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    socket.set_reuse_port(true)?;
-    if address.is_ipv6() {
-        // Envoy sets this option, too. A socket without it would be in another group.
-        socket.set_only_v6(true)?;
-    }
-    let nothing = instruction(BPF_RET | BPF_K, 0);
-    let nothing = SockFilter::new(nothing.code, nothing.jt, nothing.jf, nothing.k);
-    socket.attach_filter(&[nothing])?;
-    socket.bind(&address.into())?;
+    bind_dropping(&socket, address)?;
     Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
-    use std::process::{Child, Command};
     use std::time::Duration;
 
     use sesame_render::connection_ids::ID_BYTES;
 
     use super::*;
     use crate::envoy::process::identity::Identity;
+    use crate::envoy::restart::holder::Holder;
 
     const WORKERS: usize = 2;
 
     /// Holds the sockets of two workers. The test can read from them, too.
     struct Server {
-        child: Child,
-        process: Process,
+        holder: Holder,
         sockets: Vec<UdpSocket>,
     }
 
     impl Server {
         fn start(address: SocketAddr) -> Self {
-            let sockets: Vec<Socket> = (0..WORKERS)
-                .map(|_| {
-                    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-                    socket.set_reuse_port(true).unwrap();
-                    socket.bind(&address.into()).unwrap();
-                    let timeout = Some(Duration::from_secs(10));
-                    socket.set_read_timeout(timeout).unwrap();
-                    socket
-                })
-                .collect();
-            let copy = |index: usize| OwnedFd::from(sockets[index].try_clone().unwrap());
-            let mut command = Command::new("sleep");
-            command.arg("600").stdin(copy(0)).stdout(copy(1));
-            let child = command.spawn().unwrap();
-            let process = Process::hold(child.id()).unwrap();
-            Self {
-                child,
-                process,
-                sockets: sockets.into_iter().map(UdpSocket::from).collect(),
-            }
-        }
-
-        fn end(&mut self) {
-            self.child.kill().unwrap();
-            self.child.wait().unwrap();
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            // The process may already have exited.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+            let sockets = (0..WORKERS).map(|_| {
+                let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+                socket.set_reuse_port(true).unwrap();
+                socket.bind(&address.into()).unwrap();
+                let timeout = Some(Duration::from_secs(10));
+                socket.set_read_timeout(timeout).unwrap();
+                UdpSocket::from(socket)
+            });
+            let sockets: Vec<UdpSocket> = sockets.collect();
+            let copies = sockets.iter().map(|it| it.try_clone().unwrap().into());
+            let holder = Holder::start(copies.collect());
+            Self { holder, sockets }
         }
     }
 
@@ -375,8 +332,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let running = RunningEnvoy {
             identity: Identity {
-                pid: before.process.pid(),
-                start_time: before.process.start_time(),
+                pid: before.holder.process.pid(),
+                start_time: before.holder.process.start_time(),
                 executable: None,
                 bootstrap_digest: String::new(),
                 arguments: Vec::new(),
@@ -384,15 +341,15 @@ mod tests {
                 stopping: false,
                 id_mark: Some(first.number()),
             },
-            process: before.process.clone(),
+            process: before.holder.process.clone(),
         };
         let addresses = BTreeSet::from([address]);
         let unknown = QuicSinks::join(directory.path(), &running, &addresses);
         assert!(unknown.0.is_empty(), "nothing is known of the order");
-        record_order(directory.path(), &before.process, BTreeSet::new());
+        record_order(directory.path(), &before.holder.process, BTreeSet::new());
         let sinks = QuicSinks::join(directory.path(), &running, &addresses);
         let after = Server::start(address);
-        let steering = sinks.steer(Some(first.number()), &after.process);
+        let steering = sinks.steer(&after.holder.process);
         assert_eq!(steering.0.len(), 1, "the group is steered");
         for worker in [0u8, 1] {
             let at = usize::from(worker);
@@ -411,10 +368,10 @@ mod tests {
         }
         arrives(b"short", address, &after.sockets[0]);
 
-        before.end();
+        before.holder.end();
         before.sockets.clear();
-        steering.finish(directory.path(), &after.process);
-        let order = SocketOrder::read(directory.path(), &after.process);
+        steering.finish(directory.path(), &after.holder.process);
+        let order = SocketOrder::read(directory.path(), &after.holder.process);
         assert_eq!(order.unwrap().unknown, BTreeSet::new());
         for worker in [0u8, 1] {
             let at = usize::from(worker);
@@ -422,7 +379,7 @@ mod tests {
                 arrives(&datagram, address, &after.sockets[at]);
             }
         }
-        let left = listening::datagrams(after.process.pid());
+        let left = listening::datagrams(after.holder.process.pid());
         let left = left.iter().filter(|socket| socket.address == address);
         assert_eq!(left.count(), WORKERS);
     }

@@ -21,7 +21,7 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-pub(super) const MAX_READS: usize = 20;
+const MAX_READS: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Steering {
@@ -151,18 +151,10 @@ impl<'a> SocketTable<'a> {
         }
     }
 
-    /// While sockets open or close, the kernel's table may omit or repeat entries, so indexes may
-    /// be wrong. Reads the table until two results agree.
+    /// Indexes would be wrong if entries were missing.
     fn read_stable(before: Option<&Process>, process: &'a Process) -> Self {
-        let mut seen = Self::read(before, process);
-        for _ in 0..MAX_READS {
-            let again = Self::read(before, process);
-            if again.groups() == seen.groups() {
-                break;
-            }
-            seen = again;
-        }
-        seen
+        let read = || Self::read(before, process);
+        read_stable(read, |again, seen| again.groups() == seen.groups())
     }
 
     fn groups(&self) -> Vec<SocketGroup> {
@@ -217,6 +209,13 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
+    bind_dropping(&socket, address)?;
+    socket.listen(backlog)?;
+    Ok(socket)
+}
+
+/// Binds a socket of an SO_REUSEPORT group, which drops all packets.
+pub(super) fn bind_dropping(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
         // Envoy sets this option, too. A socket without it would be in another group.
@@ -229,9 +228,21 @@ pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
         nothing.jf,
         nothing.k,
     )])?;
-    socket.bind(&address.into())?;
-    socket.listen(backlog)?;
-    Ok(socket)
+    socket.bind(&address.into())
+}
+
+/// While sockets open or close, the kernel's tables may omit or repeat entries. Reads until two
+/// results agree.
+pub(super) fn read_stable<T>(read: impl Fn() -> T, is_same: impl Fn(&T, &T) -> bool) -> T {
+    let mut seen = read();
+    for _ in 0..MAX_READS {
+        let again = read();
+        if is_same(&again, &seen) {
+            break;
+        }
+        seen = again;
+    }
+    seen
 }
 
 pub(super) fn attach(socket: &impl AsFd, choice: Choice) -> io::Result<()> {
@@ -247,16 +258,15 @@ pub(super) fn attach(socket: &impl AsFd, choice: Choice) -> io::Result<()> {
 mod tests {
     use std::io::{ErrorKind, Read as _};
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
-    use std::process::{Child, Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::envoy::restart::holder::Holder;
 
     /// Listens but never accepts, so waiting connections can be counted.
     struct Server {
-        child: Child,
-        process: Process,
+        holder: Holder,
         address: SocketAddr,
     }
 
@@ -281,44 +291,17 @@ mod tests {
         }
 
         fn with(address: SocketAddr, sockets: Vec<OwnedFd>) -> Self {
-            let mut command = Command::new("sleep");
-            command.arg("600").stdin(Stdio::null());
-            for (number, socket) in sockets.into_iter().enumerate() {
-                match number {
-                    0 => command.stdin(socket),
-                    1 => command.stdout(socket),
-                    _ => command.stderr(socket),
-                };
-            }
-            let child = command.spawn().unwrap();
-            let process = Process::hold(child.id()).unwrap();
-            Self {
-                child,
-                process,
-                address,
-            }
+            let holder = Holder::start(sockets);
+            Self { holder, address }
         }
 
         fn waiting(&self) -> Vec<u32> {
-            let held = listening::held(self.process.pid());
-            listening::all(self.process.pid())
+            let held = listening::held(self.holder.process.pid());
+            listening::all(self.holder.process.pid())
                 .iter()
                 .filter(|socket| held.contains_key(&socket.inode))
                 .map(|socket| socket.waiting)
                 .collect()
-        }
-
-        fn end(&mut self) {
-            self.child.kill().unwrap();
-            self.child.wait().unwrap();
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            // The process may already have exited.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
         }
     }
 
@@ -372,7 +355,7 @@ mod tests {
         let early = settled(100, || (sum(&before), sum(&after)));
         assert!(early.0 > 0 && early.1 > 0, "by the hash: {early:?}");
 
-        let steering = Steering::start(&before.process, &after.process).unwrap();
+        let steering = Steering::start(&before.holder.process, &after.holder.process).unwrap();
         assert!(steering.is_awaited());
         let mut clients = connect(address, 100);
         let now = settled(200, || (sum(&before), sum(&after)));
@@ -389,7 +372,7 @@ mod tests {
                 }
                 clients
             });
-            before.end();
+            before.holder.end();
             narrowed.release();
             is_over.store(true, Ordering::Relaxed);
             clients.extend(crowd.join().unwrap());
@@ -455,11 +438,11 @@ mod tests {
     #[test]
     fn leftover_steering_program_is_removed() {
         let server = Server::start(Ipv4Addr::LOCALHOST.into(), 3);
-        let table = SocketTable::read(None, &server.process);
+        let table = SocketTable::read(None, &server.holder.process);
         let member = table.member(server.address).unwrap();
         attach(&member, Choice::Only(1)).unwrap();
         drop(member);
-        reset_steering(&server.process);
+        reset_steering(&server.holder.process);
         let _clients = connect(server.address, 100);
         assert!(server.waiting().iter().all(|waiting| *waiting > 0));
     }

@@ -140,14 +140,12 @@ impl Actor {
         let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         self.write_pid_file(&identity);
+        let process = held.release()?;
         if self.retiring.is_none() {
             // No other Envoy has sockets at its addresses.
-            restart::record_order(&self.config.runtime_dir, held.process(), BTreeSet::new());
+            restart::record_order(&self.config.runtime_dir, &process, BTreeSet::new());
         }
-        Ok(RunningEnvoy {
-            identity,
-            process: held.release()?,
-        })
+        Ok(RunningEnvoy { identity, process })
     }
 
     /// Handles commands until Envoy dies or must stop. Also returns how long Envoy was live. A

@@ -7,7 +7,7 @@ use super::actor::Actor;
 use super::stop;
 use crate::envoy::admin::AdminError;
 use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
-use crate::envoy::process::shared_memory;
+use crate::envoy::process::{Process, shared_memory};
 use crate::envoy::restart::{
     self, Attempt, OLD_ADMIN, QuicSinks, RestartError, RestartMethod, Restarted, Retiring, Sink,
     Steering,
@@ -48,7 +48,7 @@ impl Actor {
                 let request = restart::Request::default();
                 match self.replace(&running, &request).await {
                     Ok((child, way)) => {
-                        self.retire(running, &child, way, &request);
+                        self.retire(running, &child.process, way, &request);
                         return Some(child);
                     }
                     Err(error) => {
@@ -87,7 +87,7 @@ impl Actor {
         };
         match attempt.resume(child).await {
             Ok(child) => {
-                self.retire(parent, &child, way, &restart::Request::default());
+                self.retire(parent, &child.process, way, &restart::Request::default());
                 child
             }
             Err(failed) => {
@@ -192,7 +192,7 @@ impl Actor {
             now: running.process.pid(),
             took: start.elapsed(),
         };
-        self.retire(parent, running, way, &request);
+        self.retire(parent, &running.process, way, &request);
         self.sink = None;
         self.admin.reconnect().await;
         tracing::info!(before = restarted.before, now = restarted.now, %way, took = ?restarted.took, "Envoy was replaced");
@@ -294,16 +294,14 @@ impl Actor {
     fn retire(
         &mut self,
         parent: RunningEnvoy,
-        successor: &RunningEnvoy,
+        successor: &Process,
         way: RestartMethod,
         request: &restart::Request,
     ) {
         let instances = &self.config.instances;
         instances.record_leaving(watched_by(parent.process.pid()));
-        instances.record_running(watched_by(successor.process.pid()), None);
-        let successor = &successor.process;
-        let mark = parent.identity.id_mark;
-        let quic = std::mem::take(&mut self.quic).steer(mark, successor);
+        instances.record_running(watched_by(successor.pid()), None);
+        let quic = std::mem::take(&mut self.quic).steer(successor);
         let steering = match way {
             RestartMethod::Hot => None,
             RestartMethod::Handover => Steering::start(&parent.process, successor)

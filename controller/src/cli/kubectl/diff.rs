@@ -16,10 +16,10 @@ use sesame_gateway_api::resolve::settings::check::faults;
 use sesame_gateway_api::resolve::{Options, RemoteKeySets, report_only, resolve};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
+use sesame_proto::terminal::plain;
 
 use super::reading::{ClusterReader, Listed};
 use super::replay::ClusterReplayArgs;
-use super::table::plain;
 use crate::configuration::read;
 use crate::watch::references;
 

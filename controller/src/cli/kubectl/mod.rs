@@ -21,6 +21,7 @@ use clap_complete::Shell;
 use serde::Serialize;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{Explainer, TextDetail, explain_any, text};
+use sesame_proto::terminal::plain;
 use sesame_published::names::DEFAULT_NAMESPACE;
 
 use self::reading::ClusterReader;
@@ -222,7 +223,7 @@ async fn show<T: Serialize + PartialEq>(
 
 fn eprint_plain(message: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "error: {}", table::plain(message));
+    let _ = writeln!(std::io::stderr().lock(), "error: {}", plain(message));
 }
 
 async fn explain(reader: &ClusterReader, args: &AnyRequestArgs) -> Result<bool> {

@@ -10,9 +10,9 @@ use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{Replay, ReplayConfiguration, parse_log_host, replay_text};
 use sesame_proto::schema::Snapshot;
+use sesame_proto::terminal::plain;
 
 use super::reading::ClusterReader;
-use super::table::plain;
 
 /// Requests to compare.
 #[derive(Debug, Args)]

@@ -8,10 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 use sesame_gateway_api::status::{AgentState, ShownCondition, conditions_of};
 use sesame_gateway_api::world::Kind;
+use sesame_proto::terminal::plain;
 use sesame_published::GatewayAgent;
 
 use super::reading::{ClusterReader, Listed};
-use super::table::{plain, table};
+use super::table::table;
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

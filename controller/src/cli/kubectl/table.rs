@@ -3,6 +3,7 @@
 
 use comfy_table::{Table, presets};
 use jiff::SignedDuration;
+use sesame_proto::terminal::plain;
 
 const NONE: &str = "<none>";
 const COLUMN_GAP: u16 = 3;
@@ -33,18 +34,6 @@ pub(super) fn table(
 
 fn or_none(cell: &str) -> &str {
     if cell.is_empty() { NONE } else { cell }
-}
-
-pub(super) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
 }
 
 pub(super) fn age(passed: SignedDuration) -> String {

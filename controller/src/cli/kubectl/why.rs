@@ -9,9 +9,9 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{ServedPlace, served, served_text};
 use sesame_gateway_api::status::{ShownCondition, conditions_of};
 use sesame_gateway_api::world::Kind;
+use sesame_proto::terminal::plain;
 
 use super::reading::ClusterReader;
-use super::table::plain;
 
 #[derive(Debug, Args)]
 pub(super) struct ObjectArgs {

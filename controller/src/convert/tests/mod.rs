@@ -12,7 +12,7 @@ use super::{Conversion, FORMATS, as_json, as_markdown, as_table, convert, files}
 
 const EXAMPLE: &str = include_str!("example.yaml");
 
-/// What the cluster contains anyway.
+/// Objects that the cluster contains before the conversion.
 const CLUSTER: &str = r#"
 apiVersion: v1
 kind: Service
